@@ -1,0 +1,30 @@
+//! The nouns of Walpost. No I/O, no async, no clock.
+//!
+//! An event is, one after another:
+//!
+//! 1. a [`RowChange`]: what a source read, one row of one relation,
+//! 2. a [`Record`]: where the router sends it, not yet encoded,
+//! 3. a [`Message`]: bytes, ready for a sink.
+//!
+//! A [`Position`] says where in the WAL an event stands. It means nothing
+//! outside its history; see [`Position`].
+
+mod lsn;
+mod message;
+mod position;
+mod record;
+mod relation;
+mod row;
+mod schedule;
+
+pub use bytes::Bytes;
+
+pub use crate::{
+    lsn::{Lsn, ParseLsnError},
+    message::{Header, Headers, Message},
+    position::{Generation, ParsePositionError, Position},
+    record::{Field, Identity, NamedField, Record, RecordValue},
+    relation::{Column, Relation, ReplicaIdentity, type_oid},
+    row::{Operation, Row, RowBuilder, RowChange, Value},
+    schedule::RetrySchedule,
+};

@@ -1,0 +1,3 @@
+//! Automation of the project.
+
+fn main() {}
