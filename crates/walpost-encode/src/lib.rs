@@ -1,0 +1,47 @@
+//! A routed record to the bytes of a message.
+//!
+//! Key and value are encoded separately, [raw](Encoder::Raw) or as
+//! [JSON](Encoder::Json); the bytes are those of Kafka Connect's
+//! `StringConverter` (for `bytea`, `ByteArrayConverter`) and `JsonConverter`
+//! without schemas. Headers follow its `SimpleHeaderConverter`.
+//!
+//! The key's encoding decides the partition: Kafka hashes the encoded bytes,
+//! and JSON puts quotes around a text.
+//!
+//! ```
+//! use walpost_encode::{Encoder, Encoding, JsonOptions};
+//! # use walpost_event::{Field, Identity, Record, RecordValue, type_oid};
+//! # fn field(type_oid: u32, text: &'static str) -> Field {
+//! #     Field { type_oid, type_modifier: -1, bytes: Some(text.into()) }
+//! # }
+//! # let record = Record {
+//! #     identity: Identity::default(),
+//! #     topic: "outbox.event.order".into(),
+//! #     partition: None,
+//! #     key: Some(field(type_oid::TEXT, "42")),
+//! #     value: RecordValue::Payload(field(type_oid::JSONB, r#"{"a": 1}"#)),
+//! #     headers: Default::default(),
+//! #     timestamp_ms: None,
+//! # };
+//!
+//! let debezium = Encoder::Json(JsonOptions::DEBEZIUM);
+//! let message = Encoding { key: Encoder::Raw, value: debezium }.encode(record)?;
+//! assert_eq!(message.key.as_deref(), Some(&b"42"[..]));
+//! assert_eq!(message.value.as_deref(), Some(&br#""{\"a\": 1}""#[..]));
+//! # Ok::<(), walpost_encode::EncodeError>(())
+//! ```
+//!
+//! Types that Kafka Connect has no counterpart for, and for now dates, times
+//! and timestamps, are their PostgreSQL text.
+
+mod encode;
+mod error;
+mod json;
+mod number;
+mod raw;
+
+pub use crate::{
+    encode::{Encoder, Encoding},
+    error::{EncodeError, EncodeErrorKind, Part},
+    json::{JsonOptions, JsonPayload, NullKey},
+};

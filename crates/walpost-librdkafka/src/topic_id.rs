@@ -1,0 +1,246 @@
+use std::{
+    ffi::{CStr, CString, c_char},
+    fmt,
+    ptr::NonNull,
+    time::Duration,
+};
+
+use rdkafka::{
+    client::{Client, ClientContext},
+    error::RDKafkaErrorCode,
+};
+use rdkafka_sys as native;
+
+/// The id that Kafka gives a topic when it is created: 128 random bits.
+///
+/// A topic that is deleted and created again has another one. Written as
+/// Kafka's tools write it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TopicId(u128);
+
+impl From<u128> for TopicId {
+    fn from(bits: u128) -> Self {
+        Self(bits)
+    }
+}
+
+impl From<TopicId> for u128 {
+    fn from(id: TopicId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for TopicId {
+    /// Base64 of the URL alphabet without padding, 22 characters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::with_capacity(22);
+        for shift in (0..22).map(|index| 122 - 6 * index) {
+            let sextet = if shift >= 0 { self.0 >> shift } else { self.0 << -shift };
+            text.push(char::from(ALPHABET[(sextet & 63) as usize]));
+        }
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TopicId({self})")
+    }
+}
+
+/// Why a topic has no id to tell.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicIdError {
+    /// The name cannot be a topic's.
+    #[error("asking for a topic whose name contains a NUL byte")]
+    Name,
+    /// No answer in time.
+    #[error("asking for topic ids got no answer within {timeout_ms} ms")]
+    TimedOut {
+        /// The limit that was given, in milliseconds.
+        timeout_ms: u128,
+    },
+    /// The cluster answered with an error, for the request or for this topic.
+    #[error("asking for the id of a topic failed: {0}")]
+    Kafka(RDKafkaErrorCode),
+    /// The brokers are older than topic ids (Kafka 2.8).
+    #[error("the brokers do not know topic ids, Kafka 2.8 or newer is needed")]
+    NotSupported,
+}
+
+/// Asks the cluster for the ids of `topics`; the answers come in their order.
+///
+/// Works with any client of any context. Blocks up to `timeout`.
+///
+/// # Errors
+/// Of the whole request; those of single topics are in the answer.
+pub fn topic_ids<C: ClientContext>(
+    client: &Client<C>,
+    topics: &[&str],
+    timeout: Duration,
+) -> Result<Vec<Result<TopicId, TopicIdError>>, TopicIdError> {
+    if topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names: Vec<CString> = topics
+        .iter()
+        .map(|topic| CString::new(*topic).map_err(|_| TopicIdError::Name))
+        .collect::<Result<_, _>>()?;
+    let event = describe(client, &names, timeout)?;
+    let found = descriptions(&event)?;
+    let id_of = |name: &CString| {
+        let description = found
+            .iter()
+            .find(|description| description.name() == name.as_c_str())
+            .ok_or(TopicIdError::Kafka(RDKafkaErrorCode::UnknownTopic))?;
+        description.id()
+    };
+    Ok(names.iter().map(id_of).collect())
+}
+
+/// Something of librdkafka's that is freed when it goes.
+struct Owned<T> {
+    pointer: NonNull<T>,
+    free: unsafe extern "C" fn(*mut T),
+}
+
+impl<T> Owned<T> {
+    fn new(pointer: *mut T, free: unsafe extern "C" fn(*mut T)) -> Self {
+        let pointer = NonNull::new(pointer).expect("librdkafka ends the process without memory");
+        Self { pointer, free }
+    }
+
+    fn ptr(&self) -> *mut T {
+        self.pointer.as_ptr()
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from the constructor that `free` belongs
+        // to, and is freed here alone.
+        unsafe { (self.free)(self.pointer.as_ptr()) }
+    }
+}
+
+type Event = Owned<native::rd_kafka_event_t>;
+
+fn describe<C: ClientContext>(
+    client: &Client<C>,
+    names: &[CString],
+    timeout: Duration,
+) -> Result<Event, TopicIdError> {
+    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1);
+    let client = client.native_ptr();
+    let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+    // SAFETY: `pointers` holds as many C strings as said; they are copied.
+    let collection = unsafe {
+        native::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len())
+    };
+    let collection = Owned::new(collection, native::rd_kafka_TopicCollection_destroy);
+    let operation = native::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
+    // SAFETY: the client lives as long as the borrow of `client` above.
+    let options = unsafe { native::rd_kafka_AdminOptions_new(client, operation) };
+    let options = Owned::new(options, native::rd_kafka_AdminOptions_destroy);
+    let mut message: [c_char; 256] = [0; 256];
+    // SAFETY: `message` has the length that is given.
+    let refused = unsafe {
+        native::rd_kafka_AdminOptions_set_request_timeout(
+            options.ptr(),
+            timeout_ms,
+            message.as_mut_ptr(),
+            message.len(),
+        )
+    };
+    check(refused)?;
+    // SAFETY: as above, the client is alive.
+    let queue = unsafe { native::rd_kafka_queue_new(client) };
+    let queue = Owned::new(queue, native::rd_kafka_queue_destroy);
+    // SAFETY: all four are alive; librdkafka copies topics and options and
+    // keeps a reference to the queue of its own.
+    unsafe {
+        native::rd_kafka_DescribeTopics(client, collection.ptr(), options.ptr(), queue.ptr());
+    }
+    // SAFETY: the queue is alive.
+    let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), timeout_ms) };
+    if event.is_null() {
+        return Err(TopicIdError::TimedOut { timeout_ms: timeout.as_millis() });
+    }
+    let event = Owned::new(event, native::rd_kafka_event_destroy);
+    // SAFETY: the event is alive.
+    let failed = unsafe { native::rd_kafka_event_error(event.ptr()) };
+    check(failed)?;
+    Ok(event)
+}
+
+fn descriptions(event: &Event) -> Result<Vec<Description<'_>>, TopicIdError> {
+    // SAFETY: the event is alive; another type of event gives a null.
+    let result = unsafe { native::rd_kafka_event_DescribeTopics_result(event.ptr()) };
+    if result.is_null() {
+        return Err(TopicIdError::Kafka(RDKafkaErrorCode::Fail));
+    }
+    let mut count = 0;
+    // SAFETY: the result lives as long as the event, `count` is written.
+    let first = unsafe { native::rd_kafka_DescribeTopics_result_topics(result, &raw mut count) };
+    if first.is_null() || count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: `count` pointers lie at `first`, owned by the event.
+    let pointers = unsafe { std::slice::from_raw_parts(first, count) };
+    // SAFETY: each points to a description that lives as long as the event.
+    Ok(pointers.iter().map(|pointer| Description(unsafe { &**pointer })).collect())
+}
+
+/// One topic of an answer, alive as long as its event.
+struct Description<'event>(&'event native::rd_kafka_TopicDescription_t);
+
+impl Description<'_> {
+    fn name(&self) -> &CStr {
+        // SAFETY: the description is alive.
+        let name = unsafe { native::rd_kafka_TopicDescription_name(self.0) };
+        // SAFETY: a C string owned by the description.
+        unsafe { CStr::from_ptr(name) }
+    }
+
+    fn id(&self) -> Result<TopicId, TopicIdError> {
+        // SAFETY: the description is alive; a null means no error.
+        let error = unsafe { native::rd_kafka_TopicDescription_error(self.0) };
+        // SAFETY: the error is alive, and a null is code 0.
+        check(unsafe { native::rd_kafka_error_code(error) })?;
+        // SAFETY: the description is alive.
+        let id = unsafe { native::rd_kafka_TopicDescription_topic_id(self.0) };
+        if id.is_null() {
+            return Err(TopicIdError::NotSupported);
+        }
+        // SAFETY: the id is owned by the description.
+        let high = unsafe { native::rd_kafka_Uuid_most_significant_bits(id) };
+        // SAFETY: as above.
+        let low = unsafe { native::rd_kafka_Uuid_least_significant_bits(id) };
+        match u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned()) {
+            0 => Err(TopicIdError::NotSupported),
+            bits => Ok(TopicId(bits)),
+        }
+    }
+}
+
+fn check(error: native::RDKafkaRespErr) -> Result<(), TopicIdError> {
+    match error {
+        native::RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
+        error => Err(TopicIdError::Kafka(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_written_as_kafka_writes_a_uuid() {
+        let id = TopicId(0x0123_4567_89ab_cdef_fedc_ba98_7654_3210);
+        assert_eq!(id.to_string(), "ASNFZ4mrze_-3LqYdlQyEA");
+        assert_eq!(TopicId(1).to_string(), "AAAAAAAAAAAAAAAAAAAAAQ");
+    }
+}

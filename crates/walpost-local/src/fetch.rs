@@ -1,0 +1,205 @@
+//! What is not installed is fetched by Maven, which knows its registry, its
+//! mirrors and its proxies; nothing here names a host.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use crate::{
+    KAFKA_VERSION, LocalError, cache,
+    checksum::{self, Pinned},
+    command,
+};
+
+const KAFKA_SUMS: &str = include_str!("../checksums/kafka-4.3.1.sha256");
+const POSTGRES_SUMS: &str = include_str!("../checksums/postgres.sha256");
+const POSTGRES_GROUP: &str = "io.zonky.test.postgres";
+const POSTGRES_ARTIFACT: &str = "embedded-postgres-binaries";
+
+const FETCH_LIMIT: Duration = Duration::from_secs(600);
+const UNPACK_LIMIT: Duration = Duration::from_secs(120);
+
+/// The folder with the jars of Kafka [`KAFKA_VERSION`], its command line tools
+/// and a logger. Fetched on first use (54 MB).
+///
+/// # Errors
+///
+/// When Maven is missing or fails, or a file is not the known one.
+pub fn fetch_kafka() -> Result<PathBuf, LocalError> {
+    cache::once(&cache::cache_dir(), &format!("kafka-{KAFKA_VERSION}"), |folder| {
+        let dependencies = [
+            ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+            ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+            ("org.slf4j", "slf4j-simple", "1.7.36"),
+        ];
+        maven_copy(&dependencies, folder)?;
+        checksum::check_folder(folder, KAFKA_SUMS)
+    })
+}
+
+/// The `bin` folder of a PostgreSQL of that major version, with `postgres`,
+/// `initdb` and `pg_ctl` and no client programs. Fetched on first use (15 MB).
+/// `None` is the newest known.
+///
+/// # Errors
+///
+/// When that version is not known for this platform, a tool is missing or
+/// fails, or a file is not the known one.
+pub fn fetch_postgres(major: Option<u32>) -> Result<PathBuf, LocalError> {
+    let package = PostgresPackage::find(major, &platform())?;
+    let name = format!("postgresql-{}", package.version);
+    let folder = cache::once(&cache::cache_dir(), &name, |folder| {
+        let artifact = format!("{POSTGRES_ARTIFACT}-{}", package.platform);
+        let jars = folder.join("jar");
+        create(&jars)?;
+        maven_copy(&[(POSTGRES_GROUP, &artifact, package.version)], &jars)?;
+        checksum::check_file(&jars, package.pinned)?;
+        unpack(&jars, package.pinned.file, folder)
+    })?;
+    Ok(folder.join("bin"))
+}
+
+/// A line of the list of checksums: which PostgreSQL for which platform.
+#[derive(Debug, PartialEq, Eq)]
+struct PostgresPackage<'a> {
+    pinned: Pinned<'a>,
+    platform: &'a str,
+    version: &'a str,
+    major: u32,
+}
+
+impl PostgresPackage<'static> {
+    fn find(major: Option<u32>, platform: &str) -> Result<Self, LocalError> {
+        let known = || Self::all().filter(|package| package.platform == platform);
+        known()
+            .filter(|package| major.is_none_or(|major| package.major == major))
+            .max_by_key(|package| package.major)
+            .ok_or_else(|| LocalError::NotPinned {
+                major: major.unwrap_or_default(),
+                platform: platform.to_owned(),
+                known: known()
+                    .map(|package| package.major.to_string())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        checksum::lines(POSTGRES_SUMS).filter_map(|pinned| {
+            let name = pinned.file.strip_prefix(POSTGRES_ARTIFACT)?.strip_suffix(".jar")?;
+            let (platform, version) = name.strip_prefix('-')?.rsplit_once('-')?;
+            let major = version.split('.').next()?.parse().ok()?;
+            Some(Self { pinned, platform, version, major })
+        })
+    }
+}
+
+/// As the packages name it.
+fn platform() -> String {
+    let processor = match env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64v8",
+        other => other,
+    };
+    format!("{}-{processor}", env::consts::OS)
+}
+
+fn maven_copy(dependencies: &[(&str, &str, &str)], target: &Path) -> Result<(), LocalError> {
+    let maven = tool("mvn", "fetch files", "Maven (Debian: maven)")?;
+    let project = tempfile::tempdir().map_err(LocalError::io("create", "a temporary folder"))?;
+    let pom = project.path().join("pom.xml");
+    fs::write(&pom, pom_of(dependencies)).map_err(LocalError::io("write", pom.display()))?;
+    let mut command = Command::new(maven);
+    command
+        .args(["--quiet", "--batch-mode", "--file"])
+        .arg(&pom)
+        .arg("dependency:copy-dependencies")
+        .arg("-DincludeScope=runtime")
+        .arg(format!("-DoutputDirectory={}", target.display()))
+        .current_dir(project.path());
+    let what = format!("fetching {} with mvn", dependencies[0].1);
+    command::run(&what, &mut command, FETCH_LIMIT).map(drop)
+}
+
+fn pom_of(dependencies: &[(&str, &str, &str)]) -> String {
+    let dependencies: String = dependencies
+        .iter()
+        .map(|(group, artifact, version)| {
+            format!(
+                "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
+                 <version>{version}</version></dependency>"
+            )
+        })
+        .collect();
+    format!(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>walpost</groupId>\
+         <artifactId>fetch</artifactId><version>1</version><packaging>pom</packaging>\
+         <dependencies>{dependencies}</dependencies></project>"
+    )
+}
+
+/// The jar holds one archive `*.txz` beside its manifest.
+fn unpack(jars: &Path, jar: &str, target: &Path) -> Result<(), LocalError> {
+    let mut open = match command::on_path("unzip") {
+        Some(unzip) => Command::new(unzip),
+        None => {
+            let mut command = Command::new(tool("jar", "unpack a jar", "unzip (Debian: unzip)")?);
+            command.arg("xf");
+            command
+        }
+    };
+    if open.get_args().len() == 0 {
+        open.args(["-q", "-o"]);
+    }
+    command::run("unpacking a jar", open.arg(jar).current_dir(jars), UNPACK_LIMIT)?;
+    let archive = fs::read_dir(jars)
+        .map_err(LocalError::io("list", jars.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "txz"))
+        .ok_or_else(|| LocalError::NotFetched { file: jars.join("*.txz") })?;
+    tool("xz", "unpack PostgreSQL", "xz (Debian: xz-utils)")?;
+    let mut tar = Command::new(tool("tar", "unpack PostgreSQL", "tar (Debian: tar)")?);
+    tar.args(["-x", "-J", "--no-same-owner", "-f"]).arg(archive).arg("-C").arg(target);
+    command::run("unpacking PostgreSQL", &mut tar, UNPACK_LIMIT)?;
+    fs::remove_dir_all(jars).map_err(LocalError::io("remove", jars.display()))
+}
+
+fn create(folder: &Path) -> Result<(), LocalError> {
+    fs::create_dir(folder).map_err(LocalError::io("create", folder.display()))
+}
+
+fn tool(name: &str, purpose: &'static str, install: &'static str) -> Result<PathBuf, LocalError> {
+    command::on_path(name).ok_or_else(|| LocalError::ToolMissing {
+        tool: name.to_owned(),
+        purpose,
+        install,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_list_is_a_package() {
+        assert_eq!(PostgresPackage::all().count(), POSTGRES_SUMS.lines().count());
+        assert!(PostgresPackage::all().all(|package| package.pinned.sum.len() == 64));
+    }
+
+    #[test]
+    fn the_newest_is_the_default() {
+        let newest = PostgresPackage::find(None, "linux-amd64").unwrap();
+        assert_eq!(newest.major, 18);
+        assert_eq!(PostgresPackage::find(Some(14), "linux-amd64").unwrap().major, 14);
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_says_which_are() {
+        let error = PostgresPackage::find(Some(9), "linux-amd64").unwrap_err().to_string();
+        assert!(error.contains("14, 15, 16, 17, 18"), "{error}");
+    }
+}

@@ -1,0 +1,245 @@
+mod builder;
+mod probe;
+
+use std::{
+    ffi::{OsStr, OsString},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub use self::builder::KafkaBuilder;
+use crate::{ChildGuard, Launch, LocalError, Signal, command, workdir::WorkDir};
+
+/// The version of Kafka that is fetched and started.
+pub const KAFKA_VERSION: &str = "4.3.1";
+
+const NAME: &str = "Kafka";
+const START_LIMIT: Duration = Duration::from_secs(90);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+const TOOL_LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(20);
+
+/// An Apache Kafka of our own: one process, broker and controller. Ends with
+/// this value; its files go with it unless [`KafkaBuilder::home`] named a
+/// place for them.
+///
+/// Topics are not created by use; see [`KafkaBuilder::property`].
+#[derive(Debug)]
+pub struct Kafka {
+    child: Mutex<Option<ChildGuard>>,
+    java: PathBuf,
+    libraries: PathBuf,
+    jvm_args: Vec<String>,
+    client_port: u16,
+    proxied_port: Option<u16>,
+    detached: bool,
+    home: WorkDir,
+}
+
+impl Kafka {
+    /// The settings to start one with.
+    #[must_use]
+    pub fn builder() -> KafkaBuilder {
+        KafkaBuilder::default()
+    }
+
+    /// `127.0.0.1:<port>`. Stays the same over stop and start.
+    #[must_use]
+    pub fn bootstrap(&self) -> String {
+        self.address().to_string()
+    }
+
+    /// The address of [`Kafka::bootstrap`].
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.client_port).into()
+    }
+
+    /// Where a proxy in front of this broker has to connect to, when
+    /// [`KafkaBuilder::proxied_by`] was used. Clients that come this way are
+    /// told the proxy's address.
+    #[must_use]
+    pub fn proxied_address(&self) -> Option<SocketAddr> {
+        self.proxied_port.map(|port| ([127, 0, 0, 1], port).into())
+    }
+
+    /// Its log, over all its starts.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.home.path().join("log")
+    }
+
+    /// Its process id, or `None` when it is stopped.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.lock().as_ref().filter(|child| child.is_running()).map(ChildGuard::pid)
+    }
+
+    /// What Java needs as `-cp` to find Kafka and its tools.
+    #[must_use]
+    pub fn classpath(&self) -> OsString {
+        self.libraries.join("*").into_os_string()
+    }
+
+    /// The Java that runs it.
+    #[must_use]
+    pub fn java(&self) -> &Path {
+        &self.java
+    }
+
+    /// Runs one of Kafka's own Java programs to its end and returns what it
+    /// wrote to stdout. Known classes:
+    ///
+    /// | class | is known as |
+    /// |---|---|
+    /// | `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand` | `kafka-consumer-groups.sh` |
+    /// | `org.apache.kafka.tools.TopicCommand` | `kafka-topics.sh` |
+    /// | `org.apache.kafka.tools.GroupsCommand` | `kafka-groups.sh` |
+    /// | `org.apache.kafka.tools.TransactionsCommand` | `kafka-transactions.sh` |
+    /// | `org.apache.kafka.tools.DumpLogSegments` | `kafka-dump-log.sh` |
+    ///
+    /// # Errors
+    ///
+    /// When it fails, or still runs after 2 minutes.
+    pub fn run_tool(
+        &self,
+        class: &str,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<String, LocalError> {
+        let mut command = Command::new(&self.java);
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
+            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+            .arg("-cp")
+            .arg(self.classpath())
+            .arg(class)
+            .args(args);
+        Ok(command::run(class, &mut command, TOOL_LIMIT)?.stdout)
+    }
+
+    /// Starts it again, on the same data and ports. Returns when it answers a
+    /// client. Does nothing while it runs.
+    ///
+    /// # Errors
+    ///
+    /// When it ends before it is ready, or is not ready within 90 s.
+    pub fn start(&self) -> Result<(), LocalError> {
+        let mut child = self.lock();
+        if child.as_ref().is_some_and(ChildGuard::is_running) {
+            return Ok(());
+        }
+        *child = None;
+        *child = Some(self.start_once()?);
+        Ok(())
+    }
+
+    /// Stops it with SIGTERM, which closes its logs in order. Does nothing
+    /// when it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// When it still runs after 60 s.
+    pub fn stop(&self) -> Result<(), LocalError> {
+        self.end(Signal::Terminate)
+    }
+
+    /// Ends it with SIGKILL. Does nothing when it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn kill(&self) -> Result<(), LocalError> {
+        self.end(Signal::Kill)
+    }
+
+    /// Freezes it: connections stay open and nothing answers.
+    ///
+    /// # Errors
+    ///
+    /// When it is not running.
+    pub fn pause(&self) -> Result<(), LocalError> {
+        self.running("freeze it", ChildGuard::pause)
+    }
+
+    /// Lets it run on after [`Kafka::pause`].
+    ///
+    /// # Errors
+    ///
+    /// When it is not running.
+    pub fn resume(&self) -> Result<(), LocalError> {
+        self.running("let it run on", ChildGuard::resume)
+    }
+
+    fn start_once(&self) -> Result<ChildGuard, LocalError> {
+        let home = self.home.path();
+        let child = Launch::new(NAME, &self.java, self.log())
+            .args(&self.jvm_args)
+            .arg("-cp")
+            .arg(self.classpath())
+            .arg("kafka.Kafka")
+            .arg(home.join(builder::PROPERTIES))
+            .directory(home)
+            .disposable(self.home.disposable())
+            .detached(self.detached)
+            .last_signal(match self.home {
+                WorkDir::Temporary(_) => Signal::Kill,
+                WorkDir::Kept(_) => Signal::Terminate,
+            })
+            .spawn()?;
+        self.await_ready(&child)?;
+        Ok(child)
+    }
+
+    fn await_ready(&self, child: &ChildGuard) -> Result<(), LocalError> {
+        let start = Instant::now();
+        loop {
+            if probe::knows_a_broker(self.address()) {
+                return Ok(());
+            }
+            if let Some(status) = child.try_wait()? {
+                return Err(LocalError::Ended {
+                    service: NAME.into(),
+                    status: status.to_string(),
+                    log: self.log(),
+                    tail: child.log_tail(),
+                });
+            }
+            if start.elapsed() > START_LIMIT {
+                return Err(LocalError::Timeout {
+                    what: format!("the start of {NAME}"),
+                    limit: START_LIMIT,
+                    tail: child.log_tail(),
+                });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn end(&self, signal: Signal) -> Result<(), LocalError> {
+        let mut child = self.lock();
+        if let Some(running) = child.as_ref() {
+            running.end(signal, STOP_LIMIT)?;
+        }
+        *child = None;
+        Ok(())
+    }
+
+    fn running(
+        &self,
+        attempt: &'static str,
+        act: impl FnOnce(&ChildGuard) -> Result<(), LocalError>,
+    ) -> Result<(), LocalError> {
+        match self.lock().as_ref() {
+            Some(child) => act(child),
+            None => Err(LocalError::NotRunning { attempt, service: NAME.into() }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ChildGuard>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

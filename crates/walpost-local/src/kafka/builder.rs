@@ -1,0 +1,242 @@
+use std::{
+    fs,
+    hash::{BuildHasher, RandomState},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    time::Duration,
+};
+
+use super::Kafka;
+use crate::{LocalError, command, fetch, free_port, java, workdir::WorkDir};
+
+pub(super) const PROPERTIES: &str = "server.properties";
+const FORMAT_LIMIT: Duration = Duration::from_secs(60);
+const PORT_TRIES: u32 = 3;
+
+/// Kafka's defaults, less replicas and shorter waits: it is alone.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("auto.create.topics.enable", "false"),
+    ("num.network.threads", "2"),
+    ("num.io.threads", "4"),
+    // A killed broker may register again only when its old session is over.
+    ("broker.session.timeout.ms", "2000"),
+    ("broker.heartbeat.interval.ms", "250"),
+    ("offsets.topic.replication.factor", "1"),
+    ("offsets.topic.num.partitions", "4"),
+    ("transaction.state.log.replication.factor", "1"),
+    ("transaction.state.log.min.isr", "1"),
+    ("transaction.state.log.num.partitions", "4"),
+    ("share.coordinator.state.topic.replication.factor", "1"),
+    ("share.coordinator.state.topic.min.isr", "1"),
+    ("share.coordinator.state.topic.num.partitions", "4"),
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.min.session.timeout.ms", "1000"),
+    ("group.consumer.min.session.timeout.ms", "1000"),
+    ("group.consumer.min.heartbeat.interval.ms", "500"),
+];
+
+/// Settings of a private Kafka.
+#[derive(Debug, Clone)]
+pub struct KafkaBuilder {
+    home: Option<PathBuf>,
+    port: Option<u16>,
+    proxy_port: Option<u16>,
+    properties: Vec<(String, String)>,
+    jvm_args: Vec<String>,
+    detached: bool,
+}
+
+impl Default for KafkaBuilder {
+    fn default() -> Self {
+        let jvm_args = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
+        Self {
+            home: None,
+            port: None,
+            proxy_port: None,
+            properties: Vec::new(),
+            jvm_args: jvm_args.map(String::from).into(),
+            detached: false,
+        }
+    }
+}
+
+impl KafkaBuilder {
+    /// Sets the folder for data and log, which then stays. One that already
+    /// has data is used as it is, with the properties of this builder.
+    /// Default: a temporary folder that goes with the broker.
+    #[must_use]
+    pub fn home(mut self, path: impl Into<PathBuf>) -> Self {
+        self.home = Some(path.into());
+        self
+    }
+
+    /// Sets the port of [`Kafka::bootstrap`]. Default: a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Opens a second port for a proxy. Clients that come through it are told
+    /// `127.0.0.1:<proxy_port>` as the address of the broker, so that they
+    /// stay behind the proxy. See [`Kafka::proxied_address`].
+    #[must_use]
+    pub fn proxied_by(mut self, proxy_port: u16) -> Self {
+        self.proxy_port = Some(proxy_port);
+        self
+    }
+
+    /// Sets a property of `server.properties`, such as
+    /// `auto.create.topics.enable`. The last of a name counts.
+    #[must_use]
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets the options of Java. Default: quick to start and small, with
+    /// `-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1`; to measure
+    /// throughput, give `["-Xmx1g"]`.
+    #[must_use]
+    pub fn jvm_args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.jvm_args = args.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Lets the broker run on when its value is dropped and when this process
+    /// ends. Needs [`KafkaBuilder::home`].
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        self.detached = true;
+        self
+    }
+
+    /// Fetches what is missing, formats the data folder, and starts. Returns
+    /// when a client is answered.
+    ///
+    /// # Errors
+    ///
+    /// When any of that fails; see [`LocalError`].
+    pub fn start(self) -> Result<Kafka, LocalError> {
+        if self.detached && self.home.is_none() {
+            return Err(LocalError::Setting {
+                service: "Kafka",
+                reason: "a detached broker needs a `home` that stays".into(),
+            });
+        }
+        let home = match &self.home {
+            Some(path) => WorkDir::kept(path.clone())?,
+            None => WorkDir::temporary()?,
+        };
+        let mut kafka = Kafka {
+            child: Mutex::new(None),
+            java: java::find()?,
+            libraries: fetch::fetch_kafka()?,
+            jvm_args: self.jvm_args.clone(),
+            client_port: 0,
+            proxied_port: None,
+            detached: self.detached,
+            home,
+        };
+        self.start_on_some_ports(&mut kafka)?;
+        Ok(kafka)
+    }
+
+    /// Another process may take a port between its choice and its use.
+    fn start_on_some_ports(&self, kafka: &mut Kafka) -> Result<(), LocalError> {
+        for left in (0..PORT_TRIES).rev() {
+            kafka.client_port = self.port.map_or_else(free_port, Ok)?;
+            kafka.proxied_port = self.proxy_port.map(|_| free_port()).transpose()?;
+            let path = kafka.home.path().join(PROPERTIES);
+            let text = self.server_properties(kafka, free_port()?);
+            fs::write(&path, text).map_err(LocalError::io("write", path.display()))?;
+            format(kafka, &path)?;
+            match kafka.start_once() {
+                Err(LocalError::Ended { tail, .. })
+                    if left > 0 && self.port.is_none() && tail.contains("already in use") => {}
+                child => {
+                    *kafka.lock() = Some(child?);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn server_properties(&self, kafka: &Kafka, controller_port: u16) -> String {
+        let local = |name: &str, port: u16| format!("{name}://127.0.0.1:{port}");
+        let mut listeners =
+            vec![local("CLIENT", kafka.client_port), local("CONTROLLER", controller_port)];
+        let mut advertised = vec![local("CLIENT", kafka.client_port)];
+        if let (Some(behind), Some(front)) = (kafka.proxied_port, self.proxy_port) {
+            listeners.push(local("PROXIED", behind));
+            advertised.push(local("PROXIED", front));
+        }
+        let data = kafka.home.path().join("data");
+        let own = [
+            ("process.roles", "broker,controller".to_owned()),
+            ("node.id", "1".to_owned()),
+            ("controller.quorum.voters", format!("1@127.0.0.1:{controller_port}")),
+            ("controller.listener.names", "CONTROLLER".to_owned()),
+            ("listeners", listeners.join(",")),
+            ("advertised.listeners", advertised.join(",")),
+            (
+                "listener.security.protocol.map",
+                "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT".to_owned(),
+            ),
+            ("inter.broker.listener.name", "CLIENT".to_owned()),
+            ("log.dirs", data.to_string_lossy().into_owned()),
+        ];
+        let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+        let given = self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        own.chain(DEFAULTS.iter().copied())
+            .chain(given)
+            .map(|(name, value)| format!("{name}={}\n", value.replace('\\', "\\\\")))
+            .collect()
+    }
+}
+
+fn format(kafka: &Kafka, properties: &Path) -> Result<(), LocalError> {
+    if kafka.home.path().join("data/meta.properties").is_file() {
+        return Ok(());
+    }
+    let mut command = Command::new(&kafka.java);
+    command
+        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"])
+        .arg(kafka.classpath())
+        .args(["kafka.tools.StorageTool", "format", "-t", &cluster_id(), "-c"])
+        .arg(properties);
+    command::run("formatting Kafka's data folder", &mut command, FORMAT_LIMIT).map(drop)
+}
+
+/// 22 letters of base64 for URLs, as Kafka writes it. The first is fixed: a
+/// leading `-` would be taken for an option.
+fn cluster_id() -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let random = || u128::from(RandomState::new().hash_one(0));
+    let bits = (random() << 64) | random();
+    let letters = (0..21).map(|digit| {
+        let index = usize::try_from((bits >> (6 * digit)) & 63).expect("six bits fit in a usize");
+        char::from(LETTERS[index])
+    });
+    std::iter::once('W').chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_ids_differ_and_do_not_look_like_an_option() {
+        let (one, other) = (cluster_id(), cluster_id());
+        assert!(one.len() == 22 && one.starts_with('W'));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_detached_broker_needs_a_home() {
+        let error = Kafka::builder().detached().start().unwrap_err();
+        assert!(matches!(error, LocalError::Setting { .. }));
+    }
+}

@@ -1,0 +1,32 @@
+use std::{
+    hash::{BuildHasher, RandomState},
+    net::TcpListener,
+};
+
+use crate::LocalError;
+
+/// Below 32768, where Linux starts to hand out ports to outgoing connections:
+/// a service that is stopped and started again finds its port still free, and
+/// nobody who polls it connects to himself.
+const FIRST: u16 = 20_000;
+const LAST: u16 = 31_999;
+
+/// A TCP port on 127.0.0.1 that nobody listens on right now.
+///
+/// Another process may take it before its user does; who binds it must be
+/// ready to ask again.
+///
+/// # Errors
+///
+/// When 1,000 attempts find none.
+pub fn free_port() -> Result<u16, LocalError> {
+    (0..1_000)
+        .map(|_| FIRST + random_below(LAST - FIRST + 1))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .ok_or(LocalError::NoPort { first: FIRST, last: LAST })
+}
+
+fn random_below(limit: u16) -> u16 {
+    let random = RandomState::new().hash_one(std::process::id());
+    u16::try_from(random % u64::from(limit)).expect("a remainder of a u16 fits in a u16")
+}

@@ -1,0 +1,368 @@
+use std::{
+    fmt, fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    time::Duration,
+};
+
+use super::{Postgres, binaries, is_busy};
+use crate::{
+    LocalError,
+    account::Account,
+    command, free_port,
+    workdir::{MAX_SOCKET_DIR_BYTES, WorkDir},
+};
+
+pub(super) const SETTINGS: &str = "settings.conf";
+const INITDB_LIMIT: Duration = Duration::from_secs(120);
+const PORT_TRIES: u32 = 5;
+
+/// How connections over TCP prove who they are. Over the socket they need not.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Auth {
+    /// Nothing is asked.
+    Trust,
+    /// The password of `postgres`, by SCRAM-SHA-256.
+    ScramSha256(String),
+    /// The password of `postgres`, by MD5.
+    Md5(String),
+}
+
+impl Auth {
+    pub(super) fn password(&self) -> Option<&str> {
+        match self {
+            Self::Trust => None,
+            Self::ScramSha256(password) | Self::Md5(password) => Some(password),
+        }
+    }
+
+    fn method(&self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::ScramSha256(_) => "scram-sha-256",
+            Self::Md5(_) => "md5",
+        }
+    }
+}
+
+/// The method, without the password.
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.method())
+    }
+}
+
+/// Settings of a private PostgreSQL. The defaults are for logical replication:
+/// `wal_level=logical`, 20 slots, 20 walsenders, 200 connections.
+#[derive(Debug, Clone)]
+pub struct PostgresBuilder {
+    version: Option<u32>,
+    home: Option<PathBuf>,
+    port: Option<u16>,
+    settings: Vec<(String, String)>,
+    auth: Auth,
+    tls: Option<(PathBuf, PathBuf)>,
+    hba: Option<String>,
+    detached: bool,
+}
+
+impl Default for PostgresBuilder {
+    fn default() -> Self {
+        let settings = [
+            ("wal_level", "logical"),
+            ("max_wal_senders", "20"),
+            ("max_replication_slots", "20"),
+            ("max_connections", "200"),
+        ];
+        Self {
+            version: None,
+            home: None,
+            port: None,
+            settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
+            auth: Auth::Trust,
+            tls: None,
+            hba: None,
+            detached: false,
+        }
+    }
+}
+
+impl PostgresBuilder {
+    /// Sets the major version. Default `None`: the first found.
+    ///
+    /// Looked for in this order: `WALPOST_PG_BIN`, `/usr/lib/postgresql`
+    /// (newest first), `pg_config`, `PATH`; else it is fetched.
+    #[must_use]
+    pub fn version(mut self, major: Option<u32>) -> Self {
+        self.version = major;
+        self
+    }
+
+    /// Sets the folder for data, log and socket, which then stays. One that
+    /// already has data is used as it is, with the settings of this builder.
+    /// Default: a temporary folder that goes with the server.
+    #[must_use]
+    pub fn home(mut self, path: impl Into<PathBuf>) -> Self {
+        self.home = Some(path.into());
+        self
+    }
+
+    /// Sets the TCP port. Default: a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Sets a parameter of `postgresql.conf`. The last of a name counts.
+    #[must_use]
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// For data that nobody will miss: `fsync=off` and `full_page_writes=off`.
+    /// Survives the death of the server, not that of the machine.
+    #[must_use]
+    pub fn throwaway(self) -> Self {
+        self.setting("fsync", "off").setting("full_page_writes", "off")
+    }
+
+    /// Sets what is asked of TCP connections. Default: [`Auth::Trust`].
+    #[must_use]
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// Turns TLS on, with a certificate and its key in PEM files, which are
+    /// copied. Plain connections stay possible unless [`PostgresBuilder::hba`]
+    /// shuts them out.
+    #[must_use]
+    pub fn tls(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Sets the whole text of `pg_hba.conf`. Default: everyone on the socket,
+    /// and on 127.0.0.1 who passes [`PostgresBuilder::auth`].
+    #[must_use]
+    pub fn hba(mut self, text: impl Into<String>) -> Self {
+        self.hba = Some(text.into());
+        self
+    }
+
+    /// Lets the server run on when its value is dropped and when this process
+    /// ends. Needs [`PostgresBuilder::home`].
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        self.detached = true;
+        self
+    }
+
+    /// Fetches what is missing, creates the data folder, and starts. Returns
+    /// when connections are accepted.
+    ///
+    /// # Errors
+    ///
+    /// When any of that fails; see [`LocalError`].
+    pub fn start(self) -> Result<Postgres, LocalError> {
+        if self.detached && self.home.is_none() {
+            return Err(LocalError::Setting {
+                service: "PostgreSQL",
+                reason: "a detached server needs a `home` that stays".into(),
+            });
+        }
+        let binaries = binaries::find(self.version)?;
+        let account = Account::for_postgres()?;
+        let home = match &self.home {
+            Some(path) => WorkDir::kept(path.clone())?,
+            None => WorkDir::temporary()?,
+        };
+        if let Some(account) = &account {
+            account.check_way_to(home.path())?;
+            account.check_way_to(&binaries.bin)?;
+        }
+        let (socket_dir, socket_home) = self.socket_dir(&home, account.as_ref())?;
+        let mut postgres = Postgres {
+            child: Mutex::new(None),
+            bin: binaries.bin,
+            major: binaries.major,
+            port: 0,
+            socket_dir,
+            auth: self.auth.clone(),
+            account,
+            detached: self.detached,
+            home,
+            _socket_home: socket_home,
+        };
+        self.create_data(&postgres)?;
+        self.start_on_some_port(&mut postgres)?;
+        Ok(postgres)
+    }
+
+    /// Another process may take the port between its choice and its use.
+    fn start_on_some_port(&self, postgres: &mut Postgres) -> Result<(), LocalError> {
+        for left in (0..PORT_TRIES).rev() {
+            postgres.port = self.port.map_or_else(free_port, Ok)?;
+            self.write_settings(postgres)?;
+            match postgres.start_once() {
+                Err(LocalError::Ended { tail, .. })
+                    if left > 0 && self.port.is_none() && is_busy(&tail) => {}
+                child => {
+                    *postgres.lock() = Some(child?);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn socket_dir(
+        &self,
+        home: &WorkDir,
+        account: Option<&Account>,
+    ) -> Result<(PathBuf, Option<WorkDir>), LocalError> {
+        let inside = home.path().join("socket");
+        let fits = inside.as_os_str().len() <= MAX_SOCKET_DIR_BYTES;
+        let (socket_dir, other) = match (fits, self.detached) {
+            (true, _) => (inside, None),
+            (false, false) => {
+                let other = WorkDir::temporary()?;
+                (other.path().join("socket"), Some(other))
+            }
+            (false, true) => {
+                return Err(LocalError::Setting {
+                    service: "PostgreSQL",
+                    reason: format!(
+                        "its home must be shorter than {} bytes, for the socket in it",
+                        MAX_SOCKET_DIR_BYTES - "/socket".len()
+                    ),
+                });
+            }
+        };
+        create_owned(&socket_dir, account)?;
+        Ok((socket_dir, other))
+    }
+
+    fn create_data(&self, postgres: &Postgres) -> Result<(), LocalError> {
+        let data = postgres.data_dir();
+        if !data.join("PG_VERSION").is_file() {
+            create_owned(&data, postgres.account.as_ref())?;
+            self.initdb(postgres, &data)?;
+            let conf = data.join("postgresql.conf");
+            let include = postgres.home.path().join(SETTINGS);
+            fs::read_to_string(&conf)
+                .and_then(|text| {
+                    let include = quoted(&include.to_string_lossy());
+                    fs::write(&conf, format!("{text}\ninclude = {include}\n"))
+                })
+                .map_err(LocalError::io("write", conf.display()))?;
+        }
+        if let Some(text) = &self.hba {
+            let path = data.join("pg_hba.conf");
+            fs::write(&path, text).map_err(LocalError::io("write", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn initdb(&self, postgres: &Postgres, data: &Path) -> Result<(), LocalError> {
+        let mut command = Command::new(postgres.bin.join("initdb"));
+        command
+            .arg("-D")
+            .arg(data)
+            .args(["-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"])
+            .args(["--auth-local=trust", &format!("--auth-host={}", self.auth.method())])
+            .current_dir(data);
+        let mut password_file = None;
+        if let Some(password) = self.auth.password() {
+            let path = postgres.home.path().join("password");
+            write_secret(&path, password.as_bytes(), postgres.account.as_ref())?;
+            command.arg(format!("--pwfile={}", path.display()));
+            password_file = Some(path);
+        }
+        if let Some(account) = &postgres.account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        let done = command::run("initdb", &mut command, INITDB_LIMIT);
+        if let Some(path) = password_file {
+            fs::remove_file(&path).map_err(LocalError::io("remove", path.display()))?;
+        }
+        done.map(drop)
+    }
+
+    fn write_settings(&self, postgres: &Postgres) -> Result<(), LocalError> {
+        let home = postgres.home.path();
+        let mut settings = vec![
+            ("listen_addresses".to_owned(), postgres.host().to_owned()),
+            ("port".to_owned(), postgres.port.to_string()),
+            (
+                "unix_socket_directories".to_owned(),
+                postgres.socket_dir.to_string_lossy().into_owned(),
+            ),
+        ];
+        if let Some((certificate, key)) = &self.tls {
+            let files = [("ssl_cert_file", certificate), ("ssl_key_file", key)];
+            settings.push(("ssl".into(), "on".into()));
+            for (name, from) in files {
+                let to = home.join(name);
+                let bytes = fs::read(from).map_err(LocalError::io("read", from.display()))?;
+                write_secret(&to, &bytes, postgres.account.as_ref())?;
+                settings.push((name.into(), to.to_string_lossy().into_owned()));
+            }
+        }
+        let text: String = settings
+            .iter()
+            .chain(&self.settings)
+            .map(|(name, value)| format!("{name} = {}\n", quoted(value)))
+            .collect();
+        let path = home.join(SETTINGS);
+        fs::write(&path, text).map_err(LocalError::io("write", path.display()))
+    }
+}
+
+/// A value of `postgresql.conf`.
+pub(super) fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+fn create_owned(path: &Path, account: Option<&Account>) -> Result<(), LocalError> {
+    fs::create_dir_all(path).map_err(LocalError::io("create", path.display()))?;
+    account.map_or(Ok(()), |account| account.own(path))
+}
+
+/// Nobody but the server may read it, not even for a moment.
+fn write_secret(path: &Path, bytes: &[u8], account: Option<&Account>) -> Result<(), LocalError> {
+    let write = || {
+        fs::write(path, b"")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        fs::write(path, bytes)
+    };
+    write().map_err(LocalError::io("write", path.display()))?;
+    account.map_or(Ok(()), |account| account.own(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_quoted() {
+        assert_eq!(quoted(r"it's \n"), r"'it''s \\n'");
+    }
+
+    #[test]
+    fn a_password_is_not_in_the_debug_text() {
+        let builder = Postgres::builder().auth(Auth::Md5("hunter2".into()));
+        assert!(!format!("{builder:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_detached_server_needs_a_home() {
+        let error = Postgres::builder().detached().start().unwrap_err();
+        assert!(matches!(error, LocalError::Setting { .. }));
+    }
+}

@@ -1,0 +1,108 @@
+//! Folders of running services.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process,
+};
+
+use tempfile::TempDir;
+
+use crate::{LocalError, signal::is_alive};
+
+/// A Unix socket address holds 108 bytes on Linux and 104 elsewhere.
+pub(crate) const MAX_SOCKET_DIR_BYTES: usize = 85;
+const MAX_BASE_BYTES: usize = 50;
+
+/// Where a service keeps its files.
+#[derive(Debug)]
+pub(crate) enum WorkDir {
+    /// Removed on drop, or by the next start when we are killed.
+    Temporary(TempDir),
+    /// Named by the user, and kept.
+    Kept(PathBuf),
+}
+
+impl WorkDir {
+    /// A new temporary folder `walpost-<pid>-<random>` with a short path.
+    /// Those of owners that are gone are removed first.
+    pub(crate) fn temporary() -> Result<Self, LocalError> {
+        let base = base();
+        remove_stale(&base);
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("walpost-{}-", process::id()))
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir_in(&base)
+            .map_err(LocalError::io("create a folder in", base.display()))?;
+        Ok(Self::Temporary(folder))
+    }
+
+    pub(crate) fn kept(path: PathBuf) -> Result<Self, LocalError> {
+        fs::create_dir_all(&path).map_err(LocalError::io("create", path.display()))?;
+        let path = path.canonicalize().map_err(LocalError::io("resolve", path.display()))?;
+        Ok(Self::Kept(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(path) => path,
+        }
+    }
+
+    /// The folder to remove when the owner is killed.
+    pub(crate) fn disposable(&self) -> Option<&Path> {
+        match self {
+            Self::Temporary(folder) => Some(folder.path()),
+            Self::Kept(_) => None,
+        }
+    }
+}
+
+fn base() -> PathBuf {
+    let base = env::temp_dir();
+    if base.as_os_str().len() <= MAX_BASE_BYTES { base } else { PathBuf::from("/tmp") }
+}
+
+/// Best effort: another user's folders, or a race with another cleaner, are
+/// nobody's problem.
+fn remove_stale(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if owner(&name.to_string_lossy()).is_some_and(|pid| !is_alive(pid)) {
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix("walpost-")?.split_once('-')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_is_read_from_the_name() {
+        assert_eq!(owner("walpost-12-aB3"), Some(12));
+        assert_eq!(owner("walpost-demo-aB3"), None);
+        assert_eq!(owner("other-12-aB3"), None);
+    }
+
+    #[test]
+    fn folders_of_dead_owners_go_and_those_of_living_ones_stay() {
+        let base = tempfile::tempdir().unwrap();
+        let mut child = process::Command::new("true").spawn().unwrap();
+        let dead = base.path().join(format!("walpost-{}-x", child.id()));
+        let alive = base.path().join(format!("walpost-{}-x", process::id()));
+        child.wait().unwrap();
+        fs::create_dir(&dead).unwrap();
+        fs::create_dir(&alive).unwrap();
+        remove_stale(base.path());
+        assert!(!dead.exists());
+        assert!(alive.exists());
+    }
+}

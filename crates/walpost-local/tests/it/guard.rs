@@ -1,0 +1,104 @@
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use walpost_local::{ChildGuard, Launch, Signal, is_alive};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "{what} did not happen within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn sleeper(folder: &Path) -> Launch {
+    Launch::new("sleeper", "sleep", folder.join("log")).arg("600")
+}
+
+#[test]
+fn dropping_the_guard_ends_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = sleeper(folder.path()).spawn().unwrap();
+    let pid = child.pid();
+    assert!(child.is_running());
+    drop(child);
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn a_frozen_program_that_ignores_its_signal_can_be_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let script = "trap '' TERM; echo ready; while :; do read -r x || exec sleep 600; done";
+    let child = Launch::new("stubborn", "/bin/sh", &log)
+        .args(["-c", script])
+        .last_signal(Signal::Terminate)
+        .spawn()
+        .unwrap();
+    until("the trap", || fs::read_to_string(&log).unwrap().contains("ready"));
+    child.pause().unwrap();
+    let pid = child.pid();
+    let short = child.end(Signal::Terminate, Duration::from_millis(100));
+    assert!(short.is_err(), "the signal was not ignored");
+    child.pause().unwrap();
+    assert!(child.kill().unwrap().code().is_none());
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn a_program_that_cannot_be_found_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Launch::new("x", "no-such-program", folder.path().join("log")).spawn().unwrap_err();
+    assert!(error.to_string().contains("`no-such-program`"), "{error}");
+}
+
+#[test]
+fn a_detached_program_survives_its_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = sleeper(folder.path()).detached(true).spawn().unwrap();
+    let pid = child.pid();
+    drop(child);
+    assert!(is_alive(pid));
+    walpost_local::send_signal(pid, Signal::Kill).unwrap();
+    until("its end", || !is_alive(pid));
+}
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+fn victim_that_starts_a_program_and_waits() {
+    let Ok(folder) = std::env::var("WALPOST_VICTIM_FOLDER") else { return };
+    let folder = Path::new(&folder);
+    let disposable = folder.join("disposable");
+    fs::create_dir(&disposable).unwrap();
+    let child: ChildGuard = sleeper(folder).disposable(Some(&disposable)).spawn().unwrap();
+    println!("\npid {}", child.pid());
+    child.wait(Duration::from_secs(600)).unwrap();
+}
+
+#[test]
+fn a_program_dies_with_a_starter_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "guard::victim_that_starts_a_program_and_waits", "--nocapture"])
+        .env("WALPOST_VICTIM_FOLDER", folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid: u32 = BufReader::new(victim.stdout.take().unwrap())
+        .lines()
+        .find_map(|line| line.unwrap().strip_prefix("pid ").map(|pid| pid.parse().unwrap()))
+        .expect("the victim prints the id of its program");
+    assert!(is_alive(pid));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    until("the end of the program", || !is_alive(pid));
+    until("the end of its folder", || !folder.path().join("disposable").exists());
+}

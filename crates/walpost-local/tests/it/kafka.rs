@@ -1,0 +1,47 @@
+use std::time::Instant;
+
+use walpost_local::{Kafka, is_alive};
+
+#[test]
+fn a_broker_starts_stops_and_keeps_its_topics_over_a_kill() {
+    let start = Instant::now();
+    walpost_local::fetch_kafka().unwrap();
+    println!("fetched in {:?}", start.elapsed());
+    let start = Instant::now();
+    let kafka = Kafka::builder().start().unwrap();
+    println!("started in {:?}", start.elapsed());
+    let bootstrap = kafka.bootstrap();
+    let topics = |args: &[&str]| {
+        let class = "org.apache.kafka.tools.TopicCommand";
+        kafka.run_tool(class, [&["--bootstrap-server", &bootstrap], args].concat()).unwrap()
+    };
+    topics(&["--create", "--topic", "orders", "--partitions", "3"]);
+    for stop in [Kafka::stop, Kafka::kill] {
+        let at = Instant::now();
+        stop(&kafka).unwrap();
+        println!("stopped in {:?}", at.elapsed());
+        assert_eq!(kafka.pid(), None);
+        let at = Instant::now();
+        kafka.start().unwrap();
+        println!("started again in {:?}", at.elapsed());
+        assert_eq!(kafka.bootstrap(), bootstrap);
+        assert!(topics(&["--list"]).lines().any(|topic| topic == "orders"));
+    }
+    let pid = kafka.pid().unwrap();
+    drop(kafka);
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn consumer_groups_can_be_listed_with_kafkas_own_tool() {
+    let kafka = Kafka::builder().start().unwrap();
+    let class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
+    let args = ["--bootstrap-server", &kafka.bootstrap(), "--list"];
+    assert_eq!(kafka.run_tool(class, args).unwrap().trim(), "");
+}
+
+#[test]
+fn a_property_that_kafka_refuses_is_reported() {
+    let error = Kafka::builder().property("num.io.threads", "none").start().unwrap_err();
+    assert!(error.to_string().contains("num.io.threads"), "{error}");
+}

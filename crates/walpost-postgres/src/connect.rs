@@ -1,0 +1,228 @@
+use std::{io, sync::Arc, time::Duration};
+
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpStream, UnixStream},
+};
+use tokio_postgres::{
+    Client, NoTls,
+    config::{Host, SslMode as NoSsl, TargetSessionAttrs},
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    Database, Stream,
+    tls::{SslMode, TlsError},
+};
+
+/// Without `connect_timeout` in the connection string.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nothing listens there, or it cannot be reached.
+    #[error("cannot reach PostgreSQL at {target}")]
+    Unreachable {
+        /// `host:port`, or the path of the socket.
+        target: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// `connect_timeout` has passed.
+    #[error("PostgreSQL at {target} did not answer within {} s", .timeout.as_secs())]
+    TimedOut {
+        /// `host:port`, or the path of the socket.
+        target: String,
+        /// The limit.
+        timeout: Duration,
+    },
+    /// `sslmode` asks for TLS and the server has none.
+    #[error("PostgreSQL at {target} does not speak TLS, which sslmode asks for")]
+    NoTls {
+        /// `host:port`.
+        target: String,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS with PostgreSQL at {target} failed")]
+    Handshake {
+        /// `host:port`.
+        target: String,
+        /// Why: for example a certificate of an unknown authority.
+        #[source]
+        source: io::Error,
+    },
+    /// A TLS setting cannot be used.
+    #[error("cannot set up TLS")]
+    Tls(#[from] TlsError),
+    /// The server refused the login or the database.
+    #[error("PostgreSQL at {target} refused the session")]
+    Refused {
+        /// `host:port`, or the path of the socket.
+        target: String,
+        /// What it said.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// `target_session_attrs` found no server of the kind asked for.
+    #[error("PostgreSQL at {target} is read-only, and target_session_attrs asks for read-write")]
+    ReadOnly {
+        /// `host:port`, or the path of the socket.
+        target: String,
+    },
+}
+
+impl ConnectError {
+    /// Whether trying again may help without anybody changing a setting.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::ReadOnly { .. } => true,
+            Self::NoTls { .. } | Self::Handshake { .. } | Self::Tls(_) => false,
+            // Class 28 is a refused login, 3D a database that does not exist.
+            Self::Refused { source, .. } => source
+                .code()
+                .is_none_or(|code| !code.code().starts_with("28") && !code.code().starts_with("3D")),
+        }
+    }
+}
+
+impl Database {
+    /// Opens a SQL session on the first host that accepts one. Its connection
+    /// runs as a task of the current runtime and ends when the client is
+    /// dropped.
+    ///
+    /// # Errors
+    /// The last host's error when none accepts.
+    pub async fn connect(&self) -> Result<Client, ConnectError> {
+        let mut last = None;
+        for (host, port) in self.targets() {
+            match self.connect_to(&host, port).await {
+                Ok(client) => return Ok(client),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a database has at least one host"))
+    }
+
+    /// Opens a bare connection to the first host that accepts one, with TLS as
+    /// `sslmode` has it.
+    ///
+    /// # Errors
+    /// The last host's error when none accepts.
+    pub async fn open(&self) -> Result<Stream, ConnectError> {
+        let mut last = None;
+        for (host, port) in self.targets() {
+            match self.open_to(&host, port).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a database has at least one host"))
+    }
+
+    async fn connect_to(&self, host: &Host, port: u16) -> Result<Client, ConnectError> {
+        let target = describe(host, port);
+        let stream = self.open_to(host, port).await?;
+        let mut config = self.config().clone();
+        // The stream is encrypted already where it has to be.
+        config.ssl_mode(NoSsl::Disable);
+        let refused = |source| ConnectError::Refused { target: target.clone(), source };
+        let start = config.connect_raw(stream, NoTls);
+        let (client, connection) = tokio::time::timeout(self.timeout(), start)
+            .await
+            .map_err(|_| ConnectError::TimedOut {
+                target: target.clone(),
+                timeout: self.timeout(),
+            })?
+            .map_err(refused)?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a PostgreSQL session ended");
+            }
+        });
+        if self.config().get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
+            let row = client
+                .query_typed_one("select current_setting('transaction_read_only') = 'on'", &[])
+                .await
+                .map_err(refused)?;
+            if row.get(0) {
+                return Err(ConnectError::ReadOnly { target });
+            }
+        }
+        Ok(client)
+    }
+
+    async fn open_to(&self, host: &Host, port: u16) -> Result<Stream, ConnectError> {
+        let target = describe(host, port);
+        let timeout = self.timeout();
+        tokio::time::timeout(timeout, self.open_unbounded(host, port, &target))
+            .await
+            .map_err(|_| ConnectError::TimedOut { target: target.clone(), timeout })?
+    }
+
+    async fn open_unbounded(
+        &self,
+        host: &Host,
+        port: u16,
+        target: &str,
+    ) -> Result<Stream, ConnectError> {
+        let unreachable =
+            |source| ConnectError::Unreachable { target: target.to_owned(), source };
+        let name = match host {
+            Host::Unix(folder) => {
+                let path = folder.join(format!(".s.PGSQL.{port}"));
+                return UnixStream::connect(path).await.map(Stream::Unix).map_err(unreachable);
+            }
+            Host::Tcp(name) => name,
+        };
+        let mut tcp = TcpStream::connect((name.as_str(), port)).await.map_err(unreachable)?;
+        tcp.set_nodelay(true).map_err(unreachable)?;
+        self.keep_alive(&tcp).map_err(unreachable)?;
+        match self.tls().mode {
+            // `allow` asks for TLS only after a refusal, which this stream has
+            // not seen; the server's refusal names it, so plain is honest here.
+            SslMode::Disable | SslMode::Allow => return Ok(Stream::Tcp(tcp)),
+            SslMode::Prefer | SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {}
+        }
+        tcp.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.map_err(unreachable)?;
+        let answer = tcp.read_u8().await.map_err(unreachable)?;
+        if answer != b'S' {
+            return match self.tls().mode {
+                SslMode::Prefer => Ok(Stream::Tcp(tcp)),
+                _ => Err(ConnectError::NoTls { target: target.to_owned() }),
+            };
+        }
+        let config = Arc::new(self.tls().client_config()?);
+        let handshake = |source| ConnectError::Handshake { target: target.to_owned(), source };
+        let server = ServerName::try_from(name.clone())
+            .map_err(|error| handshake(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        let tls = TlsConnector::from(config).connect(server, tcp).await.map_err(handshake)?;
+        Ok(Stream::Tls(Box::new(tls)))
+    }
+
+    fn keep_alive(&self, tcp: &TcpStream) -> io::Result<()> {
+        if !self.config().get_keepalives() {
+            return Ok(());
+        }
+        let mut settings =
+            socket2::TcpKeepalive::new().with_time(self.config().get_keepalives_idle());
+        if let Some(interval) = self.config().get_keepalives_interval() {
+            settings = settings.with_interval(interval);
+        }
+        socket2::SockRef::from(tcp).set_tcp_keepalive(&settings)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config().get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT)
+    }
+}
+
+fn describe(host: &Host, port: u16) -> String {
+    match host {
+        Host::Tcp(name) => format!("{name}:{port}"),
+        Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),
+    }
+}

@@ -1,0 +1,28 @@
+//! How Walpost connects to PostgreSQL.
+//!
+//! [`Database`] holds one libpq connection string, with the TLS settings that
+//! `tokio_postgres` leaves to others, and opens two kinds of connection from
+//! it: a SQL session ([`Database::connect`]) and a bare [`Stream`]
+//! ([`Database::open`]) on which the relay speaks the replication protocol.
+//!
+//! ```
+//! use walpost_postgres::Database;
+//!
+//! let database = Database::parse("postgres://app@db.internal/shop?sslmode=verify-full")?;
+//! assert_eq!(database.to_string(), "app@db.internal:5432/shop");
+//! # Ok::<(), walpost_postgres::SettingsError>(())
+//! ```
+
+mod connect;
+mod settings;
+mod stream;
+mod tls;
+
+pub use tokio_postgres;
+
+pub use crate::{
+    connect::ConnectError,
+    settings::{Database, SettingsError},
+    stream::Stream,
+    tls::{SslMode, TlsError, TlsSettings},
+};

@@ -1,0 +1,329 @@
+use std::{fmt, path::PathBuf};
+
+use tokio_postgres::config::Host;
+
+use crate::tls::{SslMode, TlsSettings};
+
+/// Where a database is and how to log in, read from a libpq connection string.
+///
+/// Both forms of libpq are understood: `postgres://user@host:5432/db?key=value`
+/// and `host=… user=…`. A host that begins with `/` is the folder of a Unix
+/// socket. Beyond the keys of [`tokio_postgres::Config`] these are:
+///
+/// | key | meaning | default |
+/// |---|---|---|
+/// | `sslmode` | `disable`, `allow`, `prefer`, `require`, `verify-ca`, `verify-full` | `prefer` |
+/// | `sslrootcert` | PEM file of the certificate authorities, or `system` | `system` |
+/// | `sslcert`, `sslkey` | PEM or DER files of the client's certificate and key | none |
+///
+/// `Debug` and `Display` never show the password.
+#[derive(Clone)]
+pub struct Database {
+    config: tokio_postgres::Config,
+    tls: TlsSettings,
+}
+
+/// The connection string cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// `tokio_postgres` refuses a key or value.
+    #[error(
+        "the connection string is not valid; expected postgres://user@host/db or \
+         host=… user=… dbname=…"
+    )]
+    Syntax(#[source] tokio_postgres::Error),
+    /// A key of ours has a value outside its set.
+    #[error("{key} in the connection string is {value:?}, expected one of {expected}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// Two keys that only work together.
+    #[error("the connection string sets {present} without {missing}")]
+    Incomplete {
+        /// The key that is there.
+        present: &'static str,
+        /// The key that is not.
+        missing: &'static str,
+    },
+    /// A key that every connection needs.
+    #[error("the connection string names no {0}")]
+    Missing(&'static str),
+}
+
+impl Database {
+    /// Reads a connection string.
+    ///
+    /// # Errors
+    /// For unknown keys, values out of range, and a string without a host.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let (rest, ours) = split_tls_keys(text);
+        let mut config: tokio_postgres::Config = rest.parse().map_err(SettingsError::Syntax)?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(SettingsError::Missing("host"));
+        }
+        if config.get_user().is_none() {
+            let user = std::env::var("USER").map_err(|_| SettingsError::Missing("user"))?;
+            config.user(user);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("walpost");
+        }
+        Ok(Self { config, tls: tls_settings(ours)? })
+    }
+
+    /// The same server and login, another database.
+    #[must_use]
+    pub fn with_dbname(mut self, dbname: &str) -> Self {
+        self.config.dbname(dbname);
+        self
+    }
+
+    /// The same database under another `application_name`.
+    #[must_use]
+    pub fn with_application_name(mut self, name: &str) -> Self {
+        self.config.application_name(name);
+        self
+    }
+
+    /// Settings other than TLS.
+    pub fn config(&self) -> &tokio_postgres::Config {
+        &self.config
+    }
+
+    /// TLS settings.
+    pub fn tls(&self) -> &TlsSettings {
+        &self.tls
+    }
+
+    /// Name of the database, the user's if none is given, as libpq has it.
+    pub fn dbname(&self) -> &str {
+        self.config.get_dbname().or(self.config.get_user()).unwrap_or_default()
+    }
+
+    /// Login role.
+    pub fn user(&self) -> &str {
+        self.config.get_user().unwrap_or_default()
+    }
+
+    /// The first host and its port.
+    pub fn first_target(&self) -> (Host, u16) {
+        self.targets().swap_remove(0)
+    }
+
+    /// Hosts with their ports, in the order in which they are tried.
+    pub(crate) fn targets(&self) -> Vec<(Host, u16)> {
+        let ports = self.config.get_ports();
+        let port = |index: usize| match ports {
+            [] => 5432,
+            [only] => *only,
+            many => many.get(index).copied().unwrap_or(5432),
+        };
+        if self.config.get_hosts().is_empty() {
+            let address = |ip: &std::net::IpAddr| Host::Tcp(ip.to_string());
+            let hosts = self.config.get_hostaddrs().iter().map(address);
+            return hosts.enumerate().map(|(index, host)| (host, port(index))).collect();
+        }
+        let hosts = self.config.get_hosts().iter().cloned();
+        hosts.enumerate().map(|(index, host)| (host, port(index))).collect()
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@", self.user())?;
+        for (index, (host, port)) in self.targets().iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            match host {
+                Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
+                Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
+            }
+        }
+        write!(f, "/{}", self.dbname())
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({self}, {:?})", self.tls)
+    }
+}
+
+/// Keys that `tokio_postgres` does not know, or knows in part.
+const TLS_KEYS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+
+type TlsKeys = Vec<(&'static str, String)>;
+
+/// Takes the TLS keys out of either form of connection string.
+fn split_tls_keys(text: &str) -> (String, TlsKeys) {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        split_url(text)
+    } else {
+        split_keywords(text)
+    }
+}
+
+fn split_url(text: &str) -> (String, TlsKeys) {
+    let Some((base, query)) = text.split_once('?') else {
+        return (text.to_owned(), Vec::new());
+    };
+    let mut ours = Vec::new();
+    let mut rest = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match TLS_KEYS.iter().find(|known| **known == key) {
+            Some(known) => ours.push((*known, percent_decode(value))),
+            None => rest.push(pair),
+        }
+    }
+    let rest = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+    (rest, ours)
+}
+
+fn percent_decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (first, code.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The `key=value` form: values may be quoted with `'`, `\` escapes.
+fn split_keywords(text: &str) -> (String, TlsKeys) {
+    let mut ours = Vec::new();
+    let mut rest = String::new();
+    let mut chars = text.char_indices().peekable();
+    loop {
+        while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {}
+        let Some(&(start, _)) = chars.peek() else { break };
+        let mut key = String::new();
+        while let Some((_, c)) = chars.next_if(|(_, c)| *c != '=') {
+            key.push(c);
+        }
+        chars.next();
+        while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {}
+        let value = keyword_value(&mut chars);
+        let end = chars.peek().map_or(text.len(), |(index, _)| *index);
+        match TLS_KEYS.iter().find(|known| **known == key.trim()) {
+            Some(known) => ours.push((*known, value)),
+            None => {
+                rest.push_str(text[start..end].trim());
+                rest.push(' ');
+            }
+        }
+    }
+    (rest, ours)
+}
+
+fn keyword_value(chars: &mut std::iter::Peekable<std::str::CharIndices<'_>>) -> String {
+    let quoted = chars.next_if(|(_, c)| *c == '\'').is_some();
+    let mut value = String::new();
+    while let Some((_, c)) = chars.next_if(|(_, c)| quoted || !c.is_whitespace()) {
+        match c {
+            '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
+            '\'' if quoted => break,
+            plain => value.push(plain),
+        }
+    }
+    value
+}
+
+fn tls_settings(keys: TlsKeys) -> Result<TlsSettings, SettingsError> {
+    let mut settings = TlsSettings::default();
+    for (key, value) in keys {
+        match key {
+            "sslmode" => settings.mode = ssl_mode(value)?,
+            "sslrootcert" => {
+                settings.root_cert = (value != "system").then(|| PathBuf::from(value));
+                settings.root_cert_given = true;
+            }
+            "sslcert" => settings.client_cert = Some(value.into()),
+            _ => settings.client_key = Some(value.into()),
+        }
+    }
+    match (&settings.client_cert, &settings.client_key) {
+        (Some(_), None) => {
+            Err(SettingsError::Incomplete { present: "sslcert", missing: "sslkey" })
+        }
+        (None, Some(_)) => {
+            Err(SettingsError::Incomplete { present: "sslkey", missing: "sslcert" })
+        }
+        _ => Ok(settings),
+    }
+}
+
+fn ssl_mode(value: String) -> Result<SslMode, SettingsError> {
+    match value.as_str() {
+        "disable" => Ok(SslMode::Disable),
+        "allow" => Ok(SslMode::Allow),
+        "prefer" => Ok(SslMode::Prefer),
+        "require" => Ok(SslMode::Require),
+        "verify-ca" => Ok(SslMode::VerifyCa),
+        "verify-full" => Ok(SslMode::VerifyFull),
+        _ => Err(SettingsError::Value {
+            key: "sslmode",
+            value,
+            expected: "disable, allow, prefer, require, verify-ca, verify-full",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_carry_the_tls_keys() {
+        for text in [
+            "postgres://u:p@h:6000/d?sslmode=verify-ca&connect_timeout=3&sslrootcert=%2Fca%20x.pem",
+            "host=h port=6000 user=u password=p dbname=d sslmode = verify-ca connect_timeout=3 \
+             sslrootcert='/ca x.pem'",
+        ] {
+            let database = Database::parse(text).unwrap();
+            assert_eq!(database.to_string(), "u@h:6000/d");
+            assert_eq!(database.tls().mode, SslMode::VerifyCa);
+            assert_eq!(database.tls().root_cert.as_deref(), Some("/ca x.pem".as_ref()));
+            assert_eq!(database.config().get_connect_timeout().unwrap().as_secs(), 3);
+        }
+    }
+
+    #[test]
+    fn a_password_with_quotes_and_spaces_survives() {
+        let database = Database::parse(r"host=h user=u password='it''s' sslmode=disable");
+        assert!(database.is_err(), "libpq escapes a quote with a backslash");
+        let database =
+            Database::parse(r"host=h user=u password='a \'b\' c' sslmode=disable").unwrap();
+        assert_eq!(database.config().get_password(), Some(b"a 'b' c".as_slice()));
+    }
+
+    #[test]
+    fn passwords_are_never_shown() {
+        let database = Database::parse("postgres://u:hunter2@h/d").unwrap();
+        assert!(!format!("{database:?}{database}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_wrong_string_says_what_is_wrong() {
+        let error = |text: &str| Database::parse(text).unwrap_err().to_string();
+        assert!(error("host=h user=u sslmode=on").contains("verify-full"));
+        assert!(error("user=u").contains("no host"));
+        assert!(error("host=h user=u sslcert=/x").contains("without sslkey"));
+        assert!(error("host=h user=u colour=red").contains("not valid"));
+    }
+}

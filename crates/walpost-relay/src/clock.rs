@@ -1,0 +1,9 @@
+//! The one place of this crate that asks for the time of day.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Microseconds since 1970.
+pub(crate) fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

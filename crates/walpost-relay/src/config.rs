@@ -1,0 +1,252 @@
+use std::{fmt, str::FromStr};
+
+/// Settings of one pipeline: one slot, one publication, one sink.
+///
+/// [`RelayConfig::new`] fills in the defaults that the fields name. Every
+/// choice that could lose or repeat events must be made by the user: see
+/// [`initial`](Self::initial).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RelayConfig {
+    /// Name of the pipeline: key of its checkpoint, source of its events.
+    pub pipeline: String,
+    /// Replication slot. Default: `walpost_` and the pipeline's name.
+    pub slot: String,
+    /// Publication. Default `walpost`.
+    pub publication: String,
+    /// Outbox tables; inserts into them are events. Default `walpost.outbox`.
+    pub tables: Vec<TableName>,
+    /// Prefixes of `pg_logical_emit_message` that are events, compared
+    /// exactly. Default `walpost`.
+    pub message_prefixes: Vec<String>,
+    /// Schema of Walpost's own tables. Default `walpost`.
+    pub schema: String,
+    /// Which client reads the WAL. Default [`SourceKind::Native`].
+    pub source: SourceKind,
+    /// What happens to rows that are there before the slot is. No default: a
+    /// table that is not empty is refused without it.
+    pub initial: Option<Initial>,
+    /// Create the slot when it is missing. Default true.
+    pub create_slot: bool,
+    /// Create the publication when it is missing. Default true.
+    pub create_publication: bool,
+    /// What waits behind an event that was parked. Default
+    /// [`ParkMode::Aggregate`].
+    pub park: ParkMode,
+    /// Events that may be parked in a row before the pipeline halts. Default
+    /// 100.
+    pub parked_halt_after: u32,
+    /// Rows larger than this are parked unread. Default 8 MiB.
+    pub max_event_bytes: usize,
+    /// Events between the oldest that is not durable and the newest that was
+    /// read; beyond it reading pauses. Default 1,000,000.
+    pub in_flight_max_events: usize,
+    /// Between two checkpoints. Default 1,000 ms.
+    pub checkpoint_interval_ms: u64,
+    /// Bound on every statement of the relay. Default 10,000 ms.
+    pub statement_timeout_ms: u64,
+    /// Bound on the creation of the slot, which waits for transactions that
+    /// are already running. Default 600,000 ms.
+    pub slot_timeout_ms: u64,
+    /// `wal_sender_timeout` of the replication session, after which the server
+    /// takes the slot from a relay that is gone. Default 5,000 ms.
+    pub wal_sender_timeout_ms: u64,
+    /// Bound on the orderly stop: events on their way, then the last
+    /// checkpoint. Default 10,000 ms.
+    pub drain_timeout_ms: u64,
+    /// Give up when the pipeline has not streamed within this time after the
+    /// process began; `None` for trying for ever. Once it has streamed, it
+    /// always goes on trying. Default 60,000 ms.
+    pub start_timeout_ms: Option<u64>,
+    /// Add the header `walpost-position` to every record. Default true.
+    pub position_header: bool,
+    /// Add the header `walpost-source` with the pipeline's name. Default true.
+    pub source_header: bool,
+}
+
+impl RelayConfig {
+    /// The defaults for a pipeline of this name.
+    pub fn new(pipeline: impl Into<String>) -> Self {
+        let pipeline = pipeline.into();
+        let slot = format!("walpost_{pipeline}");
+        Self {
+            slot,
+            pipeline,
+            publication: "walpost".to_owned(),
+            tables: vec![TableName { schema: "walpost".to_owned(), name: "outbox".to_owned() }],
+            message_prefixes: vec!["walpost".to_owned()],
+            schema: "walpost".to_owned(),
+            source: SourceKind::Native,
+            initial: None,
+            create_slot: true,
+            create_publication: true,
+            park: ParkMode::Aggregate,
+            parked_halt_after: 100,
+            max_event_bytes: 8 * 1024 * 1024,
+            in_flight_max_events: 1_000_000,
+            checkpoint_interval_ms: 1_000,
+            statement_timeout_ms: 10_000,
+            slot_timeout_ms: 600_000,
+            wal_sender_timeout_ms: 5_000,
+            drain_timeout_ms: 10_000,
+            start_timeout_ms: Some(60_000),
+            position_header: true,
+            source_header: true,
+        }
+    }
+
+    /// Checks what PostgreSQL would refuse later, and bounds.
+    ///
+    /// # Errors
+    /// Text that names the setting, its value and what it may be.
+    pub fn validate(&self) -> Result<(), String> {
+        let slot_ok = (1..=63).contains(&self.slot.len())
+            && self.slot.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        if !slot_ok {
+            return Err(format!(
+                "slot is {:?}; a slot name has 1 to 63 of the characters a-z, 0-9 and _",
+                self.slot
+            ));
+        }
+        for (name, value) in [
+            ("pipeline", &self.pipeline),
+            ("publication", &self.publication),
+            ("schema", &self.schema),
+        ] {
+            if value.is_empty() || value.len() > 63 {
+                return Err(format!("{name} is {value:?}; it has 1 to 63 bytes"));
+            }
+        }
+        if self.tables.is_empty() && self.message_prefixes.is_empty() {
+            return Err("neither tables nor message_prefixes: nothing would be an event".into());
+        }
+        let bounds = [
+            ("max_event_bytes", self.max_event_bytes as u64, 1024, 1 << 30),
+            ("in_flight_max_events", self.in_flight_max_events as u64, 1, 100_000_000),
+            ("checkpoint_interval_ms", self.checkpoint_interval_ms, 10, 60_000),
+            ("statement_timeout_ms", self.statement_timeout_ms, 100, 600_000),
+            ("slot_timeout_ms", self.slot_timeout_ms, 1_000, 86_400_000),
+            ("wal_sender_timeout_ms", self.wal_sender_timeout_ms, 1_000, 600_000),
+            ("drain_timeout_ms", self.drain_timeout_ms, 100, 600_000),
+        ];
+        for (name, value, low, high) in bounds {
+            if !(low..=high).contains(&value) {
+                return Err(format!("{name} is {value}; it lies between {low} and {high}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A table with its schema, both as stored, without quotes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableName {
+    /// Schema.
+    pub schema: String,
+    /// Table.
+    pub name: String,
+}
+
+impl TableName {
+    /// The name as an SQL identifier.
+    pub fn quoted(&self) -> String {
+        use crate::wal::quote_identifier;
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+impl FromStr for TableName {
+    type Err = String;
+
+    /// Reads `table` or `schema.table`, each part as stored or in double
+    /// quotes. A table without a schema is in `public`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = Vec::new();
+        let mut part = String::new();
+        let mut quoted = false;
+        for c in text.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                '.' if !quoted => parts.push(std::mem::take(&mut part)),
+                c => part.push(c),
+            }
+        }
+        parts.push(part);
+        let refused = || format!("{text:?} is no table name such as public.outbox");
+        if quoted || parts.iter().any(String::is_empty) {
+            return Err(refused());
+        }
+        let mut parts = parts.into_iter();
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(name), None, None) => Ok(Self { schema: "public".to_owned(), name }),
+            (Some(schema), Some(name), None) => Ok(Self { schema, name }),
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// Which client reads the WAL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Walpost's own.
+    #[default]
+    Native,
+    /// The crate `pgwire-replication`.
+    Pgwire,
+}
+
+/// What happens to rows that are in an outbox table before the slot exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Initial {
+    /// Publish them, in insert order, before everything else.
+    Publish,
+    /// Leave them: they were published by something else.
+    Skip,
+}
+
+/// What waits behind an event that was parked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ParkMode {
+    /// The later events of its aggregate.
+    #[default]
+    Aggregate,
+    /// Nothing: the event loses its place in the order.
+    Event,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_names_are_read_with_and_without_quotes() {
+        let name = |text: &str| text.parse::<TableName>().map(|table| table.to_string());
+        assert_eq!(name("outbox").unwrap(), "public.outbox");
+        assert_eq!(name("shop.outbox").unwrap(), "shop.outbox");
+        let odd: TableName = r#""My.Schema"."OutboxEvent""#.parse().unwrap();
+        assert_eq!(odd.quoted(), r#""My.Schema"."OutboxEvent""#);
+        for text in ["", ".", "a.", "a.b.c", "\"a"] {
+            assert!(name(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(RelayConfig::new("shop").validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named_with_its_value() {
+        let mut config = RelayConfig::new("Shop");
+        assert!(config.validate().unwrap_err().contains("walpost_Shop"));
+        config = RelayConfig::new("shop");
+        config.max_event_bytes = 1;
+        assert!(config.validate().unwrap_err().contains("max_event_bytes is 1"));
+    }
+}

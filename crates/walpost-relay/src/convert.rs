@@ -1,0 +1,103 @@
+use std::{collections::HashSet, sync::Arc};
+
+use walpost_encode::Encoding;
+use walpost_event::{Identity, Message, Relation, Row, RowChange};
+use walpost_pgoutput::LogicalMessage;
+use walpost_router::{Routed, Router};
+
+use crate::{
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    parked::{ParkReason, Parking},
+};
+
+/// From what the source yields to what the sink takes: the pure middle of the
+/// pipeline.
+pub(crate) struct Converter {
+    router: Router,
+    encoding: Encoding,
+    tables: HashSet<TableName>,
+    prefixes: Vec<String>,
+    last_relation: Option<(Arc<Relation>, bool)>,
+}
+
+impl Converter {
+    pub(crate) fn new(router: Router, encoding: Encoding, config: &RelayConfig) -> Self {
+        Self {
+            router,
+            encoding,
+            tables: config.tables.iter().cloned().collect(),
+            prefixes: config.message_prefixes.clone(),
+            last_relation: None,
+        }
+    }
+
+    /// Whether rows of this relation are events.
+    pub(crate) fn is_outbox(&mut self, relation: &Arc<Relation>) -> bool {
+        if let Some((last, is_outbox)) = &self.last_relation
+            && Arc::ptr_eq(last, relation)
+        {
+            return *is_outbox;
+        }
+        let name = TableName { schema: relation.schema.clone(), name: relation.name.clone() };
+        let is_outbox = self.tables.contains(&name);
+        self.last_relation = Some((relation.clone(), is_outbox));
+        is_outbox
+    }
+
+    /// Whether messages with this prefix are events.
+    pub(crate) fn is_outbox_prefix(&self, prefix: &str) -> bool {
+        self.prefixes.iter().any(|known| known == prefix)
+    }
+
+    /// The row that a logical message stands for.
+    pub(crate) fn message_row(&mut self, message: &LogicalMessage) -> Result<Row, Parking> {
+        self.router
+            .row_from_message(&message.content)
+            .map_err(|error| Parking { reason: ParkReason::Undecodable, detail: describe(&error) })
+    }
+
+    /// Who the event is, also when it cannot be routed.
+    pub(crate) fn identity(&self, row: &Row) -> Identity {
+        self.router.identity(row)
+    }
+
+    /// The message of an insert.
+    pub(crate) fn message(&mut self, change: &RowChange) -> Result<Message, Parking> {
+        let routed = self.router.route(change).map_err(|error| Parking {
+            reason: ParkReason::Unroutable,
+            detail: describe(&error),
+        })?;
+        let Routed::Record(record) = routed else {
+            let detail = "the router skips an insert".to_owned();
+            return Err(Parking { reason: ParkReason::Unroutable, detail });
+        };
+        self.encoding
+            .encode(record)
+            .map_err(|error| Parking { reason: ParkReason::Undecodable, detail: describe(&error) })
+    }
+
+    /// An update or delete of an outbox row: no event, and an error where the
+    /// configuration says so.
+    pub(crate) fn other_operation(&mut self, change: &RowChange) -> Result<(), RelayError> {
+        match self.router.route(change) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(RelayError::Fatal(format!(
+                "{}; table.op.invalid.behavior is fatal",
+                describe(&error)
+            ))),
+        }
+    }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,201 @@
+use std::{io, time::Duration};
+
+use walpost_event::{Lsn, Position};
+use walpost_pgoutput::DecodeError;
+use walpost_postgres::ConnectError;
+
+/// What an ErrorResponse of PostgreSQL says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} (SQLSTATE {code}){}", .hint.as_deref().map(|hint| format!("; {hint}")).unwrap_or_default())]
+pub struct ServerError {
+    /// SQLSTATE, five characters.
+    pub code: String,
+    /// The primary message.
+    pub message: String,
+    /// The server's hint, if it gave one.
+    pub hint: Option<String>,
+}
+
+/// A source failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The replication connection could not be opened.
+    #[error("cannot open the replication connection")]
+    Connect(#[from] ConnectError),
+    /// The connection broke.
+    #[error("the replication connection broke")]
+    Io(#[from] io::Error),
+    /// The server closed the stream.
+    #[error("the server ended the replication stream")]
+    Ended,
+    /// Nothing came for longer than the server promises to be silent.
+    #[error("nothing heard from the server for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The server refused a command or ended the stream with an error.
+    #[error("the server refused: {0}")]
+    Server(ServerError),
+    /// The login needs something that is not there.
+    #[error("cannot log in: {0}")]
+    Login(&'static str),
+    /// The server said something that the protocol does not have here.
+    #[error("unexpected message from the server: {0}")]
+    Protocol(String),
+    /// A frame of the stream cannot be decoded.
+    #[error("cannot decode the WAL stream at {position}")]
+    Decode {
+        /// WAL position of the frame.
+        position: Lsn,
+        /// Why.
+        #[source]
+        source: DecodeError,
+    },
+    /// The other implementation of the source failed.
+    #[error("pgwire-replication failed")]
+    Pgwire(#[from] pgwire_replication::PgWireError),
+    /// Another process streams from the slot.
+    #[error("the slot {slot:?} is in use by another process: {detail}")]
+    SlotInUse {
+        /// Name of the slot.
+        slot: String,
+        /// What the server said.
+        detail: String,
+    },
+}
+
+/// Why the relay stopped, or a session of it ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// The source failed.
+    #[error("reading the WAL failed")]
+    Source(#[from] SourceError),
+    /// No SQL session.
+    #[error("cannot open a SQL session")]
+    Connect(#[from] ConnectError),
+    /// A statement failed.
+    #[error("{attempt} failed")]
+    Sql {
+        /// What was attempted.
+        attempt: &'static str,
+        /// What the server said.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// A statement of ours did not end in time.
+    #[error("{attempt} did not end within {} s", .limit.as_secs())]
+    SqlTimeout {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The bound.
+        limit: Duration,
+    },
+    /// Something has to be set up first. Each names what, and how.
+    #[error("{problem}; {remedy}")]
+    Prerequisite {
+        /// What is missing or wrong.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// Another run of the relay has taken the pipeline over.
+    #[error("another relay has taken over pipeline {pipeline:?}")]
+    TakenOver {
+        /// Name of the pipeline.
+        pipeline: String,
+    },
+    /// The sink failed as a whole.
+    #[error("the sink failed: {detail}")]
+    Sink {
+        /// What it said.
+        detail: String,
+        /// Whether it may come back by itself.
+        transient: bool,
+    },
+    /// Too many events in a row could not be delivered.
+    #[error(
+        "{count} events in a row could not be delivered, the last at {position}: {reason}; this is \
+         no poison but a fault: mend the route or the topic, then start again"
+    )]
+    Halted {
+        /// How many.
+        count: u32,
+        /// The last one.
+        position: Position,
+        /// Why.
+        reason: String,
+    },
+    /// A row was changed in a way that the configuration calls fatal.
+    #[error("{0}")]
+    Fatal(String),
+    /// The configuration cannot be used.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl RelayError {
+    /// Whether a new session may succeed without anybody doing anything.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Source(source) => source.is_transient(),
+            Self::Connect(source) => source.is_transient(),
+            Self::Sql { source, .. } => is_transient_sql(source),
+            // The other relay has the slot: this one stands by.
+            Self::SqlTimeout { .. } | Self::TakenOver { .. } => true,
+            Self::Sink { transient, .. } => *transient,
+            Self::Prerequisite { .. } | Self::Halted { .. } | Self::Fatal(_) | Self::Config(_) => {
+                false
+            }
+        }
+    }
+
+    pub(crate) fn sql(attempt: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+        move |source| Self::Sql { attempt, source }
+    }
+
+    pub(crate) fn prerequisite(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Prerequisite { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+impl SourceError {
+    /// Whether a new session may succeed without anybody doing anything.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect(source) => source.is_transient(),
+            Self::Io(_) | Self::Ended | Self::Silent(_) | Self::SlotInUse { .. } => true,
+            Self::Server(error) => is_transient_code(&error.code),
+            Self::Pgwire(error) => {
+                use pgwire_replication::PgWireError as Pgwire;
+                !matches!(error, Pgwire::Auth(_) | Pgwire::Tls(_) | Pgwire::MessageTooLarge { .. })
+            }
+            Self::Login(_) | Self::Protocol(_) | Self::Decode { .. } => false,
+        }
+    }
+}
+
+fn is_transient_sql(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|code| is_transient_code(code.code()))
+}
+
+/// Connection trouble (08), resources (53), operator intervention (57), system
+/// errors (58), conflicts that a retry solves (40, 55006, 55P03).
+fn is_transient_code(code: &str) -> bool {
+    matches!(code.get(..2), Some("08" | "40" | "53" | "57" | "58"))
+        || matches!(code, "55006" | "55P03")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_by_itself_is_transient() {
+        for code in ["08006", "40001", "53300", "57P01", "57P03", "55006"] {
+            assert!(is_transient_code(code), "{code}");
+        }
+        for code in ["42P01", "42501", "28P01", "42704", "55000", "XX000"] {
+            assert!(!is_transient_code(code), "{code}");
+        }
+    }
+}

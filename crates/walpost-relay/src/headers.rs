@@ -1,0 +1,64 @@
+use std::{fmt::Write, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use walpost_event::{Generation, Header, Headers, Position};
+
+use crate::config::RelayConfig;
+
+/// Header with the event's generation and position: `1f3a9c2e:16/B374D848:7`.
+pub const POSITION_HEADER: &str = "walpost-position";
+/// Header with the name of the pipeline: event ids are unique within it.
+pub const SOURCE_HEADER: &str = "walpost-source";
+
+/// Adds Walpost's own headers to messages.
+pub(crate) struct OwnHeaders {
+    position: Option<Arc<str>>,
+    source: Option<Header>,
+    generation: String,
+    /// Values of many messages in one allocation.
+    scratch: BytesMut,
+}
+
+impl OwnHeaders {
+    pub(crate) fn new(config: &RelayConfig, generation: Generation) -> Self {
+        let value = Bytes::copy_from_slice(config.pipeline.as_bytes());
+        let source = Header { name: SOURCE_HEADER.into(), value: Some(value) };
+        Self {
+            position: config.position_header.then(|| POSITION_HEADER.into()),
+            source: config.source_header.then_some(source),
+            generation: generation.to_string(),
+            scratch: BytesMut::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, headers: &mut Headers, position: Position) {
+        if let Some(name) = &self.position {
+            self.scratch.reserve(64);
+            write!(self.scratch, "{}:{position}", self.generation).expect("room was reserved");
+            let value = Some(self.scratch.split().freeze());
+            headers.push(Header { name: name.clone(), value });
+        }
+        if let Some(source) = &self.source {
+            headers.push(source.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_event::Lsn;
+
+    use super::*;
+
+    #[test]
+    fn a_record_tells_where_it_stood_and_where_it_came_from() {
+        let config = RelayConfig::new("shop");
+        let mut own = OwnHeaders::new(&config, Generation::from(0x1f));
+        let mut headers = Headers::new();
+        own.add(&mut headers, Position { commit_lsn: Lsn::from(0x10), ordinal: 7 });
+        let text = |header: &Header| String::from_utf8(header.value.clone().unwrap().to_vec());
+        assert_eq!(&*headers[0].name, "walpost-position");
+        assert_eq!(text(&headers[0]).unwrap(), "0000001f:0/10:7");
+        assert_eq!(text(&headers[1]).unwrap(), "shop");
+    }
+}

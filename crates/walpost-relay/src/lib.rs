@@ -1,0 +1,47 @@
+//! Reads a PostgreSQL outbox from the WAL and hands it to a sink.
+//!
+//! A [`Relay`] is one pipeline: a [`Source`] yields transactions in commit
+//! order, the router turns rows into records, the encoder into messages, a
+//! [`Sink`] makes them durable, and the [`AckTracker`] says which position may
+//! be confirmed. Nothing is confirmed before everything at or below it is
+//! durable in the sink or parked in a committed row.
+//!
+//! The way of an event through the files: `wal/source.rs`,
+//! `wal/transaction.rs`, `pipeline.rs`, `convert.rs`, the sink, `ack.rs`,
+//! `checkpoint.rs`, and back to `wal/source.rs` as a confirmed position.
+
+mod ack;
+mod check;
+mod checkpoint;
+mod clock;
+mod config;
+mod convert;
+mod error;
+mod headers;
+mod metrics;
+mod parked;
+mod pipeline;
+mod policy;
+mod relay;
+mod session;
+mod sink;
+mod source;
+mod sql;
+mod status;
+mod wal;
+
+pub use crate::{
+    ack::{AckTracker, Ticket},
+    check::{CheckResult, Outcome, check},
+    config::{Initial, ParkMode, RelayConfig, SourceKind, TableName},
+    error::{RelayError, ServerError, SourceError},
+    headers::{POSITION_HEADER, SOURCE_HEADER},
+    metrics::describe_metrics,
+    parked::{ParkReason, Parking},
+    policy::{Disposition, ParkStreak, decide},
+    relay::{Relay, RunningRelay},
+    sink::{Delivery, DeliveryError, DeliveryErrorKind, Sink, Unsent},
+    source::{Source, SourceItem},
+    status::{Phase, PipelineStatus},
+    wal::{PgwireSource, StreamStart, WalSource},
+};

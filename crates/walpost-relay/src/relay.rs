@@ -1,0 +1,246 @@
+use std::{collections::HashMap, time::Duration};
+
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
+use walpost_encode::Encoding;
+use walpost_event::RetrySchedule;
+use walpost_postgres::Database;
+use walpost_router::{Router, RouterConfig};
+
+use crate::{
+    config::RelayConfig,
+    convert::describe,
+    error::{RelayError, SourceError},
+    metrics::PipelineMetrics,
+    pipeline::Ended,
+    session::Session,
+    sink::Sink,
+    status::{Phase, PipelineStatus, StatusReporter},
+};
+
+/// One pipeline, ready to start.
+///
+/// It runs on a thread of its own, which reads the WAL, routes, encodes and
+/// hands to the sink: the reader leaves a busy socket alone for fractions of a
+/// millisecond, which no shared runtime can.
+#[derive(Debug)]
+pub struct Relay {
+    database: Database,
+    config: RelayConfig,
+    router: RouterConfig,
+    encoding: Encoding,
+}
+
+/// A pipeline that runs. Dropping it asks it to stop without waiting.
+#[derive(Debug)]
+pub struct RunningRelay {
+    stop: watch::Sender<bool>,
+    status: watch::Receiver<PipelineStatus>,
+    finished: oneshot::Receiver<Result<(), RelayError>>,
+}
+
+/// Between two attempts to take a slot that another relay holds.
+const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Relay {
+    /// Checks the settings. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`RelayError::Config`] naming the setting.
+    pub fn new(
+        database: Database,
+        config: RelayConfig,
+        router: RouterConfig,
+        encoding: Encoding,
+    ) -> Result<Self, RelayError> {
+        config.validate().map_err(RelayError::Config)?;
+        Router::new(router.clone()).map_err(|error| RelayError::Config(describe(&error)))?;
+        Ok(Self { database, config, router, encoding })
+    }
+
+    /// Starts the pipeline. `connect_sink` is called for every session, also
+    /// after an error.
+    ///
+    /// # Panics
+    /// If the operating system gives no thread.
+    pub fn start<K, F>(self, connect_sink: F) -> RunningRelay
+    where
+        K: Sink + 'static,
+        F: AsyncFnMut() -> Result<K, RelayError> + Send + 'static,
+    {
+        let (stop, stopped) = watch::channel(false);
+        let (reporter, status) = StatusReporter::new();
+        let (finish, finished) = oneshot::channel();
+        std::thread::Builder::new()
+            .name(format!("relay-{}", self.config.pipeline))
+            .spawn(move || {
+                let result = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|error| RelayError::Config(error.to_string()))
+                    .and_then(|runtime| {
+                        runtime.block_on(self.run(stopped, &reporter, connect_sink))
+                    });
+                reporter.phase(Phase::Stopped);
+                // Nobody may be waiting any more.
+                let _ = finish.send(result);
+            })
+            .expect("a thread for the pipeline");
+        RunningRelay { stop, status, finished }
+    }
+
+    async fn run<K: Sink>(
+        self,
+        mut stop: watch::Receiver<bool>,
+        status: &StatusReporter,
+        mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<(), RelayError> {
+        let metrics = PipelineMetrics::new(&self.config.pipeline);
+        let mut rejected = HashMap::new();
+        let mut retries = Retries::new(&self.config);
+        loop {
+            let session = Session {
+                database: &self.database,
+                config: &self.config,
+                router: &self.router,
+                encoding: &self.encoding,
+                status,
+                metrics: &metrics,
+                rejected: std::mem::take(&mut rejected),
+            };
+            let published_before = retries.published(status);
+            let outcome = tokio::select! {
+                outcome = session.run(stop.clone(), &mut connect_sink) => outcome,
+                // Before the stream there is nothing to drain.
+                () = stopped_while_starting(&mut stop, status) => return Ok(()),
+            };
+            let wait = match outcome {
+                Ok(Ended::Stopped) => return Ok(()),
+                Ok(Ended::Reached) => continue,
+                Ok(Ended::Rejected(positions)) => {
+                    rejected = positions;
+                    continue;
+                }
+                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) => {
+                    if retries.published(status) > published_before {
+                        retries.succeeded();
+                    }
+                    metrics.failed_sessions.increment(1);
+                    retries.after(error, status)?
+                }
+            };
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+}
+
+async fn stopped_while_starting(stop: &mut watch::Receiver<bool>, status: &StatusReporter) {
+    let _ = stop.wait_for(|stop| *stop).await;
+    if matches!(status.current().phase, Phase::Streaming | Phase::Loading) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// How long to wait after a failed session.
+struct Retries {
+    schedule: RetrySchedule,
+    failures: u32,
+    give_up: Option<Instant>,
+}
+
+impl Retries {
+    fn new(config: &RelayConfig) -> Self {
+        let start_timeout = config.start_timeout_ms.map(Duration::from_millis);
+        Self {
+            schedule: RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(30)),
+            failures: 0,
+            give_up: start_timeout.map(|limit| Instant::now() + limit),
+        }
+    }
+
+    fn published(&self, status: &StatusReporter) -> u64 {
+        status.current().published
+    }
+
+    fn succeeded(&mut self) {
+        self.failures = 0;
+        self.give_up = None;
+    }
+
+    fn after(
+        &mut self,
+        error: RelayError,
+        status: &StatusReporter,
+    ) -> Result<Duration, RelayError> {
+        if let RelayError::Source(SourceError::SlotInUse { .. }) = &error {
+            if status.current().phase != Phase::Standby {
+                tracing::info!(
+                    reason = describe(&error),
+                    "standing by; this relay takes over when the other one is gone"
+                );
+            }
+            self.give_up = None;
+            status.phase(Phase::Standby);
+            return Ok(STANDBY_INTERVAL);
+        }
+        if status.current().phase == Phase::Streaming {
+            self.give_up = None;
+        }
+        if self.give_up.is_some_and(|limit| Instant::now() >= limit) {
+            return Err(error);
+        }
+        self.failures += 1;
+        let wait = self.schedule.delay(self.failures, jitter()).unwrap_or(STANDBY_INTERVAL);
+        let reason = describe(&error);
+        tracing::warn!(
+            error = reason,
+            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "the pipeline was interrupted"
+        );
+        status.update(|status| {
+            status.failed_sessions += 1;
+            status.phase = Phase::Waiting { error: reason };
+        });
+        Ok(wait)
+    }
+}
+
+/// Between 0 and 1.
+fn jitter() -> f64 {
+    (uuid::Uuid::new_v4().as_u64_pair().0 >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+impl RunningRelay {
+    /// Asks the pipeline to stop: nothing new, everything on its way settled,
+    /// the last position confirmed.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// What the pipeline is doing.
+    pub fn status(&self) -> watch::Receiver<PipelineStatus> {
+        self.status.clone()
+    }
+
+    /// Waits until the pipeline has ended.
+    ///
+    /// # Errors
+    /// What ended it, unless it was told to stop.
+    pub async fn finished(&mut self) -> Result<(), RelayError> {
+        (&mut self.finished)
+            .await
+            .unwrap_or_else(|_| Err(RelayError::Fatal("the pipeline's thread panicked".to_owned())))
+    }
+}
+
+impl Drop for RunningRelay {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,209 @@
+use std::io;
+
+use bytes::{Buf, BufMut, BytesMut};
+
+use super::frames::{Frame, invalid};
+
+/// Values up to this size survive the shrinking: ids, keys and types do.
+const KEPT_VALUE_BYTES: usize = 16 * 1024;
+/// `w`, start of the WAL, its end, the clock: before the pgoutput message.
+const XLOG_HEADER_BYTES: usize = 25;
+/// Tag, relation, tuple kind, number of columns.
+const INSERT_HEADER_BYTES: usize = 8;
+
+/// Lets a CopyData message that is too large for memory stream past.
+///
+/// Of an insert it keeps the small values and turns each large one into "not
+/// in the WAL", so that the decoder reads the result as it reads any row. Of
+/// any other message nothing but the WAL header is kept.
+#[derive(Debug)]
+pub(super) struct Shrinker {
+    size_bytes: usize,
+    left_bytes: usize,
+    kept: BytesMut,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    WalHeader,
+    InsertHeader,
+    Column { left: u16 },
+    Value { columns_left: u16, kind: u8, bytes: usize },
+    SkipValue { columns_left: u16, bytes: usize },
+    SkipRest,
+}
+
+impl Shrinker {
+    pub(super) fn new(size_bytes: usize) -> Self {
+        Self { size_bytes, left_bytes: size_bytes, kept: BytesMut::new(), state: State::WalHeader }
+    }
+
+    /// Takes what it can from `buffer`; the frame, once all of it has passed.
+    pub(super) fn take_from(&mut self, buffer: &mut BytesMut) -> io::Result<Option<Frame>> {
+        while self.left_bytes > 0 {
+            if !self.step(buffer)? {
+                return Ok(None);
+            }
+        }
+        if !matches!(self.state, State::SkipRest | State::Column { left: 0 }) {
+            return Err(invalid("a row that ends within a value"));
+        }
+        let body = self.kept.split().freeze();
+        Ok(Some(Frame::Shrunk { body, size_bytes: self.size_bytes as u64 }))
+    }
+
+    /// One step of the state machine; false if it needs more bytes.
+    fn step(&mut self, buffer: &mut BytesMut) -> io::Result<bool> {
+        match self.state {
+            State::WalHeader => {
+                // The tag of the pgoutput message decides what follows.
+                let Some(tag) = buffer.get(XLOG_HEADER_BYTES).copied() else { return Ok(false) };
+                self.keep(buffer, XLOG_HEADER_BYTES)?;
+                self.state = if tag == b'I' { State::InsertHeader } else { State::SkipRest };
+            }
+            State::InsertHeader => {
+                let Some(header) = buffer.get(..INSERT_HEADER_BYTES) else { return Ok(false) };
+                let left = u16::from_be_bytes([header[6], header[7]]);
+                self.keep(buffer, INSERT_HEADER_BYTES)?;
+                self.state = State::Column { left };
+            }
+            State::Column { left: 0 } => return Err(invalid("bytes behind the last column")),
+            State::Column { left } => return self.column(buffer, left - 1),
+            State::Value { columns_left, kind, bytes } => {
+                if buffer.len() < bytes {
+                    return Ok(false);
+                }
+                self.kept.put_u8(kind);
+                self.kept.put_u32(u32::try_from(bytes).expect("a value below the kept size"));
+                self.keep(buffer, bytes)?;
+                self.state = State::Column { left: columns_left };
+            }
+            State::SkipValue { columns_left, bytes } => {
+                let passed = self.skip(buffer, bytes)?;
+                self.state = match bytes - passed {
+                    0 => State::Column { left: columns_left },
+                    bytes => State::SkipValue { columns_left, bytes },
+                };
+                return Ok(passed > 0 || bytes == 0);
+            }
+            State::SkipRest => {
+                let all = self.left_bytes;
+                return Ok(self.skip(buffer, all)? > 0);
+            }
+        }
+        Ok(true)
+    }
+
+    fn column(&mut self, buffer: &mut BytesMut, columns_left: u16) -> io::Result<bool> {
+        let Some(kind) = buffer.first().copied() else { return Ok(false) };
+        if matches!(kind, b'n' | b'u') {
+            self.keep(buffer, 1)?;
+            self.state = State::Column { left: columns_left };
+            return Ok(true);
+        }
+        let Some(header) = buffer.get(..5) else { return Ok(false) };
+        let bytes = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize;
+        self.skip(buffer, 5)?;
+        if bytes <= KEPT_VALUE_BYTES {
+            self.state = State::Value { columns_left, kind, bytes };
+        } else {
+            self.kept.put_u8(b'u');
+            self.state = State::SkipValue { columns_left, bytes };
+        }
+        Ok(true)
+    }
+
+    fn keep(&mut self, buffer: &mut BytesMut, bytes: usize) -> io::Result<()> {
+        self.spend(bytes)?;
+        self.kept.extend_from_slice(&buffer[..bytes]);
+        buffer.advance(bytes);
+        Ok(())
+    }
+
+    /// Drops up to `bytes` of what has arrived.
+    fn skip(&mut self, buffer: &mut BytesMut, bytes: usize) -> io::Result<usize> {
+        let passed = bytes.min(buffer.len());
+        self.spend(passed)?;
+        buffer.advance(passed);
+        Ok(passed)
+    }
+
+    fn spend(&mut self, bytes: usize) -> io::Result<()> {
+        self.left_bytes = self
+            .left_bytes
+            .checked_sub(bytes)
+            .ok_or_else(|| invalid("a value longer than its message"))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(columns: &[(u8, usize)]) -> Vec<u8> {
+        let mut bytes = vec![b'w'];
+        bytes.extend([0; 24]);
+        bytes.extend(*b"I\0\0\0\x07N");
+        bytes.extend((columns.len() as u16).to_be_bytes());
+        for (kind, size) in columns {
+            bytes.push(*kind);
+            if matches!(kind, b't' | b'b') {
+                bytes.extend((*size as u32).to_be_bytes());
+                bytes.extend(std::iter::repeat_n(b'x', *size));
+            }
+        }
+        bytes
+    }
+
+    fn shrink(message: &[u8], piece: usize) -> io::Result<(Vec<u8>, u64)> {
+        let mut shrinker = Shrinker::new(message.len());
+        let mut buffer = BytesMut::new();
+        for part in message.chunks(piece) {
+            buffer.extend_from_slice(part);
+            if let Some(Frame::Shrunk { body, size_bytes }) = shrinker.take_from(&mut buffer)? {
+                assert!(buffer.is_empty());
+                return Ok((body.to_vec(), size_bytes));
+            }
+        }
+        Err(invalid("never finished"))
+    }
+
+    #[test]
+    fn small_values_survive_and_large_ones_become_unchanged() {
+        let large = KEPT_VALUE_BYTES + 1;
+        let message = insert(&[(b't', 36), (b't', large), (b'n', 0), (b'b', 3), (b'u', 0)]);
+        let expected = insert(&[(b't', 36), (b'u', 0), (b'n', 0), (b'b', 3), (b'u', 0)]);
+        for piece in [1, 7, 4096, usize::MAX] {
+            let piece = piece.min(message.len());
+            let shrunk = shrink(&message, piece).unwrap();
+            assert_eq!(shrunk, (expected.clone(), message.len() as u64));
+        }
+    }
+
+    #[test]
+    fn other_messages_leave_their_wal_header() {
+        let mut message = vec![b'w'];
+        message.extend([7; 24]);
+        message.push(b'M');
+        message.extend(vec![0; 100_000]);
+        let (kept, _) = shrink(&message, 1000).unwrap();
+        assert_eq!(kept, message[..XLOG_HEADER_BYTES]);
+    }
+
+    #[test]
+    fn a_value_longer_than_its_message_is_an_error() {
+        let mut message = insert(&[(b't', 5)]);
+        let length_at = XLOG_HEADER_BYTES + INSERT_HEADER_BYTES + 1;
+        message[length_at..length_at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(shrink(&message, 10).is_err());
+    }
+
+    #[test]
+    fn a_row_with_fewer_columns_than_it_says_is_an_error() {
+        let mut message = insert(&[(b't', 5)]);
+        message[XLOG_HEADER_BYTES + 7] = 2;
+        assert!(shrink(&message, 10).is_err());
+    }
+}

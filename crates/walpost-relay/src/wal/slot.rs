@@ -1,0 +1,197 @@
+use std::time::Duration;
+
+use tokio_postgres::{
+    Client,
+    types::{PgLsn, Type},
+};
+use walpost_event::Lsn;
+use walpost_postgres::Database;
+
+use super::{client::ReplicationClient, quote_identifier};
+use crate::{config::RelayConfig, error::RelayError};
+
+/// What the server says of a replication slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) plugin: Option<String>,
+    pub(crate) database: Option<String>,
+    pub(crate) temporary: bool,
+    pub(crate) active_pid: Option<i32>,
+    pub(crate) confirmed: Option<Lsn>,
+    pub(crate) lost: bool,
+}
+
+/// A slot that was just created, and the snapshot of everything before it.
+///
+/// The snapshot lives as long as this value.
+pub(crate) struct NewSlot {
+    pub(crate) consistent: Lsn,
+    pub(crate) snapshot: String,
+    _session: ReplicationClient,
+}
+
+/// Between two looks at what slot creation waits for.
+const WAIT_REPORT: Duration = Duration::from_secs(5);
+
+/// Reads the slot's row, `None` if there is no such slot.
+pub(crate) async fn inspect(client: &Client, name: &str) -> Result<Option<Slot>, RelayError> {
+    let sql = "select plugin::text, database::text, temporary, active_pid, confirmed_flush_lsn, \
+               coalesce(wal_status = 'lost', false) from pg_replication_slots where slot_name = $1";
+    let rows = client
+        .query_typed(sql, &[(&name, Type::TEXT)])
+        .await
+        .map_err(RelayError::sql("reading the replication slot"))?;
+    Ok(rows.first().map(|row| Slot {
+        plugin: row.get(0),
+        database: row.get(1),
+        temporary: row.get(2),
+        active_pid: row.get(3),
+        confirmed: row.get::<_, Option<PgLsn>>(4).map(|lsn| Lsn::from(u64::from(lsn))),
+        lost: row.get(5),
+    }))
+}
+
+/// Checks that an existing slot can be streamed from by this pipeline.
+pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(), RelayError> {
+    let name = &config.slot;
+    match slot.plugin.as_deref() {
+        Some("pgoutput") => {}
+        Some(plugin) => {
+            return Err(RelayError::prerequisite(
+                format!("slot {name:?} decodes with {plugin}, not with pgoutput"),
+                format!(
+                    "name another slot, or drop it once nothing needs it: \
+                     select pg_drop_replication_slot('{name}')"
+                ),
+            ));
+        }
+        None => {
+            return Err(RelayError::prerequisite(
+                format!("slot {name:?} is a physical slot"),
+                "name another slot; walpost needs a logical one",
+            ));
+        }
+    }
+    if slot.database.as_deref() != Some(dbname) {
+        return Err(RelayError::prerequisite(
+            format!(
+                "slot {name:?} belongs to database {:?}, not to {dbname:?}",
+                slot.database.as_deref().unwrap_or_default()
+            ),
+            "name another slot, or connect to that database",
+        ));
+    }
+    if slot.temporary {
+        return Err(RelayError::prerequisite(
+            format!("slot {name:?} is temporary and vanishes with its session"),
+            "name another slot",
+        ));
+    }
+    if slot.lost {
+        return Err(RelayError::prerequisite(
+            format!(
+                "slot {name:?} is lost: the server removed WAL that it still needed \
+                 (max_slot_wal_keep_size); events committed since {} were not all read",
+                slot.confirmed.unwrap_or_default()
+            ),
+            format!(
+                "publish what is missing from the outbox table, then drop the slot \
+                 (select pg_drop_replication_slot('{name}')), delete the pipeline's row in \
+                 {}.checkpoint and start with initial = \"publish\" or \"skip\"",
+                config.schema
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Creates the slot and exports the snapshot of everything before it.
+///
+/// Waits for every transaction that is running now, and says for which.
+pub(crate) async fn create(
+    database: &Database,
+    client: &Client,
+    config: &RelayConfig,
+    server_version: u32,
+) -> Result<NewSlot, RelayError> {
+    let mut session =
+        ReplicationClient::connect(database, config.wal_sender_timeout_ms, 16 * 1024 * 1024)
+            .await?;
+    // A failover slot survives the promotion of a standby; the option is new
+    // in PostgreSQL 17, as is its syntax in 15.
+    let options = if server_version >= 170_000 {
+        "(SNAPSHOT 'export', FAILOVER true)"
+    } else {
+        "EXPORT_SNAPSHOT"
+    };
+    let command = format!(
+        "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {options}",
+        quote_identifier(&config.slot)
+    );
+    let limit = Duration::from_millis(config.slot_timeout_ms);
+    let rows = {
+        let created = tokio::time::timeout(limit, session.query(&command));
+        tokio::pin!(created);
+        loop {
+            tokio::select! {
+                rows = &mut created => break rows,
+                () = tokio::time::sleep(WAIT_REPORT) => report_waiting(client, config).await,
+            }
+        }
+    };
+    let rows = rows.map_err(|_| {
+        RelayError::prerequisite(
+            format!(
+                "slot {:?} was not ready within {} s: it waits for transactions that were \
+                 running when it was created",
+                config.slot,
+                limit.as_secs()
+            ),
+            "end them (the log names them) or raise slot_timeout_ms",
+        )
+    })??;
+    let column = |index: usize| rows.first()?.get(index)?.clone();
+    let consistent = column(1).and_then(|text| text.parse().ok());
+    match (consistent, column(2)) {
+        (Some(consistent), Some(snapshot)) => {
+            Ok(NewSlot { consistent, snapshot, _session: session })
+        }
+        _ => Err(RelayError::Source(crate::error::SourceError::Protocol(
+            "CREATE_REPLICATION_SLOT without a position or snapshot".into(),
+        ))),
+    }
+}
+
+/// Drops a slot that nobody streams from.
+pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), RelayError> {
+    client
+        .query_typed("select pg_drop_replication_slot($1)", &[(&name, Type::NAME)])
+        .await
+        .map(|_| ())
+        .map_err(RelayError::sql("dropping the orphaned slot"))
+}
+
+async fn report_waiting(client: &Client, config: &RelayConfig) {
+    let sql = "select pid, coalesce(application_name, ''), coalesce(state, ''), \
+               extract(epoch from clock_timestamp() - xact_start)::int8 \
+               from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid() \
+               order by xact_start limit 3";
+    match client.query_typed(sql, &[]).await {
+        Ok(rows) if rows.is_empty() => {
+            tracing::info!(slot = config.slot, "creating the slot");
+        }
+        Ok(rows) => {
+            for row in rows {
+                tracing::warn!(
+                    slot = config.slot,
+                    pid = row.get::<_, i32>(0),
+                    application = row.get::<_, &str>(1),
+                    state = row.get::<_, &str>(2),
+                    running_s = row.get::<_, i64>(3),
+                    "creating the slot waits for a transaction"
+                );
+            }
+        }
+        Err(error) => tracing::debug!(%error, "cannot tell what slot creation waits for"),
+    }
+}

@@ -1,0 +1,219 @@
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::{Buf, Bytes};
+use walpost_event::Lsn;
+use walpost_pgoutput::Decoder;
+use walpost_postgres::Database;
+
+use super::{
+    StreamStart,
+    client::{ReplicationClient, server_error},
+    frames::{Frame, Frames},
+    transaction::Transactions,
+};
+use crate::{
+    error::SourceError,
+    source::{Source, SourceItem},
+};
+
+/// Items of one [`Source::next`], so that acknowledgements are served between.
+const BATCH_ITEMS: usize = 1024;
+/// Between two standby status updates on a stream where nothing is confirmed.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// `XLogData`: tag, start of the data, end of WAL, clock.
+const XLOG_DATA_HEADER_BYTES: usize = 25;
+/// From 1970 to 2000, PostgreSQL's epoch.
+const POSTGRES_EPOCH: Duration = Duration::from_secs(946_684_800);
+
+/// The WAL of a replication slot, over our own client.
+///
+/// Reads with pauses while the stream is busy, so it belongs on a thread of
+/// its own: see [`crate::Relay`].
+pub struct WalSource {
+    frames: Frames,
+    decoder: Decoder,
+    transactions: Transactions,
+    received: Lsn,
+    confirmed: Lsn,
+    last_status: Instant,
+    reply_requested: bool,
+    silence_max: Duration,
+}
+
+impl std::fmt::Debug for WalSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WalSource(received {}, confirmed {})", self.received, self.confirmed)
+    }
+}
+
+impl WalSource {
+    /// Takes the slot and begins to stream from it.
+    ///
+    /// # Errors
+    /// [`SourceError::SlotInUse`] while another process streams from it.
+    pub async fn start(database: &Database, start: &StreamStart) -> Result<Self, SourceError> {
+        let max_frame_bytes = start.max_event_bytes + XLOG_DATA_HEADER_BYTES;
+        let timeout_ms = start.wal_sender_timeout_ms;
+        let client = ReplicationClient::connect(database, timeout_ms, max_frame_bytes).await?;
+        let frames = client.start(&start.command()).await.map_err(|error| in_use(start, error))?;
+        Ok(Self {
+            frames,
+            decoder: Decoder::new(),
+            transactions: Transactions::default(),
+            received: start.position,
+            confirmed: start.position,
+            last_status: now(),
+            reply_requested: true,
+            // The server pings at half its time-out.
+            silence_max: Duration::from_millis(timeout_ms.saturating_mul(2).max(10_000)),
+        })
+    }
+
+    fn take_frames(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
+        while items.len() < BATCH_ITEMS {
+            match self.frames.pop()? {
+                None => break,
+                Some(Frame::Whole { tag: b'd', body }) => self.copy_data(body, None, items)?,
+                Some(Frame::Shrunk { body, size_bytes }) => {
+                    self.copy_data(body, Some(size_bytes), items)?;
+                }
+                Some(Frame::Whole { tag: b'E', body }) => {
+                    return Err(SourceError::Server(server_error(&body)?));
+                }
+                // CopyDone, CommandComplete: the server shuts down.
+                Some(Frame::Whole { tag: b'c' | b'C', .. }) => return Err(SourceError::Ended),
+                Some(Frame::Whole { tag: b'N' | b'S', .. }) => {}
+                Some(Frame::Whole { tag, .. }) => {
+                    return Err(SourceError::Protocol(format!("tag {:?}", char::from(tag))));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_data(
+        &mut self,
+        mut body: Bytes,
+        shrunk_from: Option<u64>,
+        items: &mut Vec<SourceItem>,
+    ) -> Result<(), SourceError> {
+        match body.first() {
+            Some(b'w') if body.len() >= XLOG_DATA_HEADER_BYTES => {
+                body.advance(1);
+                let position = Lsn::from(body.get_u64());
+                let wal_end = Lsn::from(body.get_u64());
+                body.advance(8);
+                self.received = self.received.max(position).max(wal_end);
+                self.wal_data(position, body, shrunk_from, items)
+            }
+            Some(b'k') if body.len() == 18 => {
+                body.advance(1);
+                let wal_end = Lsn::from(body.get_u64());
+                body.advance(8);
+                self.reply_requested |= body.get_u8() != 0;
+                self.received = self.received.max(wal_end);
+                items.push(SourceItem::KeepAlive { wal_end });
+                Ok(())
+            }
+            _ => Err(SourceError::Protocol("CopyData that is neither data nor keep-alive".into())),
+        }
+    }
+
+    fn wal_data(
+        &mut self,
+        position: Lsn,
+        data: Bytes,
+        shrunk_from: Option<u64>,
+        items: &mut Vec<SourceItem>,
+    ) -> Result<(), SourceError> {
+        if shrunk_from.is_some() && data.is_empty() {
+            tracing::warn!(
+                %position,
+                size_bytes = shrunk_from,
+                "a change other than an insert is larger than max_event_bytes and was passed over"
+            );
+            return Ok(());
+        }
+        let message =
+            self.decoder.decode(data).map_err(|source| SourceError::Decode { position, source })?;
+        match shrunk_from {
+            None => self.transactions.push(message, items),
+            Some(size_bytes) => self.transactions.push_oversize(message, size_bytes, items),
+        }
+    }
+
+    async fn send_status(&mut self) -> Result<(), SourceError> {
+        let clock = wall_clock().saturating_sub(POSTGRES_EPOCH).as_micros() as i64;
+        let mut status = [0_u8; 39];
+        status[0] = b'd';
+        status[1..5].copy_from_slice(&38_u32.to_be_bytes());
+        status[5] = b'r';
+        status[6..14].copy_from_slice(&u64::from(self.received).to_be_bytes());
+        status[14..22].copy_from_slice(&u64::from(self.confirmed).to_be_bytes());
+        status[22..30].copy_from_slice(&u64::from(self.confirmed).to_be_bytes());
+        status[30..38].copy_from_slice(&clock.to_be_bytes());
+        self.frames.queue(&status);
+        self.reply_requested = false;
+        self.last_status = now();
+        Ok(self.frames.flush().await?)
+    }
+
+    fn status_due_in(&self) -> Duration {
+        if self.reply_requested {
+            return Duration::ZERO;
+        }
+        STATUS_INTERVAL.saturating_sub(self.last_status.elapsed())
+    }
+}
+
+impl Source for WalSource {
+    async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
+        loop {
+            self.take_frames(items)?;
+            if !items.is_empty() {
+                return Ok(());
+            }
+            let due = self.status_due_in();
+            if due.is_zero() {
+                self.keep_alive().await?;
+                continue;
+            }
+            if let Ok(filled) = tokio::time::timeout(due, self.frames.fill()).await {
+                filled?;
+            }
+        }
+    }
+
+    async fn confirm(&mut self, lsn: Lsn) -> Result<(), SourceError> {
+        debug_assert!(lsn >= self.confirmed, "confirmed positions rise");
+        self.confirmed = self.confirmed.max(lsn);
+        self.send_status().await
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), SourceError> {
+        if self.frames.silence() > self.silence_max {
+            return Err(SourceError::Silent(self.silence_max));
+        }
+        if self.status_due_in().is_zero() {
+            self.send_status().await?;
+        }
+        Ok(())
+    }
+}
+
+fn in_use(start: &StreamStart, error: SourceError) -> SourceError {
+    match error {
+        SourceError::Server(error) if error.code == "55006" => {
+            SourceError::SlotInUse { slot: start.slot.clone(), detail: error.message }
+        }
+        other => other,
+    }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,108 @@
+/// How rows become records: one field for each key of Debezium's Outbox Event
+/// Router that Walpost honours, with the same defaults.
+///
+/// Checked as a whole by [`Router::new`](crate::Router::new);
+/// [`from_properties`](Self::from_properties) reads Debezium's own keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterConfig {
+    /// `table.field.event.id`, default `id`: the column copied to the header
+    /// `id`.
+    pub event_id: String,
+    /// `table.field.event.key`, default `aggregateid`: the column that becomes
+    /// the record key.
+    pub event_key: String,
+    /// `table.field.event.type`, default `type`. Debezium declares it and reads
+    /// it nowhere; so does Walpost. The event type reaches a record by
+    /// [`additional_placement`](Self::additional_placement).
+    pub event_type: String,
+    /// `table.field.event.payload`, default `payload`: the column that becomes
+    /// the value.
+    pub event_payload: String,
+    /// `table.field.event.timestamp`, default none: the column that becomes the
+    /// record timestamp; `timestamp` as UTC, or `timestamptz`. Without it, and
+    /// where it is NULL, the time of handling. (Debezium fails on
+    /// `timestamptz`.)
+    pub event_timestamp: Option<String>,
+    /// `table.fields.additional.placement`, default none: a comma list of
+    /// `column:placement[:alias]`, placement one of `header`, `envelope`,
+    /// `partition` in any case.
+    pub additional_placement: Option<String>,
+    /// `table.field.additional.missing`, default `error`: what to do when the
+    /// row has no column of that name.
+    pub additional_missing: MissingColumn,
+    /// `table.op.invalid.behavior`, default `warn`: what to do on UPDATE.
+    pub invalid_operation: InvalidOperation,
+    /// `route.by.field`, default `aggregatetype`: the column that names the
+    /// topic.
+    pub route_by_field: String,
+    /// `route.topic.regex`, default `(?<routedByValue>.*)`: matched against the
+    /// whole value of [`route_by_field`](Self::route_by_field). A value that
+    /// does not match is the topic as it is.
+    pub topic_regex: String,
+    /// `route.topic.replacement`, default `outbox.event.${routedByValue}`: the
+    /// topic for a value that matches, in Java's syntax: `${name}`, `$1`, `\`
+    /// before a literal.
+    pub topic_replacement: String,
+    /// `route.tombstone.on.empty.payload`, default `false`: a payload that is
+    /// NULL or blank gives a record without a value.
+    pub tombstone_on_empty_payload: bool,
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self {
+            event_id: "id".into(),
+            event_key: "aggregateid".into(),
+            event_type: "type".into(),
+            event_payload: "payload".into(),
+            event_timestamp: None,
+            additional_placement: None,
+            additional_missing: MissingColumn::Error,
+            invalid_operation: InvalidOperation::Warn,
+            route_by_field: "aggregatetype".into(),
+            topic_regex: "(?<routedByValue>.*)".into(),
+            topic_replacement: "outbox.event.${routedByValue}".into(),
+            tombstone_on_empty_payload: false,
+        }
+    }
+}
+
+/// `table.field.additional.missing`: what to do when a placed column is not in
+/// the row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingColumn {
+    /// The row cannot be routed.
+    #[default]
+    Error,
+    /// The placement is left out.
+    Ignore,
+}
+
+/// `table.op.invalid.behavior`: what to do on UPDATE of an outbox row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InvalidOperation {
+    /// Skip the row and log a warning.
+    #[default]
+    Warn,
+    /// Skip the row and log an error.
+    Error,
+    /// The row cannot be routed.
+    Fatal,
+}
+
+/// Debezium's names of the keys, as errors show them.
+pub(crate) mod key {
+    pub(crate) const EVENT_ID: &str = "table.field.event.id";
+    pub(crate) const EVENT_KEY: &str = "table.field.event.key";
+    pub(crate) const EVENT_TYPE: &str = "table.field.event.type";
+    pub(crate) const EVENT_PAYLOAD: &str = "table.field.event.payload";
+    pub(crate) const EVENT_TIMESTAMP: &str = "table.field.event.timestamp";
+    pub(crate) const PLACEMENT: &str = "table.fields.additional.placement";
+    pub(crate) const MISSING: &str = "table.field.additional.missing";
+    pub(crate) const MISSING_BEFORE_3_6: &str = "table.fields.additional.error.on.missing";
+    pub(crate) const INVALID_OPERATION: &str = "table.op.invalid.behavior";
+    pub(crate) const ROUTE_BY: &str = "route.by.field";
+    pub(crate) const TOPIC_REGEX: &str = "route.topic.regex";
+    pub(crate) const TOPIC_REPLACEMENT: &str = "route.topic.replacement";
+    pub(crate) const TOMBSTONE: &str = "route.tombstone.on.empty.payload";
+}

@@ -1,0 +1,7 @@
+//! The router's rules, as records that come out of rows.
+
+mod configuration;
+mod fixture;
+mod messages;
+mod properties;
+mod records;

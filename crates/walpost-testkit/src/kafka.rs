@@ -1,0 +1,264 @@
+//! Topics, and reading them back with a consumer that has no part in what is
+//! tested.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    ClientConfig, Message, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    error::KafkaError,
+    message::{BorrowedMessage, Headers},
+};
+
+use crate::services::{kafka, unique_name};
+
+const ADMIN_LIMIT: Duration = Duration::from_secs(30);
+const READ_LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Which records of transactions are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Those of committed transactions, up to the first that is open.
+    ReadCommitted,
+    /// All, also of transactions that are open or were aborted.
+    ReadUncommitted,
+}
+
+/// A record as it was read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadRecord {
+    /// Its partition.
+    pub partition: i32,
+    /// Its offset there.
+    pub offset: i64,
+    /// Its key, `None` for null.
+    pub key: Option<Vec<u8>>,
+    /// Its value, `None` for null (a tombstone).
+    pub value: Option<Vec<u8>>,
+    /// Its headers in order.
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// Its timestamp in milliseconds since 1970.
+    pub timestamp_ms: Option<i64>,
+}
+
+impl ReadRecord {
+    /// The key as text.
+    ///
+    /// # Panics
+    ///
+    /// When it is null or not UTF-8.
+    #[must_use]
+    pub fn key_text(&self) -> &str {
+        text(self.key.as_deref(), "key")
+    }
+
+    /// The value as text.
+    ///
+    /// # Panics
+    ///
+    /// When it is null or not UTF-8.
+    #[must_use]
+    pub fn value_text(&self) -> &str {
+        text(self.value.as_deref(), "value")
+    }
+
+    /// The first header of that name as text, if there is one.
+    ///
+    /// # Panics
+    ///
+    /// When it is null or not UTF-8.
+    #[must_use]
+    pub fn header_text(&self, name: &str) -> Option<&str> {
+        let header = self.headers.iter().find(|(header, _)| header == name);
+        header.map(|(_, value)| text(value.as_deref(), "header"))
+    }
+}
+
+fn text<'a>(bytes: Option<&'a [u8]>, what: &str) -> &'a str {
+    let bytes = bytes.unwrap_or_else(|| panic!("the {what} is null"));
+    std::str::from_utf8(bytes).unwrap_or_else(|_| panic!("the {what} is not UTF-8"))
+}
+
+/// A new topic on the shared [`kafka`].
+///
+/// # Panics
+///
+/// When it cannot be created.
+pub async fn fresh_topic(prefix: &str, partitions: i32) -> String {
+    let name = unique_name(prefix);
+    create_topic(kafka().bootstrap(), &name, partitions, &[]).await;
+    name
+}
+
+/// A new topic with one replica. Returns when every partition has a leader.
+///
+/// # Panics
+///
+/// When it cannot be created.
+pub async fn create_topic(bootstrap: &str, name: &str, partitions: i32, configs: &[(&str, &str)]) {
+    let admin: AdminClient<DefaultClientContext> =
+        config(bootstrap).create().expect("an admin client");
+    let topic = configs.iter().fold(
+        NewTopic::new(name, partitions, TopicReplication::Fixed(1)),
+        |topic, (key, value)| topic.set(key, value),
+    );
+    let options =
+        AdminOptions::new().request_timeout(Some(ADMIN_LIMIT)).operation_timeout(Some(ADMIN_LIMIT));
+    let results = admin
+        .create_topics([&topic], &options)
+        .await
+        .unwrap_or_else(|error| panic!("cannot create the topic {name}: {error}"));
+    for result in results {
+        result.unwrap_or_else(|(_, code)| panic!("cannot create the topic {name}: {code}"));
+    }
+    let (bootstrap, name) = (bootstrap.to_owned(), name.to_owned());
+    blocking(move || await_leaders(&bootstrap, &name, partitions)).await;
+}
+
+/// Every record of a topic up to its end, as seen by
+/// [`Isolation::ReadCommitted`], in the order of partition and offset.
+///
+/// # Panics
+///
+/// When the end is not reached within 2 minutes.
+pub async fn read_all(bootstrap: &str, topic: &str) -> Vec<ReadRecord> {
+    read_all_with(bootstrap, topic, Isolation::ReadCommitted).await
+}
+
+/// Every record of a topic up to its end, in the order of partition and
+/// offset.
+///
+/// # Panics
+///
+/// When the end is not reached within 2 minutes.
+pub async fn read_all_with(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRecord> {
+    let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
+    blocking(move || read_to_end(&bootstrap, &topic, isolation)).await
+}
+
+/// The end offset of every partition, by partition number: one more than the
+/// offset of its last record or transaction marker.
+///
+/// # Panics
+///
+/// When the broker does not say within 30 s.
+pub async fn end_offsets(bootstrap: &str, topic: &str) -> Vec<i64> {
+    let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
+    blocking(move || {
+        let consumer = consumer(&bootstrap, Isolation::ReadUncommitted);
+        let end = |partition| {
+            consumer
+                .fetch_watermarks(&topic, partition, ADMIN_LIMIT)
+                .unwrap_or_else(|error| panic!("cannot read the end of {topic}: {error}"))
+                .1
+        };
+        partitions(&consumer, &topic).into_iter().map(end).collect()
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+fn config(bootstrap: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap);
+    config
+}
+
+fn consumer(bootstrap: &str, isolation: Isolation) -> BaseConsumer {
+    let level = match isolation {
+        Isolation::ReadCommitted => "read_committed",
+        Isolation::ReadUncommitted => "read_uncommitted",
+    };
+    config(bootstrap)
+        .set("group.id", "walpost-testkit-reader")
+        .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", "true")
+        .set("auto.offset.reset", "error")
+        .set("isolation.level", level)
+        .set("fetch.wait.max.ms", "50")
+        .create()
+        .expect("a consumer")
+}
+
+/// The consumer is assigned by hand, so its group is never joined.
+fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRecord> {
+    let consumer = consumer(bootstrap, isolation);
+    let mut open: HashSet<i32> = partitions(&consumer, topic).into_iter().collect();
+    let mut assignment = TopicPartitionList::new();
+    for partition in &open {
+        assignment
+            .add_partition_offset(topic, *partition, Offset::Beginning)
+            .expect("the beginning is an offset");
+    }
+    consumer.assign(&assignment).expect("a list of partitions can be assigned");
+    let start = Instant::now();
+    let mut records = Vec::new();
+    while !open.is_empty() {
+        assert!(start.elapsed() < READ_LIMIT, "waited {READ_LIMIT:?} for the end of {topic}");
+        match consumer.poll(POLL) {
+            None => {}
+            Some(Ok(message)) => records.push(owned(&message)),
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                open.remove(&partition);
+            }
+            Some(Err(error)) => panic!("cannot read {topic}: {error}"),
+        }
+    }
+    records.sort_unstable_by_key(|record| (record.partition, record.offset));
+    records
+}
+
+fn owned(message: &BorrowedMessage<'_>) -> ReadRecord {
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    ReadRecord {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers
+            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+            .collect(),
+        timestamp_ms: message.timestamp().to_millis(),
+    }
+}
+
+fn partitions(consumer: &BaseConsumer, topic: &str) -> Vec<i32> {
+    let metadata = consumer
+        .fetch_metadata(Some(topic), ADMIN_LIMIT)
+        .unwrap_or_else(|error| panic!("cannot read the partitions of {topic}: {error}"));
+    let mut partitions: Vec<i32> = metadata
+        .topics()
+        .iter()
+        .flat_map(|topic| topic.partitions().iter().map(|partition| partition.id()))
+        .collect();
+    assert!(!partitions.is_empty(), "there is no topic {topic}");
+    partitions.sort_unstable();
+    partitions
+}
+
+fn await_leaders(bootstrap: &str, topic: &str, partitions: i32) {
+    let consumer = consumer(bootstrap, Isolation::ReadUncommitted);
+    let start = Instant::now();
+    let led = || {
+        let metadata = consumer.fetch_metadata(Some(topic), ADMIN_LIMIT).ok()?;
+        let found = metadata.topics().first()?;
+        let led = found.partitions().iter().filter(|partition| partition.leader() >= 0).count();
+        i32::try_from(led).ok()
+    };
+    while led() != Some(partitions) {
+        assert!(start.elapsed() < ADMIN_LIMIT, "the topic {topic} gets no leaders");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,51 @@
+//! What the tests of Walpost share. Everything here panics with what it tried
+//! when it cannot do its work: a test never goes on without its services.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use walpost_testkit::{fresh_database, fresh_topic, kafka, read_all, until};
+//!
+//! # async fn test() {
+//! let database = fresh_database().await;
+//! let client = database.connect().await;
+//! client.batch_execute("create table outbox (id uuid)").await.unwrap();
+//!
+//! let topic = fresh_topic("orders", 3).await;
+//! until(Duration::from_secs(30), "one record on the topic", async || {
+//!     read_all(kafka().bootstrap(), &topic).await.len() == 1
+//! })
+//! .await;
+//! # }
+//! ```
+//!
+//! - [`postgres`], [`postgres_of`], [`kafka`]: one of each for all tests of a
+//!   binary, started on first use, gone with the process. Tests that stop or
+//!   freeze a service start their own with [`walpost_local`].
+//! - [`Proxy`]: faults between a client and a service.
+//! - [`Process`]: a program under test, with its log.
+//! - [`judge`]: the oracle over what was committed, published and applied.
+//! - [`property`]: a test over many seeds within a time budget.
+
+mod kafka;
+mod oracle;
+mod process;
+mod property;
+mod proxy;
+mod services;
+mod wait;
+
+pub use crate::{
+    kafka::{
+        Isolation, ReadRecord, create_topic, end_offsets, fresh_topic, read_all, read_all_with,
+    },
+    oracle::{Applied, Committed, Published, Report, judge},
+    process::Process,
+    property::{Seeded, property},
+    proxy::{Direction, Proxy, Target},
+    services::{
+        Database, SharedKafka, SharedPostgres, fresh_database, kafka, postgres, postgres_of,
+        unique_name,
+    },
+    wait::{until, until_some},
+};
+pub use walpost_local::{self as local, Signal};

@@ -1,0 +1,190 @@
+use std::{
+    ffi::OsStr,
+    path::PathBuf,
+    process::ExitStatus,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use walpost_local::{ChildGuard, Launch, Signal};
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// A program under test. Its output goes to a file, whose end is printed when
+/// the test panics. Ends with this value, by SIGKILL.
+#[derive(Debug)]
+pub struct Process {
+    guard: ChildGuard,
+    _folder: TempDir,
+}
+
+impl Process {
+    /// Starts `program`, such as `env!("CARGO_BIN_EXE_walpost")`.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start(
+        program: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        env: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+    ) -> Self {
+        let program = program.into();
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let folder = TempDir::new().expect("a temporary folder");
+        let mut launch = Launch::new(&name, program, folder.path().join("log")).args(args);
+        for (key, value) in env {
+            launch = launch.env(key, value);
+        }
+        let guard = launch.spawn().unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
+        Self { guard, _folder: folder }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.guard.pid()
+    }
+
+    /// Whether it runs. A frozen one does.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.guard.is_running()
+    }
+
+    /// What it printed so far.
+    ///
+    /// # Panics
+    ///
+    /// When its log cannot be read.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.guard.log()).expect("the log was created at the start");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.guard.signal(signal).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// SIGKILL, and waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    #[track_caller]
+    pub fn kill(&self) {
+        self.guard.kill().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// SIGSTOP.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    #[track_caller]
+    pub fn pause(&self) {
+        self.signal(Signal::Stop);
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.signal(Signal::Continue);
+    }
+
+    /// SIGTERM, and waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs after `limit`.
+    #[track_caller]
+    pub fn terminate(&self, limit: Duration) -> ExitStatus {
+        self.signal(Signal::Terminate);
+        self.wait(limit)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs after `limit`.
+    #[track_caller]
+    pub fn wait(&self, limit: Duration) -> ExitStatus {
+        self.guard.wait(limit).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until its log contains `text`. Blocks the thread.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within `limit`, or the program ends before.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str, limit: Duration) {
+        let start = Instant::now();
+        loop {
+            let ended = !self.is_running();
+            if self.log().contains(text) {
+                return;
+            }
+            assert!(!ended, "it ended without printing `{text}`");
+            assert!(start.elapsed() < limit, "waited {limit:?} in vain for `{text}` in the log");
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the log of process {} ends with:\n{}", self.pid(), self.guard.log_tail());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+    const NOTHING: [(&str, &str); 0] = [];
+
+    #[test]
+    fn its_output_and_its_end_are_seen() {
+        let script = "echo \"$GREETING\"; echo oops >&2; exit 3";
+        let process = Process::start("/bin/sh", ["-c", script], [("GREETING", "hello")]);
+        assert_eq!(process.wait(LIMIT).code(), Some(3));
+        assert_eq!(process.log(), "hello\noops\n");
+    }
+
+    #[test]
+    fn it_is_frozen_and_runs_on() {
+        let script = "trap 'echo stopped; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+        let process = Process::start("/bin/sh", ["-c", script], NOTHING);
+        process.wait_for_log("ready", LIMIT);
+        process.pause();
+        process.signal(Signal::Terminate);
+        assert!(process.is_running());
+        process.resume();
+        assert!(process.wait(LIMIT).success());
+        assert!(process.log().contains("stopped"));
+    }
+
+    #[test]
+    #[should_panic(expected = "ended without printing `never`")]
+    fn an_early_end_is_not_waited_for() {
+        Process::start("/bin/sh", ["-c", "exit 0"], NOTHING).wait_for_log("never", LIMIT);
+    }
+}

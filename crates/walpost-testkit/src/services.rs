@@ -1,0 +1,268 @@
+use std::{
+    collections::HashMap,
+    env,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use tokio_postgres::{Client, NoTls};
+use walpost_local::{Kafka, Postgres};
+
+/// The PostgreSQL that all tests of this binary share, started on first use
+/// (about 1 s, during which the thread is blocked). The server at
+/// `WALPOST_TEST_POSTGRES`, a URL, when that is set; it must have
+/// `wal_level=logical` and a superuser.
+///
+/// # Panics
+///
+/// When it cannot be started.
+#[track_caller]
+#[must_use]
+pub fn postgres() -> &'static SharedPostgres {
+    static SHARED: OnceLock<SharedPostgres> = OnceLock::new();
+    SHARED.get_or_init(|| match set("WALPOST_TEST_POSTGRES") {
+        Some(url) => SharedPostgres { url, local: None },
+        None => SharedPostgres::start(None),
+    })
+}
+
+/// The PostgreSQL of this major version that all tests of this binary share,
+/// fetched and started on first use. Never the one of
+/// `WALPOST_TEST_POSTGRES`.
+///
+/// # Panics
+///
+/// When it cannot be started.
+#[track_caller]
+#[must_use]
+pub fn postgres_of(major: u32) -> &'static SharedPostgres {
+    type Slot = Arc<OnceLock<&'static SharedPostgres>>;
+    static SHARED: Mutex<Option<HashMap<u32, Slot>>> = Mutex::new(None);
+    let slot = {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shared.get_or_insert_default().entry(major).or_default())
+    };
+    slot.get_or_init(|| Box::leak(Box::new(SharedPostgres::start(Some(major)))))
+}
+
+/// The Kafka that all tests of this binary share, started on first use (about
+/// 4 s, during which the thread is blocked). The broker at
+/// `WALPOST_TEST_KAFKA`, a list of addresses, when that is set.
+///
+/// # Panics
+///
+/// When it cannot be started.
+#[track_caller]
+#[must_use]
+pub fn kafka() -> &'static SharedKafka {
+    static SHARED: OnceLock<SharedKafka> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        if let Some(bootstrap) = set("WALPOST_TEST_KAFKA") {
+            return SharedKafka { bootstrap, local: None };
+        }
+        let local = Kafka::builder().start().unwrap_or_else(|error| {
+            panic!(
+                "the tests need Kafka: {}\n(or name a broker in WALPOST_TEST_KAFKA)",
+                chain(&error)
+            )
+        });
+        SharedKafka { bootstrap: local.bootstrap(), local: Some(local) }
+    })
+}
+
+/// A new, empty database on [`postgres`].
+///
+/// # Panics
+///
+/// When it cannot be created.
+pub async fn fresh_database() -> Database {
+    postgres().fresh_database().await
+}
+
+/// `<prefix>_` and something that no other call, process or machine returns:
+/// for databases, slots (letters, digits and `_` only), groups and topics.
+#[must_use]
+pub fn unique_name(prefix: &str) -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let random = RandomState::new().hash_one(number) & 0xff_ffff_ffff;
+    format!("{prefix}_{number}_{random:010x}")
+}
+
+/// A PostgreSQL shared by tests. 100 slots and walsenders, 300 connections.
+#[derive(Debug)]
+pub struct SharedPostgres {
+    url: String,
+    local: Option<Postgres>,
+}
+
+impl SharedPostgres {
+    /// Its address, with the database it has from the start.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The server itself, unless it was named in `WALPOST_TEST_POSTGRES`.
+    #[must_use]
+    pub fn local(&self) -> Option<&Postgres> {
+        self.local.as_ref()
+    }
+
+    /// A new, empty database.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be created.
+    pub async fn fresh_database(&self) -> Database {
+        let name = unique_name("walpost");
+        let admin = connect(&self.url).await;
+        admin
+            .batch_execute(&format!("create database {name} template template0"))
+            .await
+            .unwrap_or_else(|error| panic!("cannot create the database {name}: {}", chain(&error)));
+        Database { url: with_database(&self.url, &name), name }
+    }
+
+    #[track_caller]
+    fn start(major: Option<u32>) -> Self {
+        let local = Postgres::builder()
+            .version(major)
+            .throwaway()
+            .setting("max_wal_senders", "100")
+            .setting("max_replication_slots", "100")
+            .setting("max_connections", "300")
+            .start()
+            .unwrap_or_else(|error| {
+                panic!(
+                    "the tests need PostgreSQL: {}\n(or name a server in WALPOST_TEST_POSTGRES)",
+                    chain(&error)
+                )
+            });
+        Self { url: local.url("postgres"), local: Some(local) }
+    }
+}
+
+/// A Kafka shared by tests.
+#[derive(Debug)]
+pub struct SharedKafka {
+    bootstrap: String,
+    local: Option<Kafka>,
+}
+
+impl SharedKafka {
+    /// Its `bootstrap.servers`.
+    #[must_use]
+    pub fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// The broker itself, unless it was named in `WALPOST_TEST_KAFKA`.
+    #[must_use]
+    pub fn local(&self) -> Option<&Kafka> {
+        self.local.as_ref()
+    }
+}
+
+/// A database of a test. It stays until its server goes.
+#[derive(Debug, Clone)]
+pub struct Database {
+    url: String,
+    name: String,
+}
+
+impl Database {
+    /// Its address as a URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address, parsed.
+    ///
+    /// # Panics
+    ///
+    /// When `WALPOST_TEST_POSTGRES` is not a URL.
+    #[must_use]
+    pub fn config(&self) -> tokio_postgres::Config {
+        self.url.parse().unwrap_or_else(|error| panic!("not the URL of a database: {error}"))
+    }
+
+    /// A new connection, driven by a task of its own.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made.
+    pub async fn connect(&self) -> Client {
+        connect(&self.url).await
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .unwrap_or_else(|error| panic!("cannot connect to the database: {}", chain(&error)));
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            eprintln!("a connection of the test ended: {}", chain(&error));
+        }
+    });
+    client
+}
+
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// `url` with the name of its database replaced.
+fn with_database(url: &str, name: &str) -> String {
+    let (address, parameters) = url.split_once('?').map_or((url, None), |(a, p)| (a, Some(p)));
+    let (scheme, rest) = address
+        .split_once("://")
+        .expect("WALPOST_TEST_POSTGRES must look like postgres://user@host:port/database");
+    let host = rest.split_once('/').map_or(rest, |(host, _)| host);
+    let parameters = parameters.map_or(String::new(), |parameters| format!("?{parameters}"));
+    format!("{scheme}://{host}/{name}{parameters}")
+}
+
+/// An error with its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_database_of_a_url_is_replaced() {
+        assert_eq!(
+            with_database("postgres://u:p@h:1/old?a=b", "new"),
+            "postgres://u:p@h:1/new?a=b"
+        );
+        assert_eq!(with_database("postgres://u@h", "new"), "postgres://u@h/new");
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_a_slot() {
+        let (one, other) = (unique_name("slot"), unique_name("slot"));
+        assert_ne!(one, other);
+        assert!(one.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
+        assert!(one.len() < 63);
+    }
+}
