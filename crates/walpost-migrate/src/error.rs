@@ -17,7 +17,9 @@ pub enum Error {
         version: String,
     },
     /// The role lacks a right. Nothing of the file was applied.
-    #[error("role {role:?} lacks a right, while {attempt}; run as its owner or a superuser: {grant}")]
+    #[error(
+        "role {role:?} lacks a right, while {attempt}; run as its owner or a superuser: {grant}"
+    )]
     MissingRight {
         /// `current_user`.
         role: String,

@@ -198,12 +198,7 @@ impl Migrator {
     }
 
     /// Applies the first that is missing, in one transaction.
-    async fn turn(
-        &self,
-        client: &mut Client,
-        names: &Names,
-        set: Set,
-    ) -> Result<Turn, TurnError> {
+    async fn turn(&self, client: &mut Client, names: &Names, set: Set) -> Result<Turn, TurnError> {
         // What was applied must be read after the lock was waited for, which a
         // snapshot of the whole transaction would prevent.
         let tx = client

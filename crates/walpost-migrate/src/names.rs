@@ -24,10 +24,6 @@ impl Names {
         &self.schema
     }
 
-    pub(crate) fn publication(&self) -> &str {
-        &self.publication
-    }
-
     /// Fills the names in, in one pass: a name that looks like a placeholder
     /// stays what it is.
     pub(crate) fn fill(&self, template: &str) -> String {
@@ -66,9 +62,7 @@ fn check(what: &'static str, name: &str) -> Result<(), NameError> {
     // Names also stand inside function bodies, which a dollar could end, and
     // in comments of the printed SQL, which a line break would.
     match name.chars().find(|c| *c == '$' || c.is_control()) {
-        Some(character) => {
-            Err(NameError::Character { what, name: name.to_owned(), character })
-        }
+        Some(character) => Err(NameError::Character { what, name: name.to_owned(), character }),
         None => Ok(()),
     }
 }

@@ -26,9 +26,7 @@ pub(crate) struct Failure {
     pub(crate) source: tokio_postgres::Error,
 }
 
-pub(crate) fn failure(
-    attempt: impl Into<String>,
-) -> impl FnOnce(tokio_postgres::Error) -> Failure {
+pub(crate) fn failure(attempt: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> Failure {
     |source| Failure { attempt: attempt.into(), source }
 }
 
@@ -78,10 +76,7 @@ pub(crate) async fn has_schema(tx: &Transaction<'_>, names: &Names) -> Result<bo
 }
 
 /// Asks the catalogue, which needs no right on the schema.
-pub(crate) async fn has_table(
-    client: &impl GenericClient,
-    names: &Names,
-) -> Result<bool, Failure> {
+pub(crate) async fn has_table(client: &impl GenericClient, names: &Names) -> Result<bool, Failure> {
     let row = client
         .query_typed_one(
             "select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n \

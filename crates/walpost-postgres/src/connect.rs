@@ -89,6 +89,13 @@ impl ConnectError {
     }
 }
 
+impl ConnectError {
+    fn is_login(&self) -> bool {
+        let Self::Refused { source, .. } = self else { return false };
+        source.code().is_some_and(|code| code.code().starts_with("28"))
+    }
+}
+
 impl Database {
     /// Opens a SQL session on the first host that accepts one. Its connection
     /// runs as a task of the current runtime and ends when the client is
@@ -99,7 +106,7 @@ impl Database {
     pub async fn connect(&self) -> Result<Client, ConnectError> {
         let mut last = None;
         for (host, port) in self.targets() {
-            match self.connect_to(&host, port).await {
+            match self.log_in_to(&host, port).await {
                 Ok(client) => return Ok(client),
                 Err(error) => last = Some(error),
             }
@@ -108,7 +115,8 @@ impl Database {
     }
 
     /// Opens a bare connection to the first host that accepts one, with TLS as
-    /// `sslmode` has it.
+    /// `sslmode` has it. With `allow` it is plain; when the login is refused
+    /// on it, try again with [`insisting_on_tls`](Self::insisting_on_tls).
     ///
     /// # Errors
     /// The last host's error when none accepts.
@@ -121,6 +129,15 @@ impl Database {
             }
         }
         Err(last.expect("a database has at least one host"))
+    }
+
+    async fn log_in_to(&self, host: &Host, port: u16) -> Result<Client, ConnectError> {
+        match self.connect_to(host, port).await {
+            Err(error) if self.tls().mode == SslMode::Allow && error.is_login() => {
+                self.insisting_on_tls().connect_to(host, port).await
+            }
+            result => result,
+        }
     }
 
     async fn connect_to(&self, host: &Host, port: u16) -> Result<Client, ConnectError> {
@@ -182,8 +199,6 @@ impl Database {
         tcp.set_nodelay(true).map_err(unreachable)?;
         self.keep_alive(&tcp).map_err(unreachable)?;
         match self.tls().mode {
-            // `allow` asks for TLS only after a refusal, which this stream has
-            // not seen; the server's refusal names it, so plain is honest here.
             SslMode::Disable | SslMode::Allow => return Ok(Stream::Tcp(tcp)),
             SslMode::Prefer | SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {}
         }

@@ -91,6 +91,14 @@ impl Database {
         self
     }
 
+    /// The same with `sslmode=require`: what `allow` tries after a refusal.
+    #[must_use]
+    pub fn insisting_on_tls(&self) -> Self {
+        let mut database = self.clone();
+        database.tls.mode = SslMode::Require;
+        database
+    }
+
     /// Settings other than TLS.
     pub fn config(&self) -> &tokio_postgres::Config {
         &self.config
@@ -111,9 +119,12 @@ impl Database {
         self.config.get_user().unwrap_or_default()
     }
 
-    /// The first host and its port.
-    pub fn first_target(&self) -> (Host, u16) {
-        self.targets().swap_remove(0)
+    /// The first host, or the folder of its socket, and its port.
+    pub fn first_target(&self) -> (String, u16) {
+        match self.targets().swap_remove(0) {
+            (Host::Tcp(name), port) => (name, port),
+            (Host::Unix(folder), port) => (folder.display().to_string(), port),
+        }
     }
 
     /// Hosts with their ports, in the order in which they are tried.

@@ -46,6 +46,11 @@ impl AckTracker {
         self.open = Some(Open { first: self.next, commit_lsn, committed_at_us });
     }
 
+    /// Whether a transaction has begun and not ended.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Gives the next event of the open transaction its ticket and position.
     ///
     /// # Panics

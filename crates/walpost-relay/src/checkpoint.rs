@@ -206,9 +206,9 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     };
     Ok(Checkpoint {
         generation: Generation::from(generation),
-        system_id: row.get(1),
-        slot: row.get(2),
-        confirmed: Lsn::from(u64::from(row.get::<_, PgLsn>(3))),
+        system_id: row.get::<_, Option<_>>(1).unwrap_or_default(),
+        slot: row.get::<_, Option<_>>(2).unwrap_or_default(),
+        confirmed: row.get::<_, Option<PgLsn>>(3).map(u64::from).unwrap_or_default().into(),
         initial,
     })
 }

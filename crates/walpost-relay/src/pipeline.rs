@@ -67,6 +67,8 @@ pub(crate) struct Progress {
     last_written: Option<Written>,
     last_checkpoint: Instant,
     events_since_checkpoint: bool,
+    /// Told to stop: at the next end of a transaction, at the latest then.
+    stop_by: Option<Instant>,
 }
 
 /// An event that is ready to be sent.
@@ -113,6 +115,7 @@ impl Progress {
             last_written: None,
             last_checkpoint: Instant::now(),
             events_since_checkpoint: false,
+            stop_by: None,
         }
     }
 }
@@ -145,6 +148,11 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             if !self.progress.failed.is_empty() {
                 return self.settle_failures().await;
             }
+            if let Some(deadline) = self.progress.stop_by
+                && (!self.progress.tracker.is_open() || Instant::now() >= deadline)
+            {
+                return self.drain(deadline).await;
+            }
             self.send_items().await?;
             self.note_done();
             self.confirm_passed().await?;
@@ -155,7 +163,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             let reading = self.may_read();
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => return self.drain().await,
+                _ = stop.wait_for(|stop| *stop), if self.progress.stop_by.is_none() => {
+                    let limit = Duration::from_millis(self.config.drain_timeout_ms);
+                    self.progress.stop_by = Some(Instant::now() + limit);
+                }
                 () = self.sink.deliveries(&mut deliveries) => self.settle(&mut deliveries),
                 written = written(&mut self.progress.writing) => self.note_written(written)?,
                 _ = ticks.tick() => self.tick().await?,
@@ -185,7 +196,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
         while let Some(item) = self.progress.items.pop_front() {
             self.take(item).await?;
-            if self.progress.held.is_some() {
+            let stopping = self.progress.stop_by.is_some() && !self.progress.tracker.is_open();
+            if self.progress.held.is_some() || stopping {
                 break;
             }
         }
@@ -440,10 +452,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         Ok(())
     }
 
-    /// Orderly stop: nothing new, everything on its way settled, a last
-    /// checkpoint, and its position confirmed if the stream passes it soon.
-    async fn drain(&mut self) -> Result<Ended, RelayError> {
-        let deadline = Instant::now() + Duration::from_millis(self.config.drain_timeout_ms);
+    /// Orderly stop, between two transactions where there is time for it:
+    /// everything on its way settled, a last checkpoint, and its position
+    /// confirmed if the stream passes it soon.
+    async fn drain(&mut self, deadline: Instant) -> Result<Ended, RelayError> {
         let mut deliveries = Vec::new();
         while self.sink.outstanding() > 0 {
             let wait = self.sink.deliveries(&mut deliveries);

@@ -110,7 +110,7 @@ impl Relay {
                 metrics: &metrics,
                 rejected: std::mem::take(&mut rejected),
             };
-            let published_before = retries.published(status);
+            let published_before = status.current().published;
             let outcome = tokio::select! {
                 outcome = session.run(stop.clone(), &mut connect_sink) => outcome,
                 // Before the stream there is nothing to drain.
@@ -125,7 +125,7 @@ impl Relay {
                 }
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => {
-                    if retries.published(status) > published_before {
+                    if status.current().published > published_before {
                         retries.succeeded();
                     }
                     metrics.failed_sessions.increment(1);
@@ -162,10 +162,6 @@ impl Retries {
             failures: 0,
             give_up: start_timeout.map(|limit| Instant::now() + limit),
         }
-    }
-
-    fn published(&self, status: &StatusReporter) -> u64 {
-        status.current().published
     }
 
     fn succeeded(&mut self) {

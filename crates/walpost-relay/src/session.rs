@@ -1,7 +1,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, types::Type};
 use walpost_encode::Encoding;
 use walpost_event::{Generation, Lsn, Position};
 use walpost_postgres::Database;
@@ -11,7 +11,7 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::{Initial, RelayConfig, SourceKind},
     convert::Converter,
-    error::RelayError,
+    error::{RelayError, SourceError},
     headers::OwnHeaders,
     metrics::PipelineMetrics,
     parked::{Parked, Parking},
@@ -104,6 +104,7 @@ impl Session<'_> {
             (Some(checkpoint), slot) if checkpoint.initial == InitialState::Creating => {
                 // Our own slot, whose first moments nobody noted.
                 self.same_history(&checkpoint, &server)?;
+                self.alone(&found.client).await?;
                 found.checkpoints.take().await?;
                 if slot.is_some() {
                     slot::drop(&found.client, &self.config.slot).await?;
@@ -114,6 +115,10 @@ impl Session<'_> {
             (Some(checkpoint), Some(slot)) => {
                 self.same_history(&checkpoint, &server)?;
                 self.not_ahead(&checkpoint, slot.confirmed)?;
+                if matches!(checkpoint.initial, InitialState::Publish { .. }) {
+                    self.alone(&found.client).await?;
+                    found.checkpoints.take().await?;
+                }
                 found.checkpoint = checkpoint;
             }
             (Some(checkpoint), None) => return Err(self.slot_gone(&checkpoint)),
@@ -125,11 +130,29 @@ impl Session<'_> {
             }
             (None, None) => {
                 self.may_create(&found.client).await?;
+                self.alone(&found.client).await?;
                 found.checkpoints.create(&found.checkpoint).await?;
                 self.create_slot(&mut found, &server).await?;
             }
         }
         Ok(found)
+    }
+
+    /// Before there is a slot to hold, a lock keeps a second relay from the
+    /// first start. It goes with the session.
+    async fn alone(&self, client: &Client) -> Result<(), RelayError> {
+        let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
+        let row = client
+            .query_typed_one(lock, &[(&self.config.pipeline, Type::TEXT)])
+            .await
+            .map_err(RelayError::sql("locking the first start"))?;
+        if row.get(0) {
+            return Ok(());
+        }
+        Err(RelayError::Source(SourceError::SlotInUse {
+            slot: self.config.slot.clone(),
+            detail: "another relay makes the first start".to_owned(),
+        }))
     }
 
     fn first_checkpoint(
@@ -319,7 +342,7 @@ impl Session<'_> {
         Ok(Pipeline {
             source,
             sink,
-            converter: Converter::new(router, self.encoding.clone(), self.config),
+            converter: Converter::new(router, *self.encoding, self.config),
             headers: OwnHeaders::new(self.config, generation),
             parked,
             checkpoints: found.checkpoints.clone(),

@@ -10,7 +10,7 @@ use postgres_protocol::{
         frontend,
     },
 };
-use walpost_postgres::Database;
+use walpost_postgres::{Database, SslMode};
 
 use super::frames::{Frame, Frames};
 use crate::error::{ServerError, SourceError};
@@ -30,6 +30,22 @@ const SESSION_OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=postgres -c tim
 impl ReplicationClient {
     /// Connects and logs in.
     pub(super) async fn connect(
+        database: &Database,
+        wal_sender_timeout_ms: u64,
+        max_frame_bytes: usize,
+    ) -> Result<Self, SourceError> {
+        match Self::connect_once(database, wal_sender_timeout_ms, max_frame_bytes).await {
+            Err(SourceError::Server(error))
+                if database.tls().mode == SslMode::Allow && error.code.starts_with("28") =>
+            {
+                let database = database.insisting_on_tls();
+                Self::connect_once(&database, wal_sender_timeout_ms, max_frame_bytes).await
+            }
+            result => result,
+        }
+    }
+
+    async fn connect_once(
         database: &Database,
         wal_sender_timeout_ms: u64,
         max_frame_bytes: usize,

@@ -2,7 +2,6 @@ use pgwire_replication::{
     PgWireError, ReplicationClient, ReplicationConfig, ReplicationEvent,
     config::{SslMode as PgwireSslMode, TlsConfig},
 };
-use tokio_postgres::config::Host;
 use walpost_event::Lsn;
 use walpost_pgoutput::{Decoder, LogicalMessage};
 use walpost_postgres::{Database, SslMode};
@@ -111,10 +110,6 @@ impl Source for PgwireSource {
 fn config(database: &Database, start: &StreamStart) -> Result<ReplicationConfig, SourceError> {
     let settings = database.config();
     let (host, port) = database.first_target();
-    let host = match host {
-        Host::Tcp(name) => name,
-        Host::Unix(folder) => folder.display().to_string(),
-    };
     let password = String::from_utf8_lossy(settings.get_password().unwrap_or_default());
     let config = ReplicationConfig::new(
         host,

@@ -1,0 +1,170 @@
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use walpost_event::RetrySchedule;
+
+use crate::{Consumer, Database, Error, FirstStart, Handler, OnReset, settings::Settings};
+
+/// What a [`Consumer`] is to do. Made by [`Consumer::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    settings: Settings,
+    database: Option<Database>,
+}
+
+impl Builder {
+    pub(crate) fn new(consumer: String) -> Self {
+        Self { settings: Settings::new(consumer), database: None }
+    }
+
+    /// One librdkafka setting, such as `bootstrap.servers`, which is required.
+    /// Those that decide about offsets are refused.
+    pub fn kafka(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.kafka.insert(name.into(), value.into());
+        self
+    }
+
+    /// Many librdkafka settings.
+    pub fn kafka_settings(mut self, settings: BTreeMap<String, String>) -> Self {
+        self.settings.kafka.extend(settings);
+        self
+    }
+
+    /// Consumer group; the consumer's name unless set.
+    pub fn group_id(mut self, group_id: impl Into<String>) -> Self {
+        self.settings.group_id = Some(group_id.into());
+        self
+    }
+
+    /// Topics to read, by name.
+    pub fn topics<T: Into<String>>(mut self, topics: impl IntoIterator<Item = T>) -> Self {
+        self.settings.topics = topics.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The database that holds the effects. Required.
+    pub fn database(mut self, database: Database) -> Self {
+        self.database = Some(database);
+        self
+    }
+
+    /// Schema of the consumer's tables, without quotes; `walpost` unless set.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.settings.schema = schema.into();
+        self
+    }
+
+    /// What an offset reset does; [`OnReset::Rerun`] unless set.
+    pub fn on_reset(mut self, on_reset: OnReset) -> Self {
+        self.settings.on_reset = on_reset;
+        self
+    }
+
+    /// Where an unknown partition starts; [`FirstStart::Earliest`] unless set.
+    pub fn first_start(mut self, first_start: FirstStart) -> Self {
+        self.settings.first_start = first_start;
+        self
+    }
+
+    /// Most events in one transaction; 500 unless set.
+    pub fn max_batch_events(mut self, events: usize) -> Self {
+        self.settings.max_batch_events = events;
+        self
+    }
+
+    /// Most bytes of keys, values and headers in one transaction; one larger
+    /// event goes alone. 4 MiB unless set. Twice as much is read ahead.
+    pub fn max_batch_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_batch_bytes = bytes;
+        self
+    }
+
+    /// How long to wait for a batch to fill, in milliseconds; 0 unless set:
+    /// what has arrived is applied at once, and batches grow under load.
+    pub fn max_batch_wait_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.max_batch_wait_ms = milliseconds;
+        self
+    }
+
+    /// How often an event may fail before it is parked; 5 unless set.
+    /// Transient faults do not count.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.settings.max_attempts = attempts;
+        self
+    }
+
+    /// Waits between attempts at one event. Unless set 0.1, 0.5, 2, then 10
+    /// seconds.
+    pub fn retry_schedule(mut self, schedule: RetrySchedule) -> Self {
+        self.settings.retry_schedule = schedule;
+        self
+    }
+
+    /// How many events in a row may be parked before the partition halts: that
+    /// is no poison, that is a fault. 100 unless set.
+    pub fn halt_after_parked(mut self, events: u32) -> Self {
+        self.settings.halt_after_parked = events;
+        self
+    }
+
+    /// Longest time for the handler on one batch, in milliseconds; 30,000
+    /// unless set. Then its connection is dropped and the attempt has failed.
+    pub fn handler_timeout_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.handler_timeout_ms = milliseconds;
+        self
+    }
+
+    /// `lock_timeout` of each transaction in milliseconds; 10,000 unless set.
+    pub fn lock_timeout_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.lock_timeout_ms = milliseconds;
+        self
+    }
+
+    /// How long a claim waits for the previous owner of a partition, in
+    /// milliseconds; 2,000 unless set. Half of it gives an owner that is alive
+    /// time to finish; then its transaction is ended.
+    pub fn claim_timeout_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.claim_timeout_ms = milliseconds;
+        self
+    }
+
+    /// How long a partition that is taken away may finish its batch and commit
+    /// its offset, in milliseconds; 20,000 unless set. Then it is rolled back.
+    pub fn stop_timeout_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.stop_timeout_ms = milliseconds;
+        self
+    }
+
+    /// After which silence the group gives the partitions to others, in
+    /// milliseconds; 10,000 unless set. Heartbeats come five times as often.
+    pub fn session_timeout_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.session_timeout_ms = milliseconds;
+        self
+    }
+
+    /// Least time between two commits of offsets to Kafka, in milliseconds;
+    /// 100 unless set. Only lag tools and the time of a reset feel it.
+    pub fn commit_interval_ms(mut self, milliseconds: u64) -> Self {
+        self.settings.commit_interval_ms = milliseconds;
+        self
+    }
+
+    /// The consumer, with what it does to each event.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a setting that is missing or out of its bounds.
+    pub fn handler<H: Handler>(self, handler: H) -> Result<Consumer<H>, Error> {
+        self.settings.check()?;
+        let database = self.database.ok_or_else(|| Error::Setting {
+            setting: "database".to_owned(),
+            problem: "is missing, see Database::config".to_owned(),
+        })?;
+        Ok(Consumer::new(self.settings, database, Arc::new(handler)))
+    }
+}
+
+impl<H> fmt::Debug for Consumer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Consumer({})", self.name())
+    }
+}

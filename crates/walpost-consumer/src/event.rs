@@ -1,0 +1,325 @@
+use std::{fmt, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use crate::HandlerError;
+
+/// Name of the header that carries an event's id.
+const ID: &str = "id";
+/// Name of the header that says which system an event comes from.
+const SOURCE: &str = "walpost-source";
+
+/// One event, as it was read from Kafka.
+///
+/// Cloning copies no payload. `Debug` shows ids, positions and sizes, never
+/// contents.
+#[derive(Clone)]
+pub struct Event {
+    topic: Arc<str>,
+    partition: i32,
+    offset: i64,
+    timestamp_ms: Option<i64>,
+    /// Key, value, and headers' names and values, one after another.
+    buffer: Bytes,
+    key: Option<Span>,
+    value: Option<Span>,
+    headers: SmallVec<[(Span, Option<Span>); 4]>,
+    id: Result<Span, NoIdentity>,
+    source: Option<Span>,
+}
+
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// Why an event cannot be told from others, and so is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoIdentity {
+    MissingId,
+    UnusableId,
+    UnusableSource,
+}
+
+impl NoIdentity {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::MissingId => "missing id header",
+            Self::UnusableId => "id header is empty, no UTF-8, or contains a NUL",
+            Self::UnusableSource => "walpost-source header is empty, no UTF-8, or contains a NUL",
+        }
+    }
+}
+
+impl Event {
+    /// Starts an event, for tests of a handler.
+    ///
+    /// ```
+    /// use walpost_consumer::Event;
+    ///
+    /// let event = Event::builder("outbox.event.order")
+    ///     .header("id", Some(b"7c0e"))
+    ///     .value(Some(br#"{"total":12}"#))
+    ///     .build();
+    /// assert_eq!((event.id(), event.source()), ("7c0e", "outbox.event.order"));
+    /// ```
+    pub fn builder(topic: impl Into<Arc<str>>) -> EventBuilder {
+        EventBuilder {
+            event: Self {
+                topic: topic.into(),
+                partition: 0,
+                offset: 0,
+                timestamp_ms: None,
+                buffer: Bytes::new(),
+                key: None,
+                value: None,
+                headers: SmallVec::new(),
+                id: Err(NoIdentity::MissingId),
+                source: None,
+            },
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The event's id: the first header `id`, as text. It is what an effect
+    /// is deduplicated by, together with [`source`](Self::source). Handlers
+    /// never see an event without one.
+    pub fn id(&self) -> &str {
+        self.id.map_or("", |span| self.text(span))
+    }
+
+    /// Where the event comes from: the header `walpost-source`, else the
+    /// topic.
+    pub fn source(&self) -> &str {
+        self.source.map_or(&self.topic, |span| self.text(span))
+    }
+
+    /// Kafka topic.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Kafka partition.
+    pub fn partition(&self) -> i32 {
+        self.partition
+    }
+
+    /// Kafka offset.
+    pub fn offset(&self) -> i64 {
+        self.offset
+    }
+
+    /// Milliseconds since 1970 as the record carries them, `None` for none.
+    pub fn timestamp_ms(&self) -> Option<i64> {
+        self.timestamp_ms
+    }
+
+    /// Record key, `None` for null.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.key.map(|span| &self.buffer[span.range()])
+    }
+
+    /// Record value, `None` for a tombstone.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.value.map(|span| &self.buffer[span.range()])
+    }
+
+    /// Headers in order; a name may occur more than once.
+    pub fn headers(&self) -> impl ExactSizeIterator<Item = (&str, Option<&[u8]>)> {
+        self.headers.iter().map(|(name, value)| {
+            (self.text(*name), value.map(|value| &self.buffer[value.range()]))
+        })
+    }
+
+    /// Value of the first header `name`; `None` for no such header and for a
+    /// null one.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().find(|(header, _)| *header == name)?.1
+    }
+
+    /// W3C trace context that the event was written under, if it is text.
+    pub fn traceparent(&self) -> Option<&str> {
+        std::str::from_utf8(self.header("traceparent")?).ok()
+    }
+
+    /// Reads the value as JSON.
+    ///
+    /// # Errors
+    /// [`HandlerError::Park`] if it is none, or not of that shape: trying
+    /// again would not help. The text names the place, not the contents.
+    pub fn json<'event, T: Deserialize<'event>>(&'event self) -> Result<T, HandlerError> {
+        let Some(value) = self.value() else {
+            return Err(HandlerError::park("the value is null, expected JSON"));
+        };
+        serde_json::from_slice(value).map_err(|error| {
+            let problem = match error.classify() {
+                serde_json::error::Category::Data => "JSON of another shape",
+                _ => "no JSON",
+            };
+            let (line, column) = (error.line(), error.column());
+            HandlerError::park(format!("the value is {problem} (line {line}, column {column})"))
+        })
+    }
+
+    /// Bytes of key, value and headers together.
+    pub fn size_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether an effect of the event could be told from that of another.
+    pub(crate) fn identity(&self) -> Result<(), NoIdentity> {
+        self.id.map(|_| ())
+    }
+
+    fn text(&self, span: Span) -> &str {
+        std::str::from_utf8(&self.buffer[span.range()]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, partition, offset, buffer, .. } = self;
+        let (id, size) = (self.id(), buffer.len());
+        write!(f, "Event({id} at {topic}[{partition}]@{offset}, {size} bytes)")
+    }
+}
+
+impl Span {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// Collects the parts of an [`Event`].
+#[derive(Debug)]
+pub struct EventBuilder {
+    event: Event,
+    buffer: Vec<u8>,
+}
+
+impl EventBuilder {
+    /// Partition and offset, 0 unless set.
+    #[must_use]
+    pub fn position(mut self, partition: i32, offset: i64) -> Self {
+        self.event.partition = partition;
+        self.event.offset = offset;
+        self
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn timestamp_ms(mut self, timestamp_ms: Option<i64>) -> Self {
+        self.event.timestamp_ms = timestamp_ms;
+        self
+    }
+
+    /// Record key.
+    #[must_use]
+    pub fn key(mut self, key: Option<&[u8]>) -> Self {
+        self.event.key = key.map(|key| self.push(key));
+        self
+    }
+
+    /// Record value.
+    #[must_use]
+    pub fn value(mut self, value: Option<&[u8]>) -> Self {
+        self.event.value = value.map(|value| self.push(value));
+        self
+    }
+
+    /// One more header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: Option<&[u8]>) -> Self {
+        let usable = |value: Option<&[u8]>| {
+            value.is_some_and(|value| {
+                !value.is_empty() && !value.contains(&0) && std::str::from_utf8(value).is_ok()
+            })
+        };
+        let name_span = self.push(name.as_bytes());
+        let value_span = value.map(|value| self.push(value));
+        self.event.headers.push((name_span, value_span));
+        if name == ID && self.event.id.is_err_and(|problem| problem == NoIdentity::MissingId) {
+            self.event.id = match value_span {
+                Some(span) if usable(value) => Ok(span),
+                _ => Err(NoIdentity::UnusableId),
+            };
+        }
+        if name == SOURCE && self.event.source.is_none() {
+            match value_span {
+                Some(span) if usable(value) => self.event.source = Some(span),
+                _ => self.event.id = Err(NoIdentity::UnusableSource),
+            }
+        }
+        self
+    }
+
+    /// The event.
+    ///
+    /// # Panics
+    /// If key, value and headers together are larger than 4 GiB.
+    pub fn build(mut self) -> Event {
+        u32::try_from(self.buffer.len()).expect("an event below 4 GiB");
+        self.event.buffer = self.buffer.into();
+        self.event
+    }
+
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.buffer.reserve_exact(bytes);
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Span {
+        let start = self.buffer.len() as u32;
+        self.buffer.extend_from_slice(bytes);
+        Span { start, end: self.buffer.len() as u32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_back_what_it_was_built_from() {
+        let event = Event::builder("orders")
+            .position(3, 9)
+            .timestamp_ms(Some(5))
+            .key(Some(b"k"))
+            .header("id", Some(b"one"))
+            .header("a", None)
+            .header("id", Some(b"two"))
+            .header("walpost-source", Some(b"shop"))
+            .value(Some(b"[1,2]"))
+            .build();
+        assert_eq!((event.id(), event.source()), ("one", "shop"));
+        assert_eq!((event.topic(), event.partition(), event.offset()), ("orders", 3, 9));
+        assert_eq!((event.key(), event.value()), (Some(&b"k"[..]), Some(&b"[1,2]"[..])));
+        assert_eq!(event.timestamp_ms(), Some(5));
+        assert_eq!(event.headers().len(), 4);
+        assert_eq!(event.header("a"), None);
+        assert_eq!(event.json::<[u8; 2]>().unwrap(), [1, 2]);
+        assert_eq!(event.identity(), Ok(()));
+    }
+
+    #[test]
+    fn without_a_usable_id_there_is_no_identity() {
+        let with = |id: Option<&[u8]>| Event::builder("t").header("id", id).build().identity();
+        assert_eq!(Event::builder("t").build().identity(), Err(NoIdentity::MissingId));
+        for id in [None, Some(&b""[..]), Some(b"\xff"), Some(b"a\0b")] {
+            assert_eq!(with(id), Err(NoIdentity::UnusableId), "{id:?}");
+        }
+        assert_eq!(with(Some("ü".as_bytes())), Ok(()));
+        let source = Event::builder("t").header("id", Some(b"a")).header(SOURCE, Some(b"\0"));
+        assert_eq!(source.build().identity(), Err(NoIdentity::UnusableSource));
+    }
+
+    #[test]
+    fn no_text_about_an_event_shows_its_contents() {
+        let event = Event::builder("t").header("id", Some(b"e1")).value(Some(b"\"secret\"")).build();
+        assert_eq!(format!("{event:?}"), "Event(e1 at t[0]@0, 12 bytes)");
+        let error = event.json::<u32>().unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,156 @@
+use std::{error::Error as StdError, future::Future};
+
+use tokio_postgres::Transaction;
+
+use crate::{Event, database_error::Verdict};
+
+/// The cause inside a [`HandlerError`].
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// What an application does with an event, inside the transaction that also
+/// stores the event's offset and its deduplication row.
+///
+/// What it writes through `tx` commits exactly once per event and consumer, or
+/// not at all. It must not end the transaction (that is refused, and the
+/// partition halts), must not write through another connection, and should
+/// not wait for anything but the database. Savepoints are fine.
+///
+/// ```
+/// use walpost_consumer::{Event, Handler, HandlerError, tokio_postgres::Transaction};
+///
+/// struct Shipping;
+///
+/// impl Handler for Shipping {
+///     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+///         let order: i64 = event.json()?;
+///         tx.execute("insert into shipment (order_id) values ($1)", &[&order]).await?;
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Handler: Send + Sync + 'static {
+    /// Applies one event.
+    fn handle(
+        &self,
+        tx: &Transaction<'_>,
+        event: &Event,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Applies events of one partition, in their order; all or none of them
+    /// take effect. By default one after another; override it to write many
+    /// with one statement.
+    fn handle_slice(
+        &self,
+        tx: &Transaction<'_>,
+        events: &[Event],
+    ) -> impl Future<Output = Result<(), SliceError>> + Send {
+        async move {
+            for (index, event) in events.iter().enumerate() {
+                self.handle(tx, event).await.map_err(|error| SliceError::at(index, error))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Why a handler did not apply an event. The transaction is rolled back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// The surroundings failed, not the event: tried again for ever with
+    /// back-off, never counted as an attempt.
+    #[error("a transient fault stopped the handler")]
+    Transient(#[source] BoxError),
+    /// The event failed: tried again by the retry schedule, then parked. What
+    /// a database says about data or constraints becomes this.
+    #[error("the handler failed")]
+    Retry(#[source] BoxError),
+    /// The event will never succeed: parked at once.
+    #[error("the handler gave the event up")]
+    Park(#[source] BoxError),
+    /// Nothing of this partition may go on until somebody has looked.
+    #[error("the handler halted its partition")]
+    Halt(#[source] BoxError),
+}
+
+impl HandlerError {
+    /// A [`Transient`](Self::Transient) error of a text or another error.
+    pub fn transient(cause: impl Into<BoxError>) -> Self {
+        Self::Transient(cause.into())
+    }
+
+    /// A [`Retry`](Self::Retry) error of a text or another error.
+    pub fn retry(cause: impl Into<BoxError>) -> Self {
+        Self::Retry(cause.into())
+    }
+
+    /// A [`Park`](Self::Park) error of a text or another error.
+    pub fn park(cause: impl Into<BoxError>) -> Self {
+        Self::Park(cause.into())
+    }
+
+    /// A [`Halt`](Self::Halt) error of a text or another error.
+    pub fn halt(cause: impl Into<BoxError>) -> Self {
+        Self::Halt(cause.into())
+    }
+
+    /// Whole text with its causes, for a table or a log line.
+    pub(crate) fn report(&self) -> String {
+        crate::error::chain(self)
+    }
+}
+
+/// Sorts by SQLSTATE: connections, resources, lock time-outs, deadlocks and
+/// serialisation failures are transient; data and constraint errors are the
+/// event's; all else (a missing table, a missing grant, an ended transaction)
+/// halts.
+impl From<tokio_postgres::Error> for HandlerError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match Verdict::of(&error) {
+            Verdict::Transient | Verdict::GivenUp => Self::Transient(error.into()),
+            Verdict::Data => Self::Retry(error.into()),
+            Verdict::HandlerEnded | Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
+                Self::Halt(error.into())
+            }
+        }
+    }
+}
+
+/// Why a slice was not applied, and at which of its events if that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SliceError {
+    index: Option<usize>,
+    #[source]
+    error: HandlerError,
+}
+
+impl SliceError {
+    /// The event at `index` of the slice failed. It is tried alone, those
+    /// before it first.
+    pub fn at(index: usize, error: impl Into<HandlerError>) -> Self {
+        Self { index: Some(index), error: error.into() }
+    }
+
+    /// Index of the event that failed, `None` if any of them may have.
+    pub fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    /// The error itself.
+    pub fn into_inner(self) -> HandlerError {
+        self.error
+    }
+}
+
+impl From<HandlerError> for SliceError {
+    fn from(error: HandlerError) -> Self {
+        Self { index: None, error }
+    }
+}
+
+impl From<tokio_postgres::Error> for SliceError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        HandlerError::from(error).into()
+    }
+}

@@ -1,0 +1,174 @@
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
+
+use rdkafka::{config::FromClientConfigAndContext, consumer::BaseConsumer};
+use tokio::sync::{mpsc, oneshot};
+use walpost_librdkafka::Committed;
+
+use super::{
+    command::{
+        AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Reply, Start, TopicIdentity,
+    },
+    config::client_config,
+    context::Context,
+    signal::Signal,
+    thread,
+};
+use crate::{Error, TopicPartition, inbox::Inbox, settings::Settings};
+
+/// Commands on their way to Kafka's thread.
+const MAX_COMMANDS: usize = 1024;
+/// Events of the group that nobody has looked at.
+const MAX_GROUP_EVENTS: usize = 1024;
+
+/// The way to Kafka's thread. The thread ends when the last one is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Kafka {
+    commands: mpsc::Sender<Command>,
+    signal: Signal,
+}
+
+/// The thread, to be waited for.
+#[derive(Debug)]
+pub(crate) struct KafkaThread {
+    handle: JoinHandle<()>,
+}
+
+/// Starts the thread, which joins the group.
+pub(crate) fn start(
+    settings: &Settings,
+) -> Result<(Kafka, KafkaThread, mpsc::Receiver<GroupEvent>), Error> {
+    let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
+    let (events, event_receiver) = mpsc::channel(MAX_GROUP_EVENTS);
+    let signal = Signal::default();
+    let config = client_config(settings);
+    // Only here can a wrong property be told from a broker that is down.
+    config.create_native_config().map_err(|error| Error::Kafka {
+        attempted: "configuring the Kafka client".to_owned(),
+        source: error.into(),
+    })?;
+    let plan = thread::Plan {
+        topics: settings.topics.clone(),
+        commit_interval: Duration::from_millis(settings.commit_interval_ms),
+        signal: signal.clone(),
+        commands: command_receiver,
+        events,
+    };
+    let handle = std::thread::Builder::new()
+        .name("walpost-kafka".to_owned())
+        .spawn(move || {
+            let consumer = BaseConsumer::from_config_and_context(&config, Context::default());
+            thread::run(plan, consumer);
+        })
+        .map_err(|error| Error::Kafka {
+            attempted: "starting the thread of the Kafka client".to_owned(),
+            source: error.into(),
+        })?;
+    Ok((Kafka { commands, signal }, KafkaThread { handle }, event_receiver))
+}
+
+impl KafkaThread {
+    /// Waits for the thread's end after [`Kafka::close`].
+    pub(crate) async fn join(self) -> Result<(), Error> {
+        let joined = tokio::task::spawn_blocking(move || self.handle.join()).await;
+        match joined {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Error::Panicked("Kafka thread")),
+        }
+    }
+}
+
+impl Kafka {
+    /// What wakes the thread when an inbox has room.
+    pub(crate) fn signal(&self) -> Signal {
+        self.signal.clone()
+    }
+
+    /// Cluster and id of a topic, asked for anew.
+    pub(crate) async fn identify(&self, topic: &Arc<str>) -> Result<TopicIdentity, KafkaFailure> {
+        let topic = Arc::clone(topic);
+        self.ask(|reply| Command::Identify { topic, reply }).await
+    }
+
+    /// Numbers of a topic's partitions.
+    pub(crate) async fn partitions(&self, topic: &Arc<str>) -> Result<Vec<i32>, KafkaFailure> {
+        let topic = Arc::clone(topic);
+        self.ask(|reply| Command::Partitions { topic, reply }).await
+    }
+
+    /// What the group holds.
+    pub(crate) async fn committed(&self, of: &TopicPartition) -> Result<Committed, KafkaFailure> {
+        let partition = of.clone();
+        self.ask(|reply| Command::Committed { partition, reply }).await
+    }
+
+    /// Oldest offset, and the one after the newest.
+    pub(crate) async fn watermarks(
+        &self,
+        of: &TopicPartition,
+    ) -> Result<(i64, i64), KafkaFailure> {
+        let partition = of.clone();
+        self.ask(|reply| Command::Watermarks { partition, reply }).await
+    }
+
+    /// Fetches from `offset`; what was fetched before is dropped.
+    pub(crate) async fn fetch(
+        &self,
+        of: &TopicPartition,
+        assignment: AssignmentId,
+        offset: i64,
+        inbox: Arc<Inbox>,
+    ) -> Result<(), KafkaFailure> {
+        let partition = of.clone();
+        let start = |reply| Start { partition, assignment, offset, inbox, reply };
+        self.ask(|reply| Command::Start(start(reply))).await
+    }
+
+    /// Ends fetching.
+    pub(crate) async fn stop_fetching(
+        &self,
+        of: &TopicPartition,
+        assignment: AssignmentId,
+    ) -> Result<(), KafkaFailure> {
+        let partition = of.clone();
+        self.ask(|reply| Command::Stop { partition, assignment, reply }).await
+    }
+
+    /// Sends an offset on its way. The answer comes when Kafka has it, or does
+    /// not.
+    pub(crate) async fn commit(
+        &self,
+        of: &TopicPartition,
+        assignment: AssignmentId,
+        offset: i64,
+        marker: String,
+        urgent: bool,
+    ) -> oneshot::Receiver<Result<(), KafkaFailure>> {
+        let (reply, answer) = oneshot::channel();
+        let partition = of.clone();
+        let commit = Commit { partition, assignment, offset, marker, urgent, reply };
+        self.send(Command::Commit(commit)).await;
+        answer
+    }
+
+    /// Gives revoked partitions back to the group.
+    pub(crate) async fn release(&self, partitions: Vec<TopicPartition>) -> Result<(), KafkaFailure> {
+        self.ask(|reply| Command::Release { partitions, reply }).await
+    }
+
+    /// Leaves the group and ends the thread.
+    pub(crate) async fn close(&self) -> Result<(), KafkaFailure> {
+        self.ask(|reply| Command::Close { reply }).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, KafkaFailure> {
+        let (reply, answer) = oneshot::channel();
+        self.send(command(reply)).await;
+        answer.await.unwrap_or(Err(KafkaFailure::Closed))
+    }
+
+    async fn send(&self, command: Command) {
+        if self.commands.send(command).await.is_ok() {
+            self.signal.notify();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{
+        BaseConsumer, Consumer, RebalanceProtocol, base_consumer::PartitionQueue,
+    },
+    error::{KafkaError, KafkaResult},
+};
+
+use super::{context::Context, read, signal::Signal};
+use crate::{
+    TopicPartition,
+    inbox::{FetchFailure, Fetched, Inbox},
+};
+
+/// Which partitions librdkafka fetches, each by a queue of its own.
+///
+/// The group's assignment is accepted empty, so that no rebalance waits for a
+/// claim; each partition is added when its start is known. With the eager
+/// protocol librdkafka knows whole assignments alone, so the others are given
+/// again at the offsets where their queues have got to.
+pub(super) struct Fetching {
+    // Before the consumer: a queue must not outlive its client.
+    partitions: BTreeMap<TopicPartition, Fetch>,
+    consumer: Arc<BaseConsumer<Context>>,
+    signal: Signal,
+}
+
+struct Fetch {
+    queue: PartitionQueue<Context>,
+    inbox: Arc<Inbox>,
+    next_offset: i64,
+}
+
+impl Fetching {
+    pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, signal: Signal) -> Self {
+        Self { partitions: BTreeMap::new(), consumer, signal }
+    }
+
+    /// Answers an assignment of the group.
+    pub(super) fn accept(&self) -> KafkaResult<()> {
+        if self.is_cooperative() {
+            self.consumer.incremental_assign(&TopicPartitionList::new())
+        } else {
+            self.consumer.assign(&self.list()?)
+        }
+    }
+
+    /// Fetches a partition from `offset`, dropping what was fetched before.
+    pub(super) fn start(
+        &mut self,
+        of: TopicPartition,
+        offset: i64,
+        inbox: Arc<Inbox>,
+    ) -> KafkaResult<()> {
+        self.stop(&of)?;
+        let queue = self.split(&of)?;
+        // Records of an earlier claim would be outdated, and are dropped by
+        // librdkafka when read.
+        while queue.poll(std::time::Duration::ZERO).is_some() {}
+        let list = one(&of, offset)?;
+        self.partitions.insert(of, Fetch { queue, inbox, next_offset: offset });
+        if self.is_cooperative() {
+            self.consumer.incremental_assign(&list)
+        } else {
+            self.consumer.assign(&self.list()?)
+        }
+    }
+
+    /// Ends fetching a partition; none is fine.
+    pub(super) fn stop(&mut self, of: &TopicPartition) -> KafkaResult<()> {
+        let Some(fetch) = self.partitions.remove(of) else {
+            return Ok(());
+        };
+        drop(fetch);
+        if self.is_cooperative() {
+            self.consumer.incremental_unassign(&one(of, 0)?)
+        } else {
+            self.consumer.assign(&self.list()?)
+        }
+    }
+
+    /// Answers a revocation.
+    pub(super) fn release(&mut self, revoked: &[TopicPartition]) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::new();
+        for of in revoked {
+            if self.partitions.remove(of).is_some() {
+                list.add_partition(&of.topic, of.partition);
+            }
+        }
+        if self.is_cooperative() {
+            self.consumer.incremental_unassign(&list)
+        } else {
+            self.partitions.clear();
+            self.consumer.unassign()
+        }
+    }
+
+    /// Moves records to where there is room.
+    pub(super) fn fill(&mut self) {
+        for (of, fetch) in &mut self.partitions {
+            let queue = &fetch.queue;
+            let mut expected = fetch.next_offset;
+            let end = fetch.inbox.fill(|| {
+                match read::fetched(&of.topic, queue.poll(std::time::Duration::ZERO)) {
+                    Fetched::Event(event) if event.offset() < expected => {
+                        Fetched::Failed(FetchFailure::Lost("an offset came twice".to_owned()))
+                    }
+                    Fetched::Event(event) => {
+                        expected = event.offset() + 1;
+                        Fetched::Event(event)
+                    }
+                    other => other,
+                }
+            });
+            fetch.next_offset = end.unwrap_or(fetch.next_offset);
+        }
+    }
+
+    /// A record came by the client's common queue, where none should.
+    pub(super) fn stray(&self, topic: &str, partition: i32) {
+        let of = TopicPartition { topic: topic.into(), partition };
+        if let Some(fetch) = self.partitions.get(&of) {
+            let lost = "a record came outside of its queue".to_owned();
+            fetch.inbox.fill(|| Fetched::Failed(FetchFailure::Lost(lost.clone())));
+        }
+    }
+
+    fn split(&self, of: &TopicPartition) -> KafkaResult<PartitionQueue<Context>> {
+        let queue = self.consumer.split_partition_queue(&of.topic, of.partition);
+        let mut queue = queue
+            .ok_or_else(|| KafkaError::Subscription("the partition has no queue".to_owned()))?;
+        let signal = self.signal.clone();
+        queue.set_nonempty_callback(move || signal.notify());
+        Ok(queue)
+    }
+
+    fn list(&self) -> KafkaResult<TopicPartitionList> {
+        let mut list = TopicPartitionList::with_capacity(self.partitions.len());
+        for (of, fetch) in &self.partitions {
+            let offset = Offset::Offset(fetch.next_offset);
+            list.add_partition_offset(&of.topic, of.partition, offset)?;
+        }
+        Ok(list)
+    }
+
+    fn is_cooperative(&self) -> bool {
+        matches!(self.consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+    }
+}
+
+fn one(of: &TopicPartition, offset: i64) -> KafkaResult<TopicPartitionList> {
+    let mut list = TopicPartitionList::with_capacity(1);
+    list.add_partition_offset(&of.topic, of.partition, Offset::Offset(offset))?;
+    Ok(list)
+}

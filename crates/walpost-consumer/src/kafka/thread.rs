@@ -1,0 +1,310 @@
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, KafkaResult, RDKafkaErrorCode},
+};
+use tokio::sync::mpsc;
+use walpost_librdkafka::{TopicIdError, commit_async, committed, topic_ids};
+
+use super::{
+    command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, TopicIdentity},
+    commits::Commits,
+    context::{Context, Note},
+    fetch::Fetching,
+    signal::Signal,
+};
+use crate::{Error, TopicPartition};
+
+/// Longest block of one question to the cluster.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Longest sleep without a signal.
+const IDLE: Duration = Duration::from_millis(100);
+/// Events of librdkafka's that one round serves at most.
+const MAX_POLLS: usize = 1000;
+
+/// What the thread is given.
+pub(super) struct Plan {
+    pub(super) topics: Vec<String>,
+    pub(super) commit_interval: Duration,
+    pub(super) signal: Signal,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) events: mpsc::Sender<GroupEvent>,
+}
+
+/// Owns the client from here to its drop.
+pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
+    let events = plan.events.clone();
+    let fatal = |attempted: &str, error: KafkaError| {
+        let (attempted, source) = (attempted.to_owned(), error.into());
+        let _ = events.blocking_send(GroupEvent::Fatal(Error::Kafka { attempted, source }));
+    };
+    let mut consumer = match created {
+        Ok(consumer) => consumer,
+        Err(error) => return fatal("creating the Kafka client", error),
+    };
+    let signal = plan.signal.clone();
+    consumer.set_nonempty_callback(move || signal.notify());
+    let topics: Vec<&str> = plan.topics.iter().map(String::as_str).collect();
+    if let Err(error) = consumer.subscribe(&topics) {
+        return fatal("subscribing to the topics", error);
+    }
+    let consumer = Arc::new(consumer);
+    let mut thread = Thread {
+        fetching: Fetching::new(Arc::clone(&consumer), plan.signal.clone()),
+        consumer,
+        assigned: HashMap::new(),
+        assignments: 0,
+        revoking: None,
+        commits: Commits::new(plan.commit_interval),
+        signal: plan.signal,
+        commands: plan.commands,
+        events: plan.events,
+    };
+    let closing = thread.serve();
+    if let Some(partitions) = thread.revoking.take() {
+        let _ = thread.release(&partitions);
+    }
+    thread.consumer.context().close();
+    drop(thread);
+    if let Some(reply) = closing {
+        let _ = reply.send(Ok(()));
+    }
+}
+
+struct Thread {
+    // Before the consumer: its queues must go first.
+    fetching: Fetching,
+    consumer: Arc<BaseConsumer<Context>>,
+    assigned: HashMap<TopicPartition, AssignmentId>,
+    assignments: u64,
+    /// Taken away, and not yet given back: librdkafka waits for it, also when
+    /// it is closed.
+    revoking: Option<Vec<TopicPartition>>,
+    commits: Commits,
+    signal: Signal,
+    commands: mpsc::Receiver<Command>,
+    events: mpsc::Sender<GroupEvent>,
+}
+
+impl Thread {
+    /// Until it is told to close, or nobody is left to tell.
+    fn serve(&mut self) -> Option<super::command::Reply<()>> {
+        loop {
+            loop {
+                match self.commands.try_recv() {
+                    Ok(Command::Close { reply }) => return Some(reply),
+                    Ok(command) => self.carry_out(command),
+                    Err(mpsc::error::TryRecvError::Empty) => break,
+                    Err(mpsc::error::TryRecvError::Disconnected) => return None,
+                }
+            }
+            self.poll();
+            self.fetching.fill();
+            self.send_commits();
+            let wait = self.commits.next_due(Instant::now()).unwrap_or(IDLE);
+            self.signal.wait(wait.min(IDLE));
+        }
+    }
+
+    /// Serves librdkafka's events; records come by the partitions' queues.
+    fn poll(&mut self) {
+        let consumer = Arc::clone(&self.consumer);
+        for _ in 0..MAX_POLLS {
+            let served = consumer.context().served();
+            match consumer.poll(Duration::ZERO) {
+                None if consumer.context().served() == served => break,
+                None => {}
+                Some(Ok(message)) => {
+                    use rdkafka::Message;
+                    let (topic, partition) = (message.topic(), message.partition());
+                    self.fetching.stray(topic, partition);
+                }
+                Some(Err(error)) => self.client_error(error),
+            }
+            for note in consumer.context().take_notes() {
+                self.take_note(note);
+            }
+        }
+    }
+
+    fn client_error(&self, error: KafkaError) {
+        if let KafkaError::MessageConsumptionFatal(_) = error {
+            let attempted = "reading from Kafka".to_owned();
+            let event = GroupEvent::Fatal(Error::Kafka { attempted, source: error.into() });
+            let _ = self.events.blocking_send(event);
+        } else if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) {
+            tracing::error!("a subscribed topic does not exist; waiting for it to be created");
+        } else {
+            tracing::warn!(%error, "the Kafka client reports a fault, it goes on by itself");
+        }
+    }
+
+    fn take_note(&mut self, note: Note) {
+        match note {
+            Note::Assign(partitions) => {
+                let partitions = self.own(partitions);
+                if let Err(error) = self.fetching.accept() {
+                    tracing::warn!(%error, "taking an assignment failed");
+                }
+                let _ = self.events.blocking_send(GroupEvent::Assigned(partitions));
+            }
+            Note::Revoke { partitions, lost } => {
+                let partitions: Vec<_> = partitions
+                    .into_iter()
+                    .map(|(topic, partition)| TopicPartition { topic: topic.into(), partition })
+                    .collect();
+                self.revoking = Some(partitions.clone());
+                let _ = self.events.blocking_send(GroupEvent::Revoked { partitions, lost });
+            }
+            Note::Committed { result, offsets } => self.commits.answered(&result, offsets),
+        }
+    }
+
+    fn own(&mut self, partitions: Vec<(String, i32)>) -> Vec<(TopicPartition, AssignmentId)> {
+        let mut own = |(topic, partition): (String, i32)| {
+            self.assignments += 1;
+            let (of, assignment) =
+                (TopicPartition { topic: topic.into(), partition }, AssignmentId(self.assignments));
+            self.assigned.insert(of.clone(), assignment);
+            (of, assignment)
+        };
+        partitions.into_iter().map(&mut own).collect()
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Identify { topic, reply } => {
+                let _ = reply.send(self.identify(&topic));
+            }
+            Command::Partitions { topic, reply } => {
+                let _ = reply.send(self.partitions(&topic));
+            }
+            Command::Committed { partition, reply } => {
+                let asked = [(&*partition.topic, partition.partition)];
+                let answer = committed(&*self.consumer, &asked, ANSWER_LIMIT)
+                    .map_err(failure("asking the group for its offset"))
+                    .and_then(|mut found| found.pop().ok_or(KafkaFailure::NotAssigned));
+                let _ = reply.send(answer);
+            }
+            Command::Watermarks { partition, reply } => {
+                let answer = self
+                    .consumer
+                    .fetch_watermarks(&partition.topic, partition.partition, ANSWER_LIMIT)
+                    .map_err(failure("asking for the ends of the partition"));
+                let _ = reply.send(answer);
+            }
+            Command::Start(start) => {
+                let answer = self.check(&start.partition, start.assignment).and_then(|()| {
+                    self.fetching
+                        .start(start.partition, start.offset, start.inbox)
+                        .map_err(failure("starting to fetch"))
+                });
+                let _ = start.reply.send(answer);
+            }
+            Command::Stop { partition, assignment, reply } => {
+                let answer = self.check(&partition, assignment).and_then(|()| {
+                    self.fetching.stop(&partition).map_err(failure("ending to fetch"))
+                });
+                let _ = reply.send(answer);
+            }
+            Command::Commit(commit) => self.commits.add(commit),
+            Command::Release { partitions, reply } => {
+                let _ = reply.send(self.release(&partitions));
+            }
+            Command::Close { .. } => unreachable!("taken by the loop"),
+        }
+    }
+
+    fn check(&self, of: &TopicPartition, assignment: AssignmentId) -> Result<(), KafkaFailure> {
+        match self.assigned.get(of) {
+            Some(current) if *current == assignment => Ok(()),
+            _ => Err(KafkaFailure::NotAssigned),
+        }
+    }
+
+    fn release(&mut self, partitions: &[TopicPartition]) -> Result<(), KafkaFailure> {
+        self.revoking = None;
+        for partition in partitions {
+            self.assigned.remove(partition);
+            self.commits.forget(partition);
+        }
+        self.fetching.release(partitions).map_err(failure("giving partitions back"))
+    }
+
+    fn send_commits(&mut self) {
+        let now = Instant::now();
+        let due = self.commits.due(now);
+        let lost = !due.is_empty() && self.consumer.assignment_lost();
+        let mut list = TopicPartitionList::with_capacity(due.len());
+        let mut sent = Vec::with_capacity(due.len());
+        for commit in due {
+            if lost || self.check(&commit.partition, commit.assignment).is_err() {
+                let _ = commit.reply.send(Err(KafkaFailure::NotAssigned));
+            } else if let Err(error) = add(&mut list, &commit) {
+                let _ = commit.reply.send(Err(failure("committing an offset")(error)));
+            } else {
+                sent.push(commit);
+            }
+        }
+        if sent.is_empty() {
+            return;
+        }
+        match commit_async(&*self.consumer, &list) {
+            Ok(()) => self.commits.sent(now, sent),
+            Err(error) => {
+                for commit in sent {
+                    let _ = commit.reply.send(Err(failure("committing an offset")(error.clone())));
+                }
+            }
+        }
+    }
+
+    fn identify(&self, topic: &Arc<str>) -> Result<TopicIdentity, KafkaFailure> {
+        let client = self.consumer.client();
+        let attempted = "asking for the cluster and the topic";
+        let other = |problem: String| KafkaFailure::Other { attempted, problem };
+        let cluster_id = client
+            .fetch_cluster_id(ANSWER_LIMIT)
+            .ok_or_else(|| other("no broker has told the cluster's id".to_owned()))?;
+        let mut ids = topic_ids(client, &[topic], ANSWER_LIMIT).map_err(|e| other(e.to_string()))?;
+        match ids.pop() {
+            Some(Ok(id)) => Ok(TopicIdentity { cluster_id, topic_id: id.to_string() }),
+            Some(Err(TopicIdError::Kafka(
+                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic,
+            ))) => Err(KafkaFailure::UnknownTopic(Arc::clone(topic))),
+            Some(Err(error)) => Err(other(error.to_string())),
+            None => Err(other("no answer for the topic".to_owned())),
+        }
+    }
+
+    fn partitions(&self, topic: &Arc<str>) -> Result<Vec<i32>, KafkaFailure> {
+        let metadata = self
+            .consumer
+            .client()
+            .fetch_metadata(Some(topic), ANSWER_LIMIT)
+            .map_err(failure("asking for a topic's partitions"))?;
+        let found = metadata.topics().iter().find(|found| found.name() == &**topic);
+        let partitions = found.map(|found| found.partitions()).unwrap_or_default();
+        if partitions.is_empty() {
+            return Err(KafkaFailure::UnknownTopic(Arc::clone(topic)));
+        }
+        Ok(partitions.iter().map(rdkafka::metadata::MetadataPartition::id).collect())
+    }
+}
+
+fn add(list: &mut TopicPartitionList, commit: &Commit) -> KafkaResult<()> {
+    let mut element = list.add_partition(&commit.partition.topic, commit.partition.partition);
+    element.set_offset(Offset::Offset(commit.offset))?;
+    element.set_metadata(&commit.marker);
+    Ok(())
+}
+
+fn failure(attempted: &'static str) -> impl FnOnce(KafkaError) -> KafkaFailure {
+    move |error| KafkaFailure::Other { attempted, problem: error.to_string() }
+}

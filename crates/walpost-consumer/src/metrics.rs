@@ -1,0 +1,48 @@
+//! Every metric of the consumer, through the `metrics` facade.
+
+use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
+
+use crate::TopicPartition;
+
+/// Says what each metric means. Called when a consumer starts.
+pub(crate) fn describe() {
+    describe_counter!("walpost_consumer_applied_total", "Effects that were committed");
+    describe_counter!("walpost_consumer_duplicates_total", "Events whose effect had been made");
+    describe_counter!("walpost_consumer_parked_total", "Events that were parked");
+    describe_counter!("walpost_consumer_resets_total", "Offset resets that were carried out");
+    describe_counter!("walpost_consumer_claims_total", "Claims of partitions");
+    describe_counter!("walpost_consumer_halts_total", "Partitions that were halted");
+    describe_counter!("walpost_consumer_failures_total", "Transactions that were rolled back");
+    describe_histogram!("walpost_consumer_batch_seconds", "Time of a batch, BEGIN to COMMIT");
+    describe_histogram!("walpost_consumer_batch_events", "Events in a committed batch");
+}
+
+/// The metrics of one topic of one consumer.
+pub(crate) struct TopicMetrics {
+    pub(crate) applied: Counter,
+    pub(crate) duplicates: Counter,
+    pub(crate) parked: Counter,
+    pub(crate) resets: Counter,
+    pub(crate) claims: Counter,
+    pub(crate) halts: Counter,
+    pub(crate) failures: Counter,
+    pub(crate) batch_seconds: Histogram,
+    pub(crate) batch_events: Histogram,
+}
+
+impl TopicMetrics {
+    pub(crate) fn new(consumer: &str, of: &TopicPartition) -> Self {
+        let labels = [("consumer", consumer.to_owned()), ("topic", of.topic.to_string())];
+        Self {
+            applied: counter!("walpost_consumer_applied_total", &labels),
+            duplicates: counter!("walpost_consumer_duplicates_total", &labels),
+            parked: counter!("walpost_consumer_parked_total", &labels),
+            resets: counter!("walpost_consumer_resets_total", &labels),
+            claims: counter!("walpost_consumer_claims_total", &labels),
+            halts: counter!("walpost_consumer_halts_total", &labels),
+            failures: counter!("walpost_consumer_failures_total", &labels),
+            batch_seconds: histogram!("walpost_consumer_batch_seconds", &labels),
+            batch_events: histogram!("walpost_consumer_batch_events", &labels),
+        }
+    }
+}

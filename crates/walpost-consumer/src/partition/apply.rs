@@ -1,0 +1,231 @@
+//! One batch, one transaction: fence and offset, deduplication, handler, end.
+
+use std::{borrow::Cow, panic::AssertUnwindSafe, time::Duration};
+
+use futures_util::{FutureExt, TryStreamExt, future::join};
+use tokio::time::timeout;
+use tokio_postgres::{Client, IsolationLevel, SimpleQueryStream, Transaction, types::Type};
+
+use super::{Partition, failure::Failure, session::Session};
+use crate::{Event, Handler, HandlerError, failpoint::Failpoint, handler::SliceError};
+
+/// What a batch does with its new events.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work<'a> {
+    /// The handler.
+    Handle,
+    /// The one event is set aside.
+    Park { reason: &'a str, attempts: u32 },
+}
+
+/// What was committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) new: u64,
+    pub(super) duplicates: u64,
+}
+
+impl<H: Handler> Partition<H> {
+    /// Carries `work` out for `events`, all or nothing. `events` is not empty.
+    pub(super) async fn apply(
+        &self,
+        session: &mut Session,
+        events: &[Event],
+        work: Work<'_>,
+    ) -> Result<Applied, Failure> {
+        let new_offset = events.last().map_or(session.key.next_offset, |event| event.offset() + 1);
+        let begin =
+            self.shared.sql.batch_begin(&session.key, new_offset, session.ledger.known());
+        let end = self.shared.sql.batch_end(&session.key, new_offset);
+        let dedup = if session.replay.reruns(events) {
+            &self.shared.sql.dedup_rerun
+        } else {
+            &self.shared.sql.dedup
+        };
+        let keys = Keys::of(events);
+        let (position, run) = (session.key.position, session.replay.run);
+        let tx = start(&mut session.client).await.map_err(Failure::Database)?;
+        let consumer = self.shared.settings.consumer.as_str();
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
+            (&consumer, Type::TEXT),
+            (&position, Type::INT4),
+            (&keys.sources, Type::TEXT_ARRAY),
+            (&keys.ids, Type::TEXT_ARRAY),
+            (&keys.offsets, Type::INT8_ARRAY),
+            (&run, Type::INT4),
+        ];
+        let (fenced, found) =
+            join(tx.batch_execute(&begin), tx.query_typed(dedup, &parameters)).await;
+        fenced.map_err(Failure::Database)?;
+        let mut new: Vec<i64> =
+            found.map_err(Failure::Database)?.iter().map(|row| row.get(0)).collect();
+        new.sort_unstable();
+        Failpoint::AfterBegin.reached();
+        match work {
+            Work::Handle => {
+                if let Err(failure) = self.handle(&tx, &select_new(events, &new)).await {
+                    return Err(roll_back(tx, failure).await);
+                }
+            }
+            Work::Park { reason, attempts } => {
+                if let [event] = events
+                    && (new.len() == 1 || event.identity().is_err())
+                {
+                    let row = self.park_row(&tx, position, run, event, reason, attempts);
+                    row.await.map_err(Failure::Database)?;
+                }
+            }
+        }
+        Failpoint::BeforeCommit.reached();
+        finish(tx, &end).await?;
+        let all = events.len() as u64;
+        let new = if matches!(work, Work::Park { .. }) && keys.ids.is_empty() {
+            all
+        } else {
+            new.len() as u64
+        };
+        Ok(Applied { new, duplicates: all - new })
+    }
+
+    async fn handle(&self, tx: &Transaction<'_>, events: &[Event]) -> Result<(), Failure> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let limit_ms = self.shared.settings.handler_timeout_ms;
+        let handling = AssertUnwindSafe(self.shared.handler.handle_slice(tx, events));
+        let outcome =
+            timeout(Duration::from_millis(limit_ms), handling.catch_unwind()).await;
+        let alone = match events {
+            [event] => Some(event.offset()),
+            _ => None,
+        };
+        let dropped = |reason: String| {
+            let error = HandlerError::retry(reason);
+            Err(Failure::Handler { error, at: alone, discard: true })
+        };
+        match outcome {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => Err(failed(error, events, alone)),
+            Ok(Err(_)) => dropped("the handler panicked".to_owned()),
+            Err(_) => dropped(format!("the handler took longer than {limit_ms} ms")),
+        }
+    }
+
+    async fn park_row(
+        &self,
+        tx: &Transaction<'_>,
+        position: i32,
+        run: i32,
+        event: &Event,
+        reason: &str,
+        attempts: u32,
+    ) -> Result<u64, tokio_postgres::Error> {
+        let consumer = self.shared.settings.consumer.as_str();
+        let id = event.identity().is_ok().then(|| event.id());
+        let names: Vec<&str> = event.headers().map(|(name, _)| name).collect();
+        let values: Vec<Option<&[u8]>> = event.headers().map(|(_, value)| value).collect();
+        // A NUL cannot be stored in a text column.
+        let names: Vec<String> = names.iter().map(|name| name.replace('\0', "\u{fffd}")).collect();
+        let reason = reason.replace('\0', "\u{fffd}");
+        let attempts = i32::try_from(attempts).unwrap_or(i32::MAX);
+        tx.execute_typed(
+            &self.shared.sql.park,
+            &[
+                (&consumer, Type::TEXT),
+                (&position, Type::INT4),
+                (&event.topic(), Type::TEXT),
+                (&event.partition(), Type::INT4),
+                (&event.offset(), Type::INT8),
+                (&run, Type::INT4),
+                (&event.source(), Type::TEXT),
+                (&id, Type::TEXT),
+                (&event.key(), Type::BYTEA),
+                (&event.value(), Type::BYTEA),
+                (&names, Type::TEXT_ARRAY),
+                (&values, Type::BYTEA_ARRAY),
+                (&event.timestamp_ms(), Type::INT8),
+                (&reason, Type::TEXT),
+                (&attempts, Type::INT4),
+            ],
+        )
+        .await
+    }
+}
+
+/// What the events are deduplicated by.
+struct Keys<'a> {
+    sources: Vec<&'a str>,
+    ids: Vec<&'a str>,
+    offsets: Vec<i64>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(events: &'a [Event]) -> Self {
+        let known = || events.iter().filter(|event| event.identity().is_ok());
+        Self {
+            sources: known().map(Event::source).collect(),
+            ids: known().map(Event::id).collect(),
+            offsets: known().map(Event::offset).collect(),
+        }
+    }
+}
+
+/// READ COMMITTED by name: the fence has to see what it waited for.
+pub(super) async fn start(client: &mut Client) -> Result<Transaction<'_>, tokio_postgres::Error> {
+    client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await
+}
+
+/// The end of the batch and COMMIT, sent together.
+pub(super) async fn finish(tx: Transaction<'_>, end: &str) -> Result<(), tokio_postgres::Error> {
+    let ended = tx.client().simple_query_raw(end).await?;
+    let (ended, committed) = join(drain(ended), tx.commit()).await;
+    ended.and(committed)
+}
+
+async fn drain(stream: SimpleQueryStream) -> Result<(), tokio_postgres::Error> {
+    let mut stream = std::pin::pin!(stream);
+    while stream.try_next().await?.is_some() {}
+    Ok(())
+}
+
+/// The events at the offsets `new`, ascending. Copies none if all are new.
+fn select_new<'a>(events: &'a [Event], new: &[i64]) -> Cow<'a, [Event]> {
+    if new.len() == events.len() {
+        return Cow::Borrowed(events);
+    }
+    let is_new = |event: &&Event| new.binary_search(&event.offset()).is_ok();
+    Cow::Owned(events.iter().filter(is_new).cloned().collect())
+}
+
+fn failed(error: SliceError, events: &[Event], alone: Option<i64>) -> Failure {
+    let at = error.index().and_then(|index| events.get(index)).map(Event::offset).or(alone);
+    Failure::Handler { error: error.into_inner(), at, discard: false }
+}
+
+/// A connection that may still be busy is not waited for.
+async fn roll_back(tx: Transaction<'_>, failure: Failure) -> Failure {
+    if let Failure::Handler { discard: true, .. } = failure {
+        return failure;
+    }
+    match tx.rollback().await {
+        Ok(()) => failure,
+        Err(error) => Failure::Database(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_events_are_handled_and_in_order() {
+        let events: Vec<Event> =
+            (5..10).map(|offset| Event::builder("t").position(0, offset).build()).collect();
+        let offsets = |new: &[i64]| -> Vec<i64> {
+            select_new(&events, new).iter().map(Event::offset).collect()
+        };
+        assert_eq!(offsets(&[5, 6, 7, 8, 9]), [5, 6, 7, 8, 9]);
+        assert_eq!(offsets(&[6, 9]), [6, 9]);
+        assert_eq!(offsets(&[]), [0i64; 0]);
+    }
+}

@@ -1,0 +1,260 @@
+//! From a claim to the first effect: steps 4 and 5 of an assignment, and the
+//! steps of a reset.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+use walpost_librdkafka::Committed;
+
+use super::{Interrupt, Partition, claim::Claimed, session::{Replay, Session}};
+use crate::{
+    decide::{Decision, Group, Mode, Stored, decide},
+    failpoint::Failpoint,
+    handler::Handler,
+    inbox::Inbox,
+    ledger::Ledger,
+    marker::Marker,
+    sql::ClaimKey,
+};
+
+/// Longest wait for a commit that has to be there before the next step.
+const COMMIT_LIMIT_MS: u64 = 15_000;
+
+impl<H: Handler> Partition<H> {
+    /// Asks the group, carries out what it wants, and starts to fetch.
+    pub(super) async fn begin(&self, mut claimed: Claimed) -> Result<Session, Interrupt> {
+        let committed = self.shared.kafka.committed(&self.of).await?;
+        let group = self.group(&claimed, &committed).await?;
+        let stored = Stored { next_offset: claimed.next_offset, known: claimed.known.clone() };
+        let decision = decide(&stored, group, self.shared.settings.on_reset);
+        let log = self.shared.kafka.watermarks(&self.of).await?;
+        tracing::debug!(partition = %self.of, ?group, ?decision, ?log, "decided how to start");
+        let next_offset = match decision {
+            Decision::Begin { at } => self.store_start(&claimed, at.unwrap_or(log.0)).await?,
+            Decision::Resume { mark } => {
+                let next = claimed.next_offset.unwrap_or(log.0);
+                if mark {
+                    self.commit_now(&claimed, next, claimed.reset_id).await?;
+                }
+                next
+            }
+            Decision::Reset { to, mode, confirmed } => {
+                self.reset(&mut claimed, to, mode, confirmed).await?
+            }
+            Decision::Ambiguous { group } => return Err(self.ambiguous(&claimed, group)),
+            Decision::Refused { to } => return Err(self.refused(&claimed, to)),
+        };
+        self.check_log(next_offset, log)?;
+        let ledger = Ledger::claimed(claimed.known.clone(), next_offset, committed.offset);
+        self.start(claimed, next_offset, ledger).await
+    }
+
+    async fn start(
+        &self,
+        claimed: Claimed,
+        next_offset: i64,
+        ledger: Ledger,
+    ) -> Result<Session, Interrupt> {
+        let settings = &self.shared.settings;
+        let fill_until = claimed
+            .client
+            .query_typed_one(
+                &self.shared.sql.fill_until,
+                &[(&claimed.position, Type::INT4), (&claimed.run, Type::INT4)],
+            )
+            .await
+            .map_err(|error| self.failed("reading the resets of a partition", error))?
+            .get::<_, Option<i64>>(0);
+        let inbox = Arc::new(Inbox::new(
+            settings.max_batch_events * 2,
+            settings.max_batch_bytes * 2,
+            self.shared.kafka.signal(),
+        ));
+        let (of, assignment) = (&self.of, self.assignment);
+        self.shared.kafka.fetch(of, assignment, next_offset, Arc::clone(&inbox)).await?;
+        let Claimed { client, position, epoch, run, reset_id, owner, .. } = claimed;
+        let key = ClaimKey { position, epoch, next_offset };
+        let replay = Replay { run, fill_until };
+        let (batch, answer, commit_after) = (Vec::new(), None, None);
+        Ok(Session {
+            client,
+            key,
+            replay,
+            reset_id,
+            owner,
+            ledger,
+            inbox,
+            batch,
+            answer,
+            commit_after,
+        })
+    }
+
+    async fn group(&self, claimed: &Claimed, committed: &Committed) -> Result<Group, Interrupt> {
+        let Some(offset) = committed.offset else {
+            return Ok(Group::Nothing);
+        };
+        let marker = Marker::parse(&committed.metadata);
+        let Some(marker) = marker.filter(|marker| marker.names(&claimed.owner, offset)) else {
+            return Ok(Group::Foreign { offset });
+        };
+        let pending_reset = match marker.reset {
+            Some(id) if claimed.reset_id != Some(id) && !self.has_reset(claimed, id).await? => {
+                Some(id)
+            }
+            _ => None,
+        };
+        Ok(Group::Ours { offset, pending_reset })
+    }
+
+    async fn has_reset(&self, claimed: &Claimed, id: Uuid) -> Result<bool, Interrupt> {
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&claimed.position, Type::INT4), (&id, Type::UUID)];
+        let row = claimed.client.query_typed_one(&self.shared.sql.has_reset, &parameters).await;
+        Ok(row.map_err(|error| self.failed("reading the resets of a partition", error))?.get(0))
+    }
+
+    /// Stores where a partition starts that was never read.
+    async fn store_start(&self, claimed: &Claimed, offset: i64) -> Result<i64, Interrupt> {
+        claimed
+            .client
+            .execute_typed(
+                &self.shared.sql.start_at,
+                &[
+                    (&claimed.position, Type::INT4),
+                    (&claimed.epoch, Type::INT8),
+                    (&offset, Type::INT8),
+                    (&claimed.known, Type::INT8_ARRAY),
+                ],
+            )
+            .await
+            .map_err(|error| self.failed("storing the start of a partition", error))?;
+        self.commit_now(claimed, offset, claimed.reset_id).await?;
+        tracing::info!(partition = %self.of, offset, "first start");
+        Ok(offset)
+    }
+
+    /// Kafka first, under an id; then the database, which counts. In between
+    /// a successor finds the id in Kafka and does the rest.
+    async fn reset(
+        &self,
+        claimed: &mut Claimed,
+        to: i64,
+        mode: Mode,
+        confirmed: Option<Uuid>,
+    ) -> Result<i64, Interrupt> {
+        let from = claimed.next_offset;
+        let id = match confirmed {
+            Some(id) => id,
+            None => {
+                let id = Uuid::new_v4();
+                self.commit_now(claimed, to, Some(id)).await?;
+                Failpoint::ResetAfterKafkaCommit.reached();
+                id
+            }
+        };
+        let run = claimed
+            .client
+            .query_typed_one(
+                &self.shared.sql.reset_to,
+                &[
+                    (&claimed.position, Type::INT4),
+                    (&claimed.epoch, Type::INT8),
+                    (&from, Type::INT8),
+                    (&to, Type::INT8),
+                    (&id, Type::UUID),
+                    (&mode.as_str(), Type::TEXT),
+                ],
+            )
+            .await
+            .map_err(|error| self.failed("carrying out an offset reset", error))?;
+        Failpoint::ResetAfterRewind.reached();
+        claimed.run = run.get(0);
+        claimed.reset_id = Some(id);
+        claimed.known = vec![to];
+        claimed.next_offset = Some(to);
+        self.shared.board.count(|counts| counts.resets += 1);
+        self.metrics.resets.increment(1);
+        let mode = mode.as_str();
+        tracing::warn!(partition = %self.of, ?from, to, mode, "the group's offset was reset");
+        Ok(to)
+    }
+
+    /// Commits with a marker and waits for Kafka's answer.
+    pub(super) async fn commit_now(
+        &self,
+        claimed: &Claimed,
+        offset: i64,
+        reset: Option<Uuid>,
+    ) -> Result<(), Interrupt> {
+        let marker = claimed.owner.marker(offset, claimed.epoch, reset).to_string();
+        let commit = self.shared.kafka.commit(&self.of, self.assignment, offset, marker, true);
+        let answer = commit.await;
+        match timeout(Duration::from_millis(COMMIT_LIMIT_MS), answer).await {
+            Ok(Ok(answer)) => Ok(answer?),
+            Ok(Err(_)) => Err(Interrupt::NotAssigned),
+            Err(_) => Err(Interrupt::Fault(format!(
+                "committing an offset to the group got no answer within {COMMIT_LIMIT_MS} ms"
+            ))),
+        }
+    }
+
+    /// Kafka's own policy for offsets that are not in the log never decides.
+    fn check_log(&self, next: i64, (low, high): (i64, i64)) -> Result<(), Interrupt> {
+        if (low..=high).contains(&next) {
+            return Ok(());
+        }
+        Err(self.outside_of_log(next, low, high))
+    }
+
+    pub(super) fn outside_of_log(&self, next: i64, low: i64, high: i64) -> Interrupt {
+        let group = self.shared.settings.group_id();
+        let topic = &self.of.topic;
+        let partition = self.of.partition;
+        let what = if next < low {
+            format!("the topic's retention has removed offsets {next} to {} unread", low - 1)
+        } else {
+            format!("the log ends at {high}: records were lost, or the topic is another one")
+        };
+        Interrupt::Halt(format!(
+            "effects end before offset {next}, but {what}. To go on without them, stop the \
+             consumer and set the offset: kafka-consumer-groups --group {group} --topic \
+             {topic}:{partition} --reset-offsets --to-earliest --execute"
+        ))
+    }
+
+    fn ambiguous(&self, claimed: &Claimed, offset: i64) -> Interrupt {
+        let (consumer, of) = (&self.shared.settings.consumer, &self.of);
+        let next = claimed.next_offset.unwrap_or_default();
+        Interrupt::Halt(format!(
+            "the group's offset {offset} carries no marker, and may be a commit of before a crash \
+             or the wish to go back there; effects end before {next}. If no reset was meant: \
+             `walpost consumer sync-offsets --consumer {consumer}`. If it was: `walpost consumer \
+             reset --consumer {consumer} --topic {topic} --partition {partition} --to-offset \
+             {offset}`",
+            topic = of.topic,
+            partition = of.partition,
+        ))
+    }
+
+    fn refused(&self, claimed: &Claimed, to: i64) -> Interrupt {
+        let consumer = &self.shared.settings.consumer;
+        let next = claimed.next_offset.unwrap_or_default();
+        let policy = match (self.shared.settings.on_reset, to > next) {
+            (crate::OnReset::Fill, true) => "on_reset = fill refuses to skip events",
+            _ => "on_reset = refuse",
+        };
+        Interrupt::Halt(format!(
+            "the group's offset was reset to {to}, effects end before {next}, and {policy}. To \
+             undo the reset: `walpost consumer sync-offsets --consumer {consumer}`. To carry it \
+             out: start with on_reset = rerun (effects are made again, or events skipped) or fill \
+             (only missing ones are made)"
+        ))
+    }
+
+    pub(super) fn failed(&self, attempted: &str, error: tokio_postgres::Error) -> Interrupt {
+        Interrupt::owning(attempted, &self.shared.settings.schema, error)
+    }
+}

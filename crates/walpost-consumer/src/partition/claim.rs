@@ -1,0 +1,257 @@
+//! Taking a partition over in the database: steps 1 to 3 of an assignment.
+
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
+use uuid::Uuid;
+
+use super::{Interrupt, Partition};
+use crate::{FirstStart, database_error::Verdict, handler::Handler, kafka::TopicIdentity, marker::Owner};
+
+/// What a claim returned: the only source of the start.
+pub(super) struct Claimed {
+    pub(super) client: Client,
+    pub(super) position: i32,
+    pub(super) epoch: i64,
+    pub(super) next_offset: Option<i64>,
+    pub(super) run: i32,
+    pub(super) reset_id: Option<Uuid>,
+    pub(super) known: Vec<i64>,
+    pub(super) owner: Owner,
+}
+
+impl<H: Handler> Partition<H> {
+    /// Raises the epoch, ending a predecessor that stands in the way.
+    pub(super) async fn claim(&self) -> Result<Claimed, Interrupt> {
+        let identity = self.shared.kafka.identify(&self.of.topic).await?;
+        let client = self.connect().await?;
+        if self.shared.settings.first_start == FirstStart::Latest {
+            self.place_first(&client, &identity).await?;
+        }
+        let position = self.position(&client, &identity).await?;
+        let nonce = Uuid::new_v4().simple().to_string();
+        let settings = &self.shared.settings;
+        let owner = [settings.group_id(), &identity.cluster_id, &identity.topic_id];
+        let statement = self.shared.sql.claim(&nonce, position, owner);
+        let grace = Duration::from_millis(settings.claim_timeout_ms / 2);
+        let claiming = Box::pin(client.simple_query(&statement));
+        let claimed = match select(claiming, Box::pin(tokio::time::sleep(grace))).await {
+            Either::Left((claimed, _)) => claimed,
+            Either::Right(((), claiming)) => {
+                let ending = self.end_blockers(&nonce);
+                futures_util::future::join(claiming, ending).await.0
+            }
+        };
+        let messages = match claimed {
+            Ok(messages) => messages,
+            Err(error) if Verdict::of(&error) == Verdict::Mismatch => {
+                return Err(self.mismatch(position, &identity).await);
+            }
+            Err(error) => return Err(self.claim_failed(error)),
+        };
+        let row = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let owner = Owner {
+            consumer: settings.consumer.clone(),
+            cluster: identity.cluster_id,
+            topic: identity.topic_id,
+        };
+        row.and_then(|row| parse(row, position, owner))
+            .map(|claimed| claimed.with(client))
+            .ok_or_else(|| Interrupt::Fault("the claim returned no row that can be read".to_owned()))
+    }
+
+    pub(super) async fn connect(&self) -> Result<Client, Interrupt> {
+        self.shared.database.connect().await.map_err(|error| Interrupt::connecting(&error))
+    }
+
+    fn claim_failed(&self, error: tokio_postgres::Error) -> Interrupt {
+        Interrupt::claiming("claiming a partition", &self.shared.settings.schema, error)
+    }
+
+    /// The id of the partition's row, which it makes if there is none.
+    async fn position(
+        &self,
+        client: &Client,
+        identity: &TopicIdentity,
+    ) -> Result<i32, Interrupt> {
+        let (sql, settings) = (&self.shared.sql, &self.shared.settings);
+        let consumer = settings.consumer.as_str();
+        let found = async || {
+            let of = &self.of;
+            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
+                (&consumer, Type::TEXT),
+                (&&*of.topic, Type::TEXT),
+                (&of.partition, Type::INT4),
+            ];
+            client.query_typed_opt(&sql.find_position, &parameters).await
+        };
+        let failed = |error| self.claim_failed(error);
+        if let Some(row) = found().await.map_err(failed)? {
+            return Ok(row.get(0));
+        }
+        let of = &self.of;
+        client
+            .execute_typed(
+                &sql.ensure_position,
+                &[
+                    (&consumer, Type::TEXT),
+                    (&&*of.topic, Type::TEXT),
+                    (&of.partition, Type::INT4),
+                    (&settings.group_id(), Type::TEXT),
+                    (&identity.cluster_id, Type::TEXT),
+                    (&identity.topic_id, Type::TEXT),
+                ],
+            )
+            .await
+            .map_err(failed)?;
+        let row = found().await.map_err(failed)?;
+        row.map(|row| row.get(0))
+            .ok_or_else(|| Interrupt::Fault("the row of the partition vanished".to_owned()))
+    }
+
+    /// Under [`FirstStart::Latest`]: gives every partition of a topic that the
+    /// consumer sees for the first time its start, so that those of later are
+    /// known to be later. Partitions with an offset of the group keep it.
+    async fn place_first(
+        &self,
+        client: &Client,
+        identity: &TopicIdentity,
+    ) -> Result<(), Interrupt> {
+        let (sql, settings) = (&self.shared.sql, &self.shared.settings);
+        let (consumer, topic) = (settings.consumer.as_str(), &*self.of.topic);
+        let failed = |error| self.claim_failed(error);
+        let known = client
+            .query_typed_one(&sql.knows_topic, &[(&consumer, Type::TEXT), (&topic, Type::TEXT)])
+            .await
+            .map_err(failed)?;
+        if known.get(0) {
+            return Ok(());
+        }
+        let mut starts = Vec::new();
+        for partition in self.shared.kafka.partitions(&self.of.topic).await? {
+            let of = crate::TopicPartition { topic: self.of.topic.clone(), partition };
+            let group = self.shared.kafka.committed(&of).await?.offset;
+            let (_, end) = self.shared.kafka.watermarks(&of).await?;
+            starts.push((partition, group.is_none().then_some(end)));
+        }
+        client.batch_execute("begin").await.map_err(failed)?;
+        for (partition, start) in starts {
+            client
+                .execute_typed(
+                    &sql.place_position,
+                    &[
+                        (&consumer, Type::TEXT),
+                        (&topic, Type::TEXT),
+                        (&partition, Type::INT4),
+                        (&settings.group_id(), Type::TEXT),
+                        (&identity.cluster_id, Type::TEXT),
+                        (&identity.topic_id, Type::TEXT),
+                        (&start, Type::INT8),
+                    ],
+                )
+                .await
+                .map_err(failed)?;
+        }
+        client.batch_execute("commit").await.map_err(failed)
+    }
+
+    /// Ends whatever the claim with this nonce waits for, by a connection of
+    /// its own. What fails here shows as a claim that timed out.
+    async fn end_blockers(&self, nonce: &str) {
+        let ended = async {
+            let client = self.connect().await?;
+            client
+                .query_typed(self.shared.sql.end_blockers(), &[(&nonce, Type::TEXT)])
+                .await
+                .map_err(|error| self.claim_failed(error))
+        };
+        match ended.await {
+            Ok(rows) => {
+                for row in rows {
+                    let (pid, ended): (i32, bool) = (row.get(0), row.get(1));
+                    tracing::warn!(partition = %self.of, pid, ended, "ended the predecessor's transaction");
+                }
+            }
+            Err(interrupt) => {
+                tracing::warn!(partition = %self.of, ?interrupt, "the predecessor could not be ended");
+            }
+        }
+    }
+
+    async fn mismatch(&self, position: i32, now: &TopicIdentity) -> Interrupt {
+        let query = format!(
+            "select group_id, cluster_id, topic_id from {}.position where id = {position}",
+            self.shared.sql.schema()
+        );
+        let stored = async {
+            let client = self.connect().await.ok()?;
+            let row = client.query_typed_opt(&query, &[]).await.ok()??;
+            let (group, cluster, topic) =
+                (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, String>(2));
+            Some(format!("group {group}, cluster {cluster}, topic id {topic}"))
+        };
+        let stored = stored.await.unwrap_or_else(|| "others".to_owned());
+        let settings = &self.shared.settings;
+        Interrupt::Halt(format!(
+            "the stored position belongs to {stored}; now it is group {}, cluster {}, topic id {}. \
+             If another group or cluster was meant, correct the configuration. If the topic was \
+             created anew or the consumer is to move, delete the row of consumer {}, topic {}, \
+             part {} from {}.position and restart: it then starts as a new one, and events that \
+             are done stay done",
+            settings.group_id(),
+            now.cluster_id,
+            now.topic_id,
+            settings.consumer,
+            self.of.topic,
+            self.of.partition,
+            self.shared.sql.schema(),
+        ))
+    }
+}
+
+/// A row of `claim` without its connection.
+struct Row {
+    position: i32,
+    epoch: i64,
+    next_offset: Option<i64>,
+    run: i32,
+    reset_id: Option<Uuid>,
+    known: Vec<i64>,
+    owner: Owner,
+}
+
+impl Row {
+    fn with(self, client: Client) -> Claimed {
+        let Self { position, epoch, next_offset, run, reset_id, known, owner } = self;
+        Claimed { client, position, epoch, next_offset, run, reset_id, known, owner }
+    }
+}
+
+fn parse(row: &SimpleQueryRow, position: i32, owner: Owner) -> Option<Row> {
+    let optional = |column: &str| row.try_get(column).ok();
+    let known = optional("known")??.trim_start_matches('{').trim_end_matches('}');
+    Some(Row {
+        position,
+        epoch: optional("epoch")??.parse().ok()?,
+        next_offset: match optional("next_offset")? {
+            Some(offset) => Some(offset.parse().ok()?),
+            None => None,
+        },
+        run: optional("run")??.parse().ok()?,
+        reset_id: match optional("reset_id")? {
+            Some(id) => Some(id.parse().ok()?),
+            None => None,
+        },
+        known: known
+            .split(',')
+            .filter(|offset| !offset.is_empty())
+            .map(|offset| offset.parse().ok())
+            .collect::<Option<_>>()?,
+        owner,
+    })
+}
+

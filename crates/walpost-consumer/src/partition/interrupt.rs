@@ -1,0 +1,73 @@
+use tokio_postgres::Error as PgError;
+
+use crate::{BoxError, Error, database_error::Verdict, error::chain, kafka::KafkaFailure};
+
+/// Why a claim of a partition ended.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// It was asked to.
+    Stopped,
+    /// The group has taken the partition away; the word of it is on its way.
+    NotAssigned,
+    /// Somebody else may have claimed it: claim again, once the group has had
+    /// the time to say so.
+    GivenUp(String),
+    /// A fault that passes: claim again after a back-off.
+    Fault(String),
+    /// The connection was dropped on purpose: claim again at once.
+    Discarded,
+    /// Nothing goes on until somebody decides.
+    Halt(String),
+    /// The whole consumer cannot go on.
+    Fatal(Error),
+}
+
+impl Interrupt {
+    /// What an error of the database means while the partition is not, or not
+    /// yet, ours.
+    pub(super) fn claiming(attempted: &str, schema: &str, error: PgError) -> Self {
+        match Verdict::of(&error) {
+            Verdict::Transient => Self::Fault(format!("{attempted}: {}", chain(&error))),
+            Verdict::GivenUp => Self::GivenUp(chain(&error)),
+            Verdict::NotMigrated => {
+                let (schema, source) = (schema.to_owned(), error.into());
+                Self::Fatal(Error::NotMigrated { schema, source })
+            }
+            Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(chain(&error)),
+            Verdict::Data | Verdict::Unknown => Self::Fatal(Error::Database {
+                attempted: format!(
+                    "{attempted} was refused; grant usage on the schema, select, insert and \
+                     update on its tables, and execute on its functions"
+                ),
+                source: error.into(),
+            }),
+        }
+    }
+
+    /// The same while it is ours, for all but the handler's share.
+    pub(super) fn owning(attempted: &str, schema: &str, error: PgError) -> Self {
+        match Self::claiming(attempted, schema, error) {
+            Self::Fault(reason) => Self::GivenUp(reason),
+            Self::Fatal(Error::Database { attempted, source }) => {
+                Self::Halt(format!("{attempted}: {}", chain(&*source)))
+            }
+            other => other,
+        }
+    }
+
+    /// No connection.
+    pub(super) fn connecting(error: &BoxError) -> Self {
+        Self::Fault(format!("connecting to the database: {}", chain(&**error)))
+    }
+}
+
+impl From<KafkaFailure> for Interrupt {
+    fn from(failure: KafkaFailure) -> Self {
+        match failure {
+            KafkaFailure::NotAssigned | KafkaFailure::Closed => Self::NotAssigned,
+            KafkaFailure::UnknownTopic(_) | KafkaFailure::Other { .. } => {
+                Self::Fault(failure.to_string())
+            }
+        }
+    }
+}

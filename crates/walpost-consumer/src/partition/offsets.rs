@@ -1,0 +1,139 @@
+//! The claimed partition's commits to Kafka, which follow those of the
+//! database.
+
+use std::time::{Duration, Instant};
+
+use tokio::{sync::oneshot::error::TryRecvError, time::timeout};
+
+use super::{Interrupt, Partition, apply, session::Session};
+use crate::{Handler, failpoint::Failpoint, kafka::KafkaFailure};
+
+/// Longest wait for the last commit of a partition that stops.
+const FINAL_COMMIT_LIMIT_MS: u64 = 5_000;
+/// Pause after a commit that failed.
+const FAILED_COMMIT_PAUSE_MS: u64 = 1_000;
+
+impl<H: Handler> Partition<H> {
+    /// Nothing has arrived: brings the list of known offsets and Kafka up to
+    /// date, then waits.
+    pub(super) async fn idle(&mut self, session: &mut Session) -> Result<(), Interrupt> {
+        self.take_answer(session)?;
+        if session.ledger.is_stale() {
+            self.store_known(session).await?;
+        }
+        self.send_commit(session).await;
+        let pause = session.commit_after.map_or(Duration::from_secs(3600), |after| {
+            after.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+        });
+        let Session { inbox, answer, .. } = session;
+        let mut answered = None;
+        let answer_or_never = async {
+            match answer.as_mut() {
+                Some(receiver) => receiver.await.unwrap_or(Err(KafkaFailure::Closed)),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.stop.requested() => return Err(Interrupt::Stopped),
+            () = inbox.filled() => {}
+            outcome = answer_or_never => answered = Some(outcome),
+            () = tokio::time::sleep(pause) => {}
+        }
+        if let Some(outcome) = answered {
+            session.answer = None;
+            self.answered(session, outcome);
+        }
+        Ok(())
+    }
+
+    /// Sends the stored offset to Kafka, unless a commit is on its way.
+    pub(super) async fn send_commit(&self, session: &mut Session) {
+        if session.answer.is_some() || session.commit_after.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        session.commit_after = None;
+        let Some(offset) = session.ledger.to_commit(session.key.next_offset) else {
+            return;
+        };
+        self.send(session, offset, false).await;
+    }
+
+    /// Looks whether Kafka has answered.
+    pub(super) fn take_answer(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let Some(answer) = &mut session.answer else {
+            return Ok(());
+        };
+        let outcome = match answer.try_recv() {
+            Err(TryRecvError::Empty) => return Ok(()),
+            Err(TryRecvError::Closed) => return Err(Interrupt::NotAssigned),
+            Ok(outcome) => outcome,
+        };
+        session.answer = None;
+        self.answered(session, outcome);
+        Ok(())
+    }
+
+    /// The partition stops in order: Kafka gets the last offset, and the list
+    /// of known ones shrinks to it. What fails here is mended by the next
+    /// claim.
+    pub(super) async fn finish(&self, mut session: Session) {
+        let limit = Duration::from_millis(FINAL_COMMIT_LIMIT_MS);
+        for _ in 0..2 {
+            if session.answer.is_none()
+                && let Some(offset) = session.ledger.to_commit(session.key.next_offset)
+            {
+                self.send(&mut session, offset, true).await;
+            }
+            let Some(answer) = session.answer.take() else { break };
+            match timeout(limit, answer).await {
+                Ok(Ok(outcome)) => self.answered(&mut session, outcome),
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        if session.ledger.is_stale()
+            && let Err(interrupt) = self.store_known(&mut session).await
+        {
+            tracing::debug!(partition = %self.of, ?interrupt, "the last offset stays listed");
+        }
+    }
+
+    async fn send(&self, session: &mut Session, offset: i64, urgent: bool) {
+        Failpoint::BeforeKafkaCommit.reached();
+        let marker = session.owner.marker(offset, session.key.epoch, session.reset_id).to_string();
+        let (of, assignment) = (&self.of, self.assignment);
+        let answer = self.shared.kafka.commit(of, assignment, offset, marker, urgent).await;
+        session.answer = Some(answer);
+        session.ledger.sent(offset);
+    }
+
+    fn answered(&self, session: &mut Session, outcome: Result<(), KafkaFailure>) {
+        match outcome {
+            Ok(()) => {
+                session.ledger.acknowledged();
+                let confirmed = session.ledger.confirmed();
+                self.shared.board.update(&self.of, |status| status.committed_offset = confirmed);
+            }
+            Err(failure) => {
+                tracing::warn!(partition = %self.of, %failure, "Kafka did not take an offset");
+                session.ledger.failed();
+                let pause = Duration::from_millis(FAILED_COMMIT_PAUSE_MS);
+                session.commit_after = Some(Instant::now() + pause);
+            }
+        }
+    }
+
+    /// A transaction that moves nothing but the list of known offsets.
+    async fn store_known(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let (key, sql) = (session.key, &self.shared.sql);
+        let begin = sql.batch_begin(&key, key.next_offset, session.ledger.known());
+        let end = sql.batch_end(&key, key.next_offset);
+        let stored = async {
+            let tx = apply::start(&mut session.client).await?;
+            tx.batch_execute(&begin).await?;
+            apply::finish(tx, &end).await
+        };
+        stored.await.map_err(|error| self.failed("storing the known offsets", error))?;
+        session.ledger.stored();
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! A claimed partition at work: batch after batch, and what to do when one
+//! fails.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+use walpost_event::RetrySchedule;
+
+use super::{
+    Interrupt, Partition,
+    apply::{Applied, Work},
+    failure::Failure,
+    jitter,
+    session::Session,
+};
+use crate::{
+    Event, Handler, HandlerError, PartitionState, failpoint::Failpoint, inbox::FetchFailure,
+};
+
+/// An event that is parked next, and why.
+#[derive(Clone, Debug)]
+pub(super) struct Condemned {
+    offset: i64,
+    attempts: u32,
+    reason: String,
+}
+
+impl<H: Handler> Partition<H> {
+    /// Until something ends the claim.
+    pub(super) async fn work(&mut self, session: &mut Session) -> Interrupt {
+        let Session { key, replay, .. } = session;
+        self.shared.board.update(&self.of, |status| {
+            status.state = PartitionState::Running;
+            status.next_offset = Some(key.next_offset);
+            status.committed_offset = None;
+            status.epoch = key.epoch;
+            status.run = replay.run;
+        });
+        loop {
+            if let Err(interrupt) = self.step(session).await {
+                return interrupt;
+            }
+        }
+    }
+
+    async fn step(&mut self, session: &mut Session) -> Result<(), Interrupt> {
+        if self.stop.is_requested() {
+            return Err(Interrupt::Stopped);
+        }
+        self.gather(session).await?;
+        if session.batch.is_empty() {
+            return self.idle(session).await;
+        }
+        let count = self.sizing.cut(session.batch.iter().map(Event::offset));
+        let count = session.replay.cut(&session.batch[..count]);
+        let mut batch = std::mem::take(&mut session.batch);
+        if self.attempt(session, &batch[..count]).await? {
+            batch.drain(..count);
+        }
+        session.batch = batch;
+        self.take_answer(session)?;
+        self.send_commit(session).await;
+        Ok(())
+    }
+
+    /// Takes what has arrived, and waits for more if that is wished.
+    async fn gather(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let settings = &self.shared.settings;
+        let (max_events, max_bytes) = (settings.max_batch_events, settings.max_batch_bytes);
+        let wait = Duration::from_millis(settings.max_batch_wait_ms);
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let before = session.batch.len();
+            match session.inbox.take(&mut session.batch, max_events, max_bytes) {
+                Ok(()) => {}
+                Err(FetchFailure::OutOfRange) => return Err(self.out_of_range(session).await),
+                Err(FetchFailure::Lost(reason)) => return Err(Interrupt::Fault(reason)),
+            }
+            let full = session.batch.len() == before && before > 0;
+            if wait.is_zero() || session.batch.is_empty() || full {
+                return Ok(());
+            }
+            if timeout_at(deadline, session.inbox.filled()).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn out_of_range(&self, session: &Session) -> Interrupt {
+        let next = session.key.next_offset;
+        match self.shared.kafka.watermarks(&self.of).await {
+            Ok((low, high)) if (low..=high).contains(&next) => {
+                Interrupt::Fault(format!("offset {next} was out of the log's range, and is not"))
+            }
+            Ok((low, high)) => self.outside_of_log(next, low, high),
+            Err(failure) => failure.into(),
+        }
+    }
+
+    /// Whether the events are done with.
+    async fn attempt(
+        &mut self,
+        session: &mut Session,
+        events: &[Event],
+    ) -> Result<bool, Interrupt> {
+        let Some(first) = events.first() else {
+            return Ok(true);
+        };
+        if let Err(problem) = first.identity() {
+            return self.park(session, events, problem.reason(), 0).await;
+        }
+        if let Some(condemned) = self.condemned.take_if(|event| event.offset == first.offset()) {
+            let Condemned { reason, attempts, .. } = condemned;
+            return self.park(session, &events[..1], &reason, attempts).await;
+        }
+        let started = Instant::now();
+        match self.apply(session, events, Work::Handle).await {
+            Ok(applied) => {
+                self.metrics.batch_seconds.record(started.elapsed());
+                self.metrics.batch_events.record(events.len() as f64);
+                if applied.new > 0 {
+                    self.parked_in_row = 0;
+                }
+                self.transient_failures = 0;
+                self.done(session, events, applied, false);
+                Ok(true)
+            }
+            Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
+            Err(Failure::Handler { error, at, discard }) => {
+                self.metrics.failures.increment(1);
+                self.handler_failed(events, error, at).await?;
+                if discard { Err(Interrupt::Discarded) } else { Ok(false) }
+            }
+        }
+    }
+
+    /// The one place that decides what becomes of an event that failed.
+    async fn handler_failed(
+        &mut self,
+        events: &[Event],
+        error: HandlerError,
+        at: Option<i64>,
+    ) -> Result<(), Interrupt> {
+        let reason = error.report();
+        let offset = at.or_else(|| events.first().map(Event::offset)).unwrap_or_default();
+        let partition = &self.of;
+        let wait = match error {
+            HandlerError::Halt(_) => {
+                let place = if at.is_some() { "at" } else { "from" };
+                return Err(Interrupt::Halt(format!("{place} offset {offset}: {reason}")));
+            }
+            HandlerError::Transient(_) => {
+                self.transient_failures += 1;
+                tracing::warn!(%partition, offset, reason, "a transient fault, trying again");
+                RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10))
+                    .delay(self.transient_failures, jitter())
+            }
+            HandlerError::Retry(_) | HandlerError::Park(_) if events.len() > 1 => {
+                tracing::warn!(%partition, offset, reason, "a batch failed, looking for the event");
+                self.sizing.failed_together(events.len(), at);
+                None
+            }
+            HandlerError::Retry(_) | HandlerError::Park(_) => {
+                let attempts = self.sizing.failed_alone(offset);
+                let last = attempts >= self.shared.settings.max_attempts;
+                tracing::warn!(%partition, offset, attempts, reason, "an event failed");
+                if last || matches!(error, HandlerError::Park(_)) {
+                    self.condemned = Some(Condemned { offset, attempts, reason });
+                    None
+                } else {
+                    self.shared.settings.retry_schedule.delay(attempts, jitter())
+                }
+            }
+        };
+        if let Some(wait) = wait {
+            self.set_state(PartitionState::Retrying);
+            self.stop.sleep(wait).await?;
+            self.set_state(PartitionState::Running);
+        }
+        Ok(())
+    }
+
+    /// Sets one event aside, in the transaction that moves the offset past it.
+    async fn park(
+        &mut self,
+        session: &mut Session,
+        events: &[Event],
+        reason: &str,
+        attempts: u32,
+    ) -> Result<bool, Interrupt> {
+        match self.apply(session, events, Work::Park { reason, attempts }).await {
+            Ok(applied) => {
+                self.parked_in_row += 1;
+                self.done(session, events, applied, true);
+            }
+            Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
+            Err(Failure::Handler { error, .. }) => return Err(Interrupt::Halt(error.report())),
+        }
+        let (limit, partition) = (self.shared.settings.halt_after_parked, &self.of);
+        if self.parked_in_row > limit {
+            return Err(Interrupt::Halt(format!(
+                "more than {limit} events in a row were parked, which is a fault and no poison; \
+                 the last one because: {reason}. See consumer_parked, mend the handler, restart"
+            )));
+        }
+        let offset = session.key.next_offset - 1;
+        tracing::error!(%partition, offset, reason, attempts, "parked an event");
+        Ok(true)
+    }
+
+    /// The events are committed.
+    fn done(&mut self, session: &mut Session, events: &[Event], applied: Applied, parked: bool) {
+        Failpoint::AfterCommit.reached();
+        let end = events.last().map_or(session.key.next_offset, |event| event.offset() + 1);
+        session.key.next_offset = end;
+        session.ledger.stored();
+        self.sizing.succeeded(end);
+        let Applied { new, duplicates } = applied;
+        self.metrics.duplicates.increment(duplicates);
+        if parked { &self.metrics.parked } else { &self.metrics.applied }.increment(new);
+        self.shared.board.advance(&self.of, end, |counts| {
+            *(if parked { &mut counts.parked } else { &mut counts.applied }) += new;
+            counts.duplicates += duplicates;
+        });
+    }
+}

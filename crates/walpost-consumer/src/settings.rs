@@ -1,0 +1,162 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use walpost_event::RetrySchedule;
+
+use crate::{Error, FirstStart, OnReset};
+
+/// Everything that a consumer was told, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) consumer: String,
+    pub(crate) group_id: Option<String>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) kafka: BTreeMap<String, String>,
+    pub(crate) schema: String,
+    pub(crate) on_reset: OnReset,
+    pub(crate) first_start: FirstStart,
+    pub(crate) max_batch_events: usize,
+    pub(crate) max_batch_bytes: usize,
+    pub(crate) max_batch_wait_ms: u64,
+    pub(crate) max_attempts: u32,
+    pub(crate) retry_schedule: RetrySchedule,
+    pub(crate) halt_after_parked: u32,
+    pub(crate) handler_timeout_ms: u64,
+    pub(crate) lock_timeout_ms: u64,
+    pub(crate) claim_timeout_ms: u64,
+    pub(crate) stop_timeout_ms: u64,
+    pub(crate) session_timeout_ms: u64,
+    pub(crate) commit_interval_ms: u64,
+}
+
+impl Settings {
+    pub(crate) fn new(consumer: String) -> Self {
+        Self {
+            consumer,
+            group_id: None,
+            topics: Vec::new(),
+            kafka: BTreeMap::new(),
+            schema: "walpost".to_owned(),
+            on_reset: OnReset::default(),
+            first_start: FirstStart::default(),
+            max_batch_events: 500,
+            max_batch_bytes: 4 << 20,
+            max_batch_wait_ms: 0,
+            max_attempts: 5,
+            retry_schedule: RetrySchedule::new([100, 500, 2_000, 10_000].map(Duration::from_millis))
+                .repeating_last(),
+            halt_after_parked: 100,
+            handler_timeout_ms: 30_000,
+            lock_timeout_ms: 10_000,
+            claim_timeout_ms: 2_000,
+            stop_timeout_ms: 20_000,
+            session_timeout_ms: 10_000,
+            commit_interval_ms: 100,
+        }
+    }
+
+    pub(crate) fn group_id(&self) -> &str {
+        self.group_id.as_deref().unwrap_or(&self.consumer)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let text = |setting: &str, value: &str, max: usize| {
+            let sane = (1..=max).contains(&value.len()) && !value.contains('\0');
+            require(sane, setting, format!("needs 1 to {max} bytes of text without NUL"))
+        };
+        text("consumer name", &self.consumer, 255)?;
+        text("group_id", self.group_id(), 255)?;
+        text("schema", &self.schema, 63)?;
+        let topics = "name at least one, such as outbox.event.order";
+        require(!self.topics.is_empty(), "topics", topics.into())?;
+        for topic in &self.topics {
+            text("topics", topic, 249)?;
+            require(
+                !topic.starts_with('^'),
+                "topics",
+                format!("{topic} is a pattern, name each topic"),
+            )?;
+        }
+        self.check_bounds()?;
+        self.check_kafka()
+    }
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let bounds: [(&str, u64, u64, u64); 11] = [
+            ("max_batch_events", self.max_batch_events as u64, 1, 100_000),
+            ("max_batch_bytes", self.max_batch_bytes as u64, 1024, 256 << 20),
+            ("max_batch_wait_ms", self.max_batch_wait_ms, 0, 60_000),
+            ("max_attempts", self.max_attempts.into(), 1, 1_000_000),
+            ("halt_after_parked", self.halt_after_parked.into(), 1, u32::MAX.into()),
+            ("handler_timeout_ms", self.handler_timeout_ms, 100, 3_600_000),
+            ("lock_timeout_ms", self.lock_timeout_ms, 100, 600_000),
+            ("claim_timeout_ms", self.claim_timeout_ms, 100, 60_000),
+            ("stop_timeout_ms", self.stop_timeout_ms, 100, 240_000),
+            ("session_timeout_ms", self.session_timeout_ms, 3_000, 300_000),
+            ("commit_interval_ms", self.commit_interval_ms, 10, 60_000),
+        ];
+        for (setting, value, min, max) in bounds {
+            let problem = format!("{value} is out of bounds, use {min} to {max}");
+            require((min..=max).contains(&value), setting, problem)?;
+        }
+        Ok(())
+    }
+
+    fn check_kafka(&self) -> Result<(), Error> {
+        const OWNED: [(&str, &str); 9] = [
+            ("group.id", "use group_id()"),
+            ("session.timeout.ms", "use session_timeout_ms()"),
+            ("heartbeat.interval.ms", "it follows session_timeout_ms()"),
+            ("enable.auto.commit", "offsets are committed after the database has them"),
+            ("enable.auto.offset.store", "offsets are committed after the database has them"),
+            ("auto.offset.reset", "use first_start() and on_reset()"),
+            ("enable.partition.eof", "it is not used"),
+            ("allow.auto.create.topics", "a consumer creates no topics"),
+            ("max.poll.interval.ms", "a handler's time is bounded by handler_timeout_ms()"),
+        ];
+        for (setting, instead) in OWNED {
+            require(!self.kafka.contains_key(setting), setting, format!("not to be set, {instead}"))?;
+        }
+        let bootstrap = "is missing, name at least one broker as host:port".to_owned();
+        require(self.kafka.contains_key("bootstrap.servers"), "bootstrap.servers", bootstrap)
+    }
+}
+
+fn require(holds: bool, setting: &str, problem: String) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::Setting { setting: setting.to_owned(), problem }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sane() -> Settings {
+        let mut settings = Settings::new("shipping".into());
+        settings.topics = vec!["orders".into()];
+        settings.kafka.insert("bootstrap.servers".into(), "localhost:9092".into());
+        settings
+    }
+
+    fn refused(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = sane();
+        change(&mut settings);
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_within_their_bounds() {
+        sane().check().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        assert!(refused(|s| s.topics.clear()).starts_with("setting topics:"));
+        assert!(refused(|s| s.topics = vec!["^a".into()]).contains("pattern"));
+        assert!(refused(|s| s.max_batch_events = 0).contains("use 1 to 100000"));
+        assert!(refused(|s| s.schema = String::new()).starts_with("setting schema:"));
+        assert!(refused(|s| s.kafka.clear()).starts_with("setting bootstrap.servers:"));
+        let auto = |s: &mut Settings| {
+            s.kafka.insert("auto.offset.reset".into(), "latest".into());
+        };
+        assert!(refused(auto).contains("first_start()"));
+    }
+}

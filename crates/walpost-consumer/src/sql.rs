@@ -1,0 +1,188 @@
+//! Every statement of the consumer, with the schema's name in it.
+
+use std::fmt::Write;
+
+use crate::settings::Settings;
+
+/// Statements of one consumer.
+#[derive(Clone, Debug)]
+pub(crate) struct Sql {
+    schema: String,
+    lock_timeout_ms: u64,
+    idle_timeout_ms: u64,
+    claim_timeout_ms: u64,
+    /// Which function tells whether the migration has run.
+    pub(crate) probe: String,
+    /// $1 consumer, $2 topic, $3 part, $4 group, $5 cluster, $6 topic id.
+    pub(crate) ensure_position: String,
+    /// $1 consumer, $2 topic, $3 part: the id.
+    pub(crate) find_position: String,
+    /// $1 consumer, $2 topic: whether any partition is known.
+    pub(crate) knows_topic: String,
+    /// $1 to $6 as `ensure_position`, $7 first offset.
+    pub(crate) place_position: String,
+    /// $1 position, $2 reset: whether it was carried out.
+    pub(crate) has_reset: String,
+    /// $1 position, $2 run: below which offset a fill is going on.
+    pub(crate) fill_until: String,
+    /// $1 consumer, $2 position, $3 sources, $4 ids, $5 offsets, $6 run: the
+    /// offsets of new events.
+    pub(crate) dedup: String,
+    /// The same where effects of earlier runs are made again.
+    pub(crate) dedup_rerun: String,
+    /// A parked event, see `park.rs`.
+    pub(crate) park: String,
+    /// $1 position, $2 epoch, $3 old, $4 new, $5 reset, $6 mode: the run.
+    pub(crate) reset_to: String,
+    /// $1 position, $2 epoch, $3 offset, $4 known.
+    pub(crate) start_at: String,
+}
+
+impl Sql {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let schema = identifier(&settings.schema);
+        let s = &schema;
+        let probe = schema.replace('\'', "''");
+        let columns = "consumer, topic, part, group_id, cluster_id, topic_id";
+        let dedup = |conflict: &str| {
+            format!(
+                "insert into {s}.done as d (consumer, source, event_id, pos_id, off, run) \
+                 select $1, u.src, u.id, $2, u.off, $6 \
+                 from unnest($3::text[], $4::text[], $5::bigint[]) u(src, id, off) \
+                 order by u.src collate \"C\", u.id collate \"C\", u.off \
+                 on conflict {conflict} returning d.off"
+            )
+        };
+        Self {
+            probe: format!("select to_regprocedure('{probe}.batch_end(text)') is not null"),
+            ensure_position: format!(
+                "insert into {s}.position ({columns}) values ($1, $2, $3, $4, $5, $6) \
+                 on conflict (consumer, topic, part) do nothing"
+            ),
+            find_position: format!(
+                "select id from {s}.position where consumer = $1 and topic = $2 and part = $3"
+            ),
+            knows_topic: format!(
+                "select exists (select from {s}.position where consumer = $1 and topic = $2)"
+            ),
+            place_position: format!(
+                "insert into {s}.position ({columns}, next_offset) \
+                 values ($1, $2, $3, $4, $5, $6, $7) on conflict (consumer, topic, part) do nothing"
+            ),
+            has_reset: format!(
+                "select exists (select from {s}.consumer_reset where pos_id = $1 and id = $2)"
+            ),
+            fill_until: format!(
+                "select max(fill_until) from {s}.consumer_reset \
+                 where pos_id = $1 and run = $2 and mode = 'fill'"
+            ),
+            dedup: dedup("do nothing"),
+            dedup_rerun: dedup(
+                "(consumer, source, event_id) do update set run = excluded.run \
+                 where d.pos_id = excluded.pos_id and d.off = excluded.off \
+                 and d.run < excluded.run",
+            ),
+            park: format!(
+                "insert into {s}.consumer_parked (consumer, pos_id, topic, part, off, run, source, \
+                 event_id, key, value, header_names, header_values, timestamp_ms, reason, attempts) \
+                 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+                 on conflict (pos_id, off, run) do nothing"
+            ),
+            reset_to: format!("select {s}.reset_to($1, $2, $3, $4, $5, $6)"),
+            start_at: format!("select {s}.start_at($1, $2, $3, $4)"),
+            lock_timeout_ms: settings.lock_timeout_ms,
+            idle_timeout_ms: settings.handler_timeout_ms + 5_000,
+            claim_timeout_ms: settings.claim_timeout_ms,
+            schema,
+        }
+    }
+
+    /// The schema, quoted.
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The whole claim as one message, so that a paused client cannot hold it.
+    /// `nonce` finds its backend in `pg_stat_activity`.
+    pub(crate) fn claim(&self, nonce: &str, position: i32, owner: [&str; 3]) -> String {
+        let [group, cluster, topic] = owner.map(literal);
+        let Self { schema, claim_timeout_ms, .. } = self;
+        format!(
+            "/* walpost claim {nonce} */ begin isolation level read committed; \
+             set local lock_timeout = {claim_timeout_ms}; \
+             select epoch, next_offset, run, reset_id, known \
+             from {schema}.claim({position}, {group}, {cluster}, {topic}); commit"
+        )
+    }
+
+    /// Ends the transactions that block the claim and wait for nobody.
+    /// $1 the claim's nonce.
+    pub(crate) fn end_blockers(&self) -> &'static str {
+        "select b.pid, pg_terminate_backend(b.pid, 5000) from pg_stat_activity a, \
+         unnest(pg_blocking_pids(a.pid)) b(pid) \
+         where a.pid <> pg_backend_pid() and starts_with(a.query, '/* walpost claim ' || $1) \
+         and cardinality(pg_blocking_pids(b.pid)) = 0"
+    }
+
+    /// After BEGIN: limits, then fence and offset.
+    pub(crate) fn batch_begin(&self, claim: &ClaimKey, new: i64, known: &[i64]) -> String {
+        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
+        let ClaimKey { position, epoch, next_offset } = claim;
+        let mut list = String::with_capacity(known.len() * 12);
+        for (index, offset) in known.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(list, "{comma}{offset}");
+        }
+        format!(
+            "set local lock_timeout = {lock_timeout_ms}; \
+             set local idle_in_transaction_session_timeout = {idle_timeout_ms}; \
+             select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new}, '{{{list}}}')"
+        )
+    }
+
+    /// Before COMMIT: whether the transaction is still the one that began.
+    pub(crate) fn batch_end(&self, claim: &ClaimKey, new: i64) -> String {
+        let ClaimKey { position, epoch, .. } = claim;
+        format!("select {}.batch_end('{position}:{epoch}:{new}')", self.schema)
+    }
+}
+
+/// What a batch has to find in the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimKey {
+    pub(crate) position: i32,
+    pub(crate) epoch: i64,
+    pub(crate) next_offset: i64,
+}
+
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A string constant that means the same whatever
+/// `standard_conforming_strings` is.
+fn literal(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('\'', "''");
+    format!("E'{escaped}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_what_comes_from_outside() {
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+        assert_eq!(literal("it's \\ me"), "E'it''s \\\\ me'");
+    }
+
+    #[test]
+    fn a_batch_names_its_claim_and_the_known_offsets() {
+        let sql = Sql::new(&Settings::new("c".into()));
+        let claim = ClaimKey { position: 3, epoch: 7, next_offset: 10 };
+        let begin = sql.batch_begin(&claim, 12, &[4, 10]);
+        assert!(begin.ends_with("select \"walpost\".batch_begin(3, 7, 10, 12, '{4,10}')"), "{begin}");
+        assert!(sql.batch_begin(&claim, 12, &[]).ends_with("12, '{}')"));
+        assert_eq!(sql.batch_end(&claim, 12), "select \"walpost\".batch_end('3:7:12')");
+    }
+}

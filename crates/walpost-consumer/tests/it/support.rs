@@ -1,0 +1,262 @@
+//! A topic, a database with a table of effects, and consumers on them.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientConfig,
+    message::{Header, OwnedHeaders},
+    producer::{BaseRecord, Producer, ThreadedProducer, DefaultProducerContext},
+};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+use tokio_postgres::Client;
+use walpost_consumer::{
+    Builder, Consumer, Database, Error, Event, Handler, HandlerError, PartitionState, SliceError,
+    Status, tokio_postgres::Transaction,
+};
+use walpost_migrate::{Migrator, Set};
+use walpost_testkit as testkit;
+
+/// Longest wait for anything.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a test works on. Nothing of it is shared with another test but the
+/// servers.
+pub(crate) struct World {
+    pub(crate) topic: String,
+    pub(crate) name: String,
+    pub(crate) database: testkit::Database,
+    pub(crate) client: Client,
+    producer: ThreadedProducer<DefaultProducerContext>,
+}
+
+impl World {
+    /// A topic of `partitions`, the consumer's tables, and the table `effect`.
+    pub(crate) async fn new(partitions: i32) -> Self {
+        trace();
+        let database = testkit::fresh_database().await;
+        let mut client = database.connect().await;
+        Migrator::new().set(Set::Consumer).migrate(&mut client).await.unwrap();
+        client
+            .batch_execute(
+                "create table effect (n bigint generated always as identity, event_id text not \
+                 null, part int not null, off bigint not null, value text)",
+            )
+            .await
+            .unwrap();
+        let producer = ClientConfig::new()
+            .set("bootstrap.servers", testkit::kafka().bootstrap())
+            .set("linger.ms", "1")
+            .create()
+            .unwrap();
+        let topic = testkit::fresh_topic("orders", partitions).await;
+        Self { topic, name: testkit::unique_name("shipping"), database, client, producer }
+    }
+
+    /// A consumer of the topic, not yet with a handler.
+    pub(crate) fn consumer(&self) -> Builder {
+        Consumer::builder(&self.name)
+            .kafka("bootstrap.servers", testkit::kafka().bootstrap())
+            .topics([self.topic.clone()])
+            .database(Database::config(self.database.config()))
+            .session_timeout_ms(6_000)
+            .retry_schedule(walpost_consumer::RetrySchedule::new([Duration::from_millis(10)]).repeating_last())
+    }
+
+    /// Publishes events with these ids to one partition.
+    pub(crate) async fn publish(&self, partition: i32, ids: impl IntoIterator<Item = impl AsRef<str>>) {
+        for id in ids {
+            let id = id.as_ref();
+            let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+            let record = BaseRecord::to(&self.topic)
+                .partition(partition)
+                .key("key")
+                .payload(id)
+                .headers(headers);
+            self.send(record).await;
+        }
+        self.flush();
+    }
+
+    /// Publishes one record without headers.
+    pub(crate) async fn publish_without_id(&self, partition: i32, value: &str) {
+        self.send(BaseRecord::<str, str>::to(&self.topic).partition(partition).payload(value)).await;
+        self.flush();
+    }
+
+    async fn send(&self, mut record: BaseRecord<'_, str, str>) {
+        while let Err((error, rejected)) = self.producer.send(record) {
+            assert_eq!(error.rdkafka_error_code(), Some(rdkafka::types::RDKafkaErrorCode::QueueFull));
+            tokio::task::yield_now().await;
+            record = rejected;
+        }
+    }
+
+    fn flush(&self) {
+        self.producer.flush(LIMIT).unwrap();
+    }
+
+    /// How often each event took effect.
+    pub(crate) async fn effects(&self) -> BTreeMap<String, i64> {
+        let rows = self.client.query("select event_id, count(*) from effect group by 1", &[]);
+        rows.await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// One number.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        self.client.query_one(query, &[]).await.unwrap().get(0)
+    }
+
+    /// Waits until `query` returns `expected`.
+    pub(crate) async fn until_number(&self, query: &str, expected: i64) {
+        testkit::until(LIMIT, query, async || self.number(query).await == expected).await;
+    }
+
+    /// The sum of the stored offsets.
+    pub(crate) async fn stored(&self) -> i64 {
+        self.number("select coalesce(sum(next_offset), 0)::bigint from walpost.position").await
+    }
+}
+
+/// Ids `prefix0` to `prefix<count - 1>`.
+pub(crate) fn ids(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number}")).collect()
+}
+
+/// How often each of `ids` took effect: each `times`.
+pub(crate) fn each(ids: &[String], times: i64) -> BTreeMap<String, i64> {
+    ids.iter().map(|id| (id.clone(), times)).collect()
+}
+
+/// Writes effects, many with one statement.
+pub(crate) struct Effects;
+
+impl Handler for Effects {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        self.handle_slice(tx, std::slice::from_ref(event)).await.map_err(SliceError::into_inner)
+    }
+
+    async fn handle_slice(&self, tx: &Transaction<'_>, events: &[Event]) -> Result<(), SliceError> {
+        let ids: Vec<&str> = events.iter().map(Event::id).collect();
+        let parts: Vec<i32> = events.iter().map(Event::partition).collect();
+        let offsets: Vec<i64> = events.iter().map(Event::offset).collect();
+        tx.execute(
+            "insert into effect (event_id, part, off) \
+             select * from unnest($1::text[], $2::int[], $3::bigint[])",
+            &[&ids, &parts, &offsets],
+        )
+        .await?;
+        Ok(())
+    }
+}
+
+/// Writes an effect after asking a function about the event.
+pub(crate) struct Ask<F>(pub(crate) F);
+
+impl<F> Handler for Ask<F>
+where
+    F: Fn(&Event) -> Result<(), HandlerError> + Send + Sync + 'static,
+{
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        effect(tx, event).await?;
+        (self.0)(event)
+    }
+}
+
+/// Writes one effect.
+pub(crate) async fn effect(tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+        [&event.id(), &event.partition(), &event.offset()];
+    tx.execute("insert into effect (event_id, part, off) values ($1, $2, $3)", &values).await?;
+    Ok(())
+}
+
+/// A consumer that runs as a task.
+pub(crate) struct Running {
+    pub(crate) status: watch::Receiver<Status>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+/// Starts a consumer.
+pub(crate) fn run<H: Handler>(consumer: Consumer<H>) -> Running {
+    let status = consumer.status();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(consumer.run(async {
+        let _ = stopped.await;
+    }));
+    Running { status, stop, task }
+}
+
+impl Running {
+    /// Waits until the status is as wanted.
+    pub(crate) async fn until(&mut self, what: &str, wanted: impl FnMut(&Status) -> bool) -> Status {
+        let waiting = async { self.status.wait_for(wanted).await.unwrap().clone() };
+        let Ok(status) = tokio::time::timeout(LIMIT, waiting).await else {
+            panic!("waited in vain for {what}: {:?}", self.status.borrow());
+        };
+        status
+    }
+
+    /// Waits until as many events were applied.
+    pub(crate) async fn until_applied(&mut self, count: u64) -> Status {
+        self.until("effects", |status| status.counts.applied >= count).await
+    }
+
+    /// Waits until so many partitions run.
+    pub(crate) async fn until_running(&mut self, count: usize) -> Status {
+        let runs = |state: &PartitionState| matches!(state, PartitionState::Running);
+        self.until("running partitions", |status| {
+            status.partitions.len() == count
+                && status.partitions.values().all(|partition| runs(&partition.state))
+        })
+        .await
+    }
+
+    /// Waits until one partition is halted, and says why.
+    pub(crate) async fn until_halted(&mut self) -> String {
+        let reason = |status: &Status| {
+            status.partitions.values().find_map(|partition| match &partition.state {
+                PartitionState::Halted { reason } => Some(reason.clone()),
+                _ => None,
+            })
+        };
+        let status = self.until("a halted partition", |status| reason(status).is_some()).await;
+        reason(&status).unwrap()
+    }
+
+    /// Asks it to stop and waits for its end.
+    pub(crate) async fn stop(self) -> Result<(), Error> {
+        let _ = self.stop.send(());
+        within(self.task).await.unwrap()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(self) -> Result<(), Error> {
+        within(self.task).await.unwrap()
+    }
+
+    /// Drops it half-way, as a panic of the application would.
+    pub(crate) async fn abort(self) {
+        self.task.abort();
+        let _ = within(self.task).await;
+    }
+}
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("it ends in time")
+}
+
+/// Logs of the consumer, shown by RUST_LOG.
+fn trace() {
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_test_writer()
+        .try_init();
+}

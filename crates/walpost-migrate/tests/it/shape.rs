@@ -1,0 +1,189 @@
+use tokio_postgres::{Client, error::SqlState};
+use walpost_migrate::{Migrator, Set};
+use walpost_testkit::fresh_database;
+
+async fn relay() -> Client {
+    let mut client = fresh_database().await.connect().await;
+    Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();
+    client
+}
+
+async fn columns(client: &Client, table: &str) -> Vec<String> {
+    let rows = client
+        .query(
+            "select attname || ' ' || format_type(atttypid, atttypmod) || \
+             case when attnotnull then ' not null' else '' end \
+             from pg_attribute where attrelid = ('walpost.' || $1::text)::regclass \
+             and attnum > 0 order by attnum",
+            &[&table],
+        )
+        .await
+        .unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn the_outbox_has_the_columns_that_its_readers_name() {
+    let client = relay().await;
+    assert_eq!(
+        columns(&client, "outbox").await,
+        [
+            "id uuid not null",
+            "aggregatetype text not null",
+            "aggregateid text not null",
+            "type text not null",
+            "payload jsonb",
+            "headers jsonb",
+            "traceparent text",
+            "tracestate text",
+            "idempotency_key text",
+            "created_at timestamp with time zone not null",
+            "xid xid8 not null",
+            "seq bigint not null",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn five_columns_are_enough_and_the_rest_is_filled_in() {
+    let mut client = relay().await;
+    let tx = client.transaction().await.unwrap();
+    tx.batch_execute(
+        "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+         values ('order', '1', 'placed', '{}'), ('order', '1', 'paid', null)",
+    )
+    .await
+    .unwrap();
+    let rows = tx
+        .query(
+            "select type, xid = pg_current_xact_id(), seq, created_at > now() \
+             from walpost.outbox order by seq",
+            &[],
+        )
+        .await
+        .unwrap();
+    let row = |index: usize| -> (&str, bool, i64, bool) {
+        let row = &rows[index];
+        (row.get(0), row.get(1), row.get(2), row.get(3))
+    };
+    assert_eq!(row(0), ("placed", true, 1, true));
+    assert_eq!(row(1), ("paid", true, 2, true));
+}
+
+#[tokio::test]
+async fn only_inserts_into_the_outbox_are_published() {
+    let client = relay().await;
+    let row = client
+        .query_one(
+            "select pubinsert, pubupdate or pubdelete or pubtruncate, pubviaroot, puballtables, \
+             (select string_agg(schemaname || '.' || tablename, ',') from pg_publication_tables \
+              where pubname = 'walpost') from pg_publication where pubname = 'walpost'",
+            &[],
+        )
+        .await
+        .unwrap();
+    let flags: Vec<bool> = (0..4).map(|index| row.get(index)).collect();
+    assert_eq!(flags, [true, false, true, false]);
+    assert_eq!(row.get::<_, &str>(4), "walpost.outbox");
+    // Without a replica identity of old rows, published deletes would fail.
+    client.batch_execute("delete from walpost.outbox").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_is_taken_once_and_no_key_any_number_of_times() {
+    let client = relay().await;
+    let insert = |key: &str| {
+        format!(
+            "insert into walpost.outbox (aggregatetype, aggregateid, type, idempotency_key) \
+             values ('order', '1', 'placed', {key})"
+        )
+    };
+    for key in ["null", "null", "'a'", "'b'"] {
+        client.batch_execute(&insert(key)).await.unwrap();
+    }
+    let error = client.batch_execute(&insert("'a'")).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::UNIQUE_VIOLATION));
+}
+
+#[tokio::test]
+async fn the_relay_finds_its_columns() {
+    let client = relay().await;
+    assert_eq!(
+        columns(&client, "checkpoint").await,
+        [
+            "pipeline text not null",
+            "token uuid not null",
+            "generation bigint not null",
+            "system_id text",
+            "timeline integer",
+            "slot text",
+            "mode text not null",
+            "confirmed_lsn pg_lsn",
+            "initial text not null",
+            "initial_boundary text",
+            "updated_at timestamp with time zone not null",
+        ]
+    );
+    assert_eq!(
+        columns(&client, "parked").await,
+        [
+            "id bigint not null",
+            "pipeline text not null",
+            "generation bigint not null",
+            "commit_lsn pg_lsn not null",
+            "ordinal bigint not null",
+            "source text",
+            "event_id text",
+            "aggregate_type text",
+            "aggregate_id text",
+            "reason text not null",
+            "detail text",
+            "attempts integer not null",
+            "state text not null",
+            "topic text",
+            "record_key bytea",
+            "record_value bytea",
+            "record_headers jsonb",
+            "parked_at timestamp with time zone not null",
+            "updated_at timestamp with time zone not null",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn closed_sets_are_closed() {
+    let client = relay().await;
+    let checkpoint = |mode: &str, initial: &str| {
+        format!(
+            "insert into walpost.checkpoint (pipeline, token, generation, mode, initial) \
+             values (gen_random_uuid()::text, gen_random_uuid(), 4294967295, '{mode}', '{initial}')"
+        )
+    };
+    let parked = |reason: &str, state: &str| {
+        format!(
+            "insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, reason, state) \
+             values (gen_random_uuid()::text, 1, '0/1', 0, '{reason}', '{state}')"
+        )
+    };
+    for mode in ["idempotent", "transactional"] {
+        client.batch_execute(&checkpoint(mode, "none")).await.unwrap();
+    }
+    for initial in ["creating", "publish", "skip", "done"] {
+        client.batch_execute(&checkpoint("idempotent", initial)).await.unwrap();
+    }
+    for reason in ["unroutable", "oversize", "rejected", "undecodable", "behind"] {
+        client.batch_execute(&parked(reason, "open")).await.unwrap();
+    }
+    for state in ["sending", "done", "discarded"] {
+        client.batch_execute(&parked("behind", state)).await.unwrap();
+    }
+    for wrong in [
+        checkpoint("other", "none"),
+        checkpoint("idempotent", "other"),
+        parked("other", "open"),
+        parked("behind", "other"),
+    ] {
+        let error = client.batch_execute(&wrong).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION), "{wrong}");
+    }
+}

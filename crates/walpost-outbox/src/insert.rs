@@ -1,0 +1,242 @@
+use std::fmt::Write as _;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::{
+    Error, EventId, IdColumn, NewEvent, OutboxTable, message::headers, names::quoted, param::Cell,
+};
+
+/// The protocol counts a statement's parameters in 16 bits.
+const MAX_PARAMETERS: usize = 65_535;
+/// Rows of one statement.
+const MAX_ROWS: usize = 1_000;
+/// Contents of one statement, unless one event alone has more.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// One event, checked and ready for the table. Columns that it does not name
+/// get their default.
+#[derive(Debug)]
+pub(crate) struct InsertRow<'a> {
+    /// `None`: the database draws it.
+    pub(crate) id: Option<EventId>,
+    cells: Vec<(&'a str, Cell<'a>)>,
+}
+
+impl<'a> InsertRow<'a> {
+    pub(crate) fn new(table: &'a OutboxTable, event: &'a NewEvent) -> Result<Self, Error> {
+        event.check()?;
+        let id = id(table.id_column, event)?;
+        let mut cells = Vec::with_capacity(10);
+        if let Some(id) = &id {
+            cells.push((table.id.as_str(), Cell::Text(id.to_string().into())));
+        }
+        cells.push((&table.aggregate_type, Cell::text(&event.aggregate_type)));
+        cells.push((&table.aggregate_id, Cell::text(&event.aggregate_id)));
+        cells.push((&table.event_type, Cell::text(&event.event_type)));
+        cells.push((&table.payload, payload(table, event)?));
+        if !event.headers.is_empty() {
+            let column = column(table, "headers", table.headers.as_ref())?;
+            cells.push((column, Cell::Text(headers(&event.headers).into())));
+        }
+        for (what, name, value) in [
+            ("a traceparent", &table.traceparent, &event.traceparent),
+            ("a tracestate", &table.tracestate, &event.tracestate),
+            ("an idempotency key", &table.idempotency_key, &event.idempotency_key),
+        ] {
+            if let Some(value) = value {
+                cells.push((column(table, what, name.as_ref())?, Cell::text(value)));
+            }
+        }
+        for (name, value) in &event.columns {
+            if table.has_column(name) {
+                return Err(Error::ColumnTwice { column: name.clone() });
+            }
+            cells.push((name, Cell::text(value)));
+        }
+        Ok(Self { id, cells })
+    }
+
+    fn bytes(&self) -> usize {
+        self.cells.iter().map(|(_, cell)| cell.bytes()).sum()
+    }
+}
+
+/// How many of the first rows go into one statement: at least one.
+pub(crate) fn chunk(rows: &[InsertRow<'_>]) -> usize {
+    let (mut parameters, mut bytes) = (0, 0);
+    let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
+        parameters += row.cells.len();
+        bytes += row.bytes();
+        parameters <= MAX_PARAMETERS && bytes <= MAX_BYTES
+    });
+    fitting.count().max(1)
+}
+
+/// What to do about rows that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clause<'a> {
+    /// Fail; nothing comes back.
+    None,
+    /// Fail; ids come back as text.
+    ReturnIds,
+    /// Leave out what has the idempotency key of this column already; the ids of
+    /// the others come back as text.
+    SkipTaken(&'a str),
+}
+
+/// One statement for all rows, in their order, with its parameters.
+pub(crate) fn statement<'a>(
+    table: &OutboxTable,
+    rows: &'a [InsertRow<'_>],
+    clause: Clause<'_>,
+) -> (String, Vec<(&'a (dyn ToSql + Sync), Type)>) {
+    let columns = union(rows);
+    let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+    let mut sql = format!("insert into {} ({}) values ", table.quoted(), names.join(", "));
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        sql.push_str(if index == 0 { "(" } else { ", (" });
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                sql.push_str(", ");
+            }
+            match row.cells.iter().find(|(name, _)| name == column) {
+                None => sql.push_str("default"),
+                Some((_, cell)) => {
+                    parameters.push((cell, cell.parameter_type()));
+                    write!(sql, "${}", parameters.len()).expect("a string takes everything");
+                }
+            }
+        }
+        sql.push(')');
+    }
+    let id = quoted(&table.id);
+    match clause {
+        Clause::None => {}
+        Clause::ReturnIds => {
+            write!(sql, " returning {id}::text").expect("a string takes everything");
+        }
+        Clause::SkipTaken(key) => {
+            // With the condition, whole and partial indexes both fit.
+            let key = quoted(key);
+            write!(
+                sql,
+                " on conflict ({key}) where {key} is not null do nothing returning {id}::text"
+            )
+            .expect("a string takes everything");
+        }
+    }
+    (sql, parameters)
+}
+
+/// All columns that any row names, in the order they first appear.
+fn union<'a>(rows: &[InsertRow<'a>]) -> Vec<&'a str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for (name, _) in rows.iter().flat_map(|row| &row.cells) {
+        if !columns.contains(name) {
+            columns.push(name);
+        }
+    }
+    columns
+}
+
+fn id(column: IdColumn, event: &NewEvent) -> Result<Option<EventId>, Error> {
+    match (&event.id, column) {
+        (Some(id), _) => id.for_column(column).map(Some),
+        (None, IdColumn::BigInt) => Ok(None),
+        (None, IdColumn::Uuid | IdColumn::Text) => EventId::new().for_column(column).map(Some),
+    }
+}
+
+fn payload<'a>(table: &OutboxTable, event: &'a NewEvent) -> Result<Cell<'a>, Error> {
+    event.payload.for_column(table.payload_column).ok_or_else(|| Error::Payload {
+        table: table.to_string(),
+        column: table.payload.clone(),
+        declared: table.payload_column.as_str(),
+    })
+}
+
+fn column<'a>(
+    table: &OutboxTable,
+    what: &'static str,
+    name: Option<&'a String>,
+) -> Result<&'a str, Error> {
+    name.map(String::as_str).ok_or_else(|| Error::NoColumn { table: table.to_string(), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PayloadColumn;
+
+    fn event() -> NewEvent {
+        NewEvent::new("order", "1", "placed")
+    }
+
+    fn sql(table: &OutboxTable, events: &[NewEvent], clause: Clause<'_>) -> String {
+        let rows: Vec<_> = events.iter().map(|one| InsertRow::new(table, one).unwrap()).collect();
+        statement(table, &rows, clause).0
+    }
+
+    #[test]
+    fn only_columns_that_are_given_are_named() {
+        let table = OutboxTable::builder("a\"b", "T").id("n", IdColumn::BigInt).build().unwrap();
+        assert_eq!(
+            sql(&table, &[event()], Clause::ReturnIds),
+            r#"insert into "a""b"."T" ("aggregatetype", "aggregateid", "type", "payload") values "#
+                .to_owned()
+                + r#"($1, $2, $3, $4) returning "n"::text"#
+        );
+    }
+
+    #[test]
+    fn what_one_row_has_the_others_default() {
+        let table = OutboxTable::builder("s", "t").id("n", IdColumn::BigInt).build().unwrap();
+        let events = [event().column("x", "1"), event().id(7)];
+        let text = sql(&table, &events, Clause::None);
+        assert!(
+            text.ends_with("($1, $2, $3, $4, $5, default), ($7, $8, $9, $10, default, $6)")
+                || text.ends_with(
+                    "values ($1, $2, $3, $4, $5, default), ($6, $7, $8, $9, default, $10)"
+                ),
+            "{text}"
+        );
+        assert!(text.contains(r#""payload", "x", "n")"#), "{text}");
+    }
+
+    #[test]
+    fn what_the_table_has_no_column_for_is_refused() {
+        let table = OutboxTable::builder("s", "t").build().unwrap();
+        for event in [
+            event().header("a", "b"),
+            event().traceparent("a"),
+            event().tracestate("a"),
+            event().idempotency_key("a"),
+        ] {
+            let error = InsertRow::new(&table, &event).unwrap_err();
+            assert!(matches!(error, Error::NoColumn { .. }), "{error:?}");
+        }
+        let error = InsertRow::new(&table, &event().column("payload", "x")).unwrap_err();
+        assert!(matches!(error, Error::ColumnTwice { .. }), "{error:?}");
+        let error = InsertRow::new(&table, &event().bytes([1])).unwrap_err();
+        assert!(matches!(error, Error::Payload { declared: "jsonb", .. }), "{error:?}");
+    }
+
+    #[test]
+    fn statements_are_bounded_in_rows_bytes_and_parameters() {
+        let table =
+            OutboxTable::builder("s", "t").payload("payload", PayloadColumn::Text).build().unwrap();
+        let count = |events: &[NewEvent]| {
+            let rows: Vec<_> =
+                events.iter().map(|one| InsertRow::new(&table, one).unwrap()).collect();
+            chunk(&rows)
+        };
+        assert_eq!(count(&vec![event(); 1_001]), 1_000);
+        assert_eq!(count(&[event()]), 1);
+        let large = event().text("x".repeat(MAX_BYTES / 2));
+        assert_eq!(count(&vec![large; 3]), 1);
+        assert_eq!(count(&[event().text("x".repeat(MAX_BYTES + 1)), event()]), 1);
+        let wide = (0..95).fold(event(), |event, n| event.column(format!("c{n}"), "x"));
+        assert_eq!(count(&vec![wide; 1_000]), 655);
+    }
+}

@@ -1,0 +1,11 @@
+//! The relay against real PostgreSQL servers, with a sink in memory.
+
+mod confirm;
+mod events;
+mod first_start;
+mod login;
+mod parking;
+mod refusals;
+mod rig;
+mod sink;
+mod standby;

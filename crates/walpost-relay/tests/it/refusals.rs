@@ -1,0 +1,143 @@
+//! What an operator gets wrong, and what the relay says about it.
+
+use crate::rig::{Rig, stop};
+
+async fn check(rig: &Rig, expected: &[&str]) {
+    let refusal = rig.refusal().await;
+    for part in expected {
+        assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_outbox_table_is_named() {
+    let mut rig = Rig::new().await;
+    rig.config.tables = vec!["shop.events".parse().unwrap()];
+    check(&rig, &["shop.events does not exist", "walpost migrate"]).await;
+}
+
+#[tokio::test]
+async fn a_missing_column_is_named_with_those_there_are() {
+    let rig = Rig::new().await;
+    rig.client.batch_execute("alter table walpost.outbox rename aggregateid to key").await.unwrap();
+    check(&rig, &["no column \"aggregateid\"", "aggregatetype, key, type"]).await;
+}
+
+#[tokio::test]
+async fn missing_tables_of_our_own_lead_to_migrate() {
+    let rig = Rig::new().await;
+    rig.client.batch_execute("drop table walpost.parked").await.unwrap();
+    check(&rig, &["walpost.parked does not exist", "walpost migrate"]).await;
+}
+
+#[tokio::test]
+async fn a_publication_without_the_table_is_mended_by_one_statement() {
+    let rig = Rig::new().await;
+    rig.client
+        .batch_execute(
+            "drop publication walpost; create table other (id int primary key); \
+             create publication walpost for table other",
+        )
+        .await
+        .unwrap();
+    check(&rig, &["alter publication \"walpost\" add table \"walpost\".\"outbox\""]).await;
+}
+
+#[tokio::test]
+async fn a_publication_without_inserts_is_refused() {
+    let rig = Rig::new().await;
+    rig.client.batch_execute("alter publication walpost set (publish = 'update')").await.unwrap();
+    check(&rig, &["does not publish inserts", "publish = 'insert'"]).await;
+}
+
+#[tokio::test]
+async fn a_missing_publication_is_created_unless_forbidden() {
+    let mut rig = Rig::new().await;
+    rig.client.batch_execute("drop publication walpost").await.unwrap();
+    rig.config.create_publication = false;
+    check(&rig, &["create publication \"walpost\" for table \"walpost\".\"outbox\""]).await;
+    rig.config.create_publication = true;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_slot_of_another_plugin_is_refused() {
+    let rig = Rig::new().await;
+    rig.client
+        .query(
+            "select pg_create_logical_replication_slot($1, 'test_decoding')",
+            &[&rig.config.slot],
+        )
+        .await
+        .unwrap();
+    check(&rig, &["test_decoding, not with pgoutput", "name another slot"]).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_somebody_advanced_is_refused_with_both_positions() {
+    let rig = Rig::new().await;
+    stop(rig.streaming().await).await;
+    rig.insert("a", &["1"]).await;
+    rig.client
+        .query("select pg_replication_slot_advance($1, pg_current_wal_lsn())", &[&rig.config.slot])
+        .await
+        .unwrap();
+    check(&rig, &["ahead of", "events in between may be missing"]).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_is_gone_is_never_made_again_in_silence() {
+    let rig = Rig::new().await;
+    stop(rig.streaming().await).await;
+    rig.client.query("select pg_drop_replication_slot($1)", &[&rig.config.slot]).await.unwrap();
+    check(&rig, &["is gone", "had published up to"]).await;
+}
+
+#[tokio::test]
+async fn a_role_without_replication_is_told_the_grant() {
+    let rig = Rig::new().await;
+    let role = walpost_testkit::unique_name("role").replace('-', "_");
+    rig.client.batch_execute(&format!("create role {role} login")).await.unwrap();
+    let url = format!(
+        "host={} port={} user={role} dbname={}",
+        rig.database.first_target().0,
+        rig.database.first_target().1,
+        rig.database.dbname()
+    );
+    let rig = rig.connecting_to(&url);
+    check(&rig, &["may not use replication", "alter role", "replication"]).await;
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_named_and_given_up_on_in_time() {
+    let mut rig = Rig::new().await;
+    rig.config.start_timeout_ms = Some(300);
+    let port = walpost_testkit::local::free_port().unwrap();
+    let rig = rig.connecting_to(&format!("host=127.0.0.1 port={port} user=x dbname=x"));
+    check(&rig, &["cannot reach PostgreSQL", &port.to_string()]).await;
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_ends_at_once() {
+    let rig = Rig::new().await;
+    let url = format!(
+        "host={} port={} user={} dbname=nowhere",
+        rig.database.first_target().0,
+        rig.database.first_target().1,
+        rig.database.user()
+    );
+    let rig = rig.connecting_to(&url);
+    check(&rig, &["nowhere"]).await;
+}
+
+#[tokio::test]
+async fn a_server_without_logical_wal_is_told_so() {
+    let server =
+        walpost_testkit::local::Postgres::builder().setting("wal_level", "replica").start();
+    let server = Box::leak(Box::new(server.unwrap()));
+    let rig = Rig::on_local(server).await;
+    check(&rig, &["wal_level is replica", "alter system set wal_level"]).await;
+}

@@ -1,0 +1,154 @@
+//! A database with Walpost's tables, and relays on it.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use walpost_encode::{Encoder, Encoding};
+use walpost_event::Lsn;
+use walpost_migrate::{Migrator, Set};
+use walpost_postgres::Database;
+use walpost_relay::{Phase, PipelineStatus, Relay, RelayConfig, RelayError, RunningRelay};
+use walpost_router::RouterConfig;
+use walpost_testkit::{SharedPostgres, local::Postgres, postgres, unique_name, until};
+
+use crate::sink::World;
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Rig {
+    pub(crate) database: Database,
+    pub(crate) client: Client,
+    pub(crate) config: RelayConfig,
+    pub(crate) router: RouterConfig,
+    pub(crate) world: World,
+}
+
+impl Rig {
+    pub(crate) async fn new() -> Self {
+        Self::on(postgres()).await
+    }
+
+    pub(crate) async fn on(server: &'static SharedPostgres) -> Self {
+        let fresh = server.fresh_database().await;
+        Self::at(fresh.url()).await
+    }
+
+    /// On a server of the test's own, in its database `postgres`.
+    pub(crate) async fn on_local(server: &'static Postgres) -> Self {
+        Self::at(&server.url("postgres")).await
+    }
+
+    async fn at(url: &str) -> Self {
+        let database = Database::parse(url).unwrap();
+        let mut client = database.connect().await.unwrap();
+        Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();
+        let mut config = RelayConfig::new("shop");
+        config.slot = unique_name("slot").replace('-', "_");
+        config.checkpoint_interval_ms = 50;
+        config.start_timeout_ms = Some(5_000);
+        Self { database, client, config, router: RouterConfig::default(), world: World::default() }
+    }
+
+    /// The same database under another connection string.
+    pub(crate) fn connecting_to(mut self, url: &str) -> Self {
+        self.database = Database::parse(url).unwrap();
+        self
+    }
+
+    /// The same with a new session, after a crash of the server.
+    pub(crate) async fn reconnected(mut self) -> Self {
+        self.client = self.database.connect().await.unwrap();
+        self
+    }
+
+    pub(crate) fn relay(&self) -> Result<Relay, RelayError> {
+        let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+        Relay::new(self.database.clone(), self.config.clone(), self.router.clone(), encoding)
+    }
+
+    pub(crate) fn start(&self) -> RunningRelay {
+        let world = self.world.clone();
+        self.relay().unwrap().start(async move || world.connect().await)
+    }
+
+    /// A relay that streams.
+    pub(crate) async fn streaming(&self) -> RunningRelay {
+        let relay = self.start();
+        phase(&relay, &Phase::Streaming).await;
+        relay
+    }
+
+    /// The error that a start ends with.
+    pub(crate) async fn refusal(&self) -> String {
+        let mut relay = self.start();
+        let ended = tokio::time::timeout(SOON, relay.finished()).await;
+        let error = ended.expect("the relay refuses to start").unwrap_err();
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    }
+
+    /// One event per value, all in one transaction.
+    pub(crate) async fn insert(&self, aggregate: &str, values: &[&str]) {
+        for chunk in values.chunks(500) {
+            let rows: Vec<String> = chunk
+                .iter()
+                .map(|value| format!("('order', '{aggregate}', 'Placed', '{value}')"))
+                .collect();
+            let sql = format!(
+                "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) values {}",
+                rows.join(", ")
+            );
+            self.client.batch_execute(&sql).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn landed(&self, count: usize) -> Vec<String> {
+        until(SOON, &format!("{count} messages"), async || self.world.values().len() >= count)
+            .await;
+        self.world.values()
+    }
+
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    pub(crate) async fn slot_position(&self) -> Lsn {
+        self.lsn(&format!(
+            "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = '{}'",
+            self.config.slot
+        ))
+        .await
+    }
+
+    pub(crate) async fn lsn(&self, sql: &str) -> Lsn {
+        let text: String = self.client.query_one(sql, &[]).await.unwrap().get(0);
+        text.parse().unwrap()
+    }
+}
+
+pub(crate) async fn phase(relay: &RunningRelay, phase: &Phase) {
+    status(relay, &format!("phase {}", phase.as_str()), |status| status.phase == *phase).await;
+}
+
+pub(crate) async fn status(
+    relay: &RunningRelay,
+    what: &str,
+    mut condition: impl FnMut(&PipelineStatus) -> bool,
+) {
+    let mut receiver = relay.status();
+    let reached = tokio::time::timeout(SOON, receiver.wait_for(|status| condition(status))).await;
+    match reached {
+        Ok(reached) => drop(reached.unwrap()),
+        Err(_) => panic!("never reached {what}: {:?}", relay.status().borrow()),
+    }
+}
+
+pub(crate) async fn stop(mut relay: RunningRelay) {
+    relay.stop();
+    tokio::time::timeout(SOON, relay.finished()).await.expect("stops in time").unwrap();
+}

@@ -1,0 +1,241 @@
+use std::{fs, net::SocketAddr, path::PathBuf};
+
+use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
+use walpost_kafka::KafkaConnector;
+use walpost_postgres::Database;
+use walpost_relay::{Initial, ParkMode, RelayConfig, SourceKind, TableName};
+use walpost_router::{InvalidOperation, MissingColumn, Router, RouterConfig};
+
+use super::{Config, ConfigError, settings::LogFormat};
+
+impl Config {
+    /// Where the outbox is.
+    pub(crate) fn database(&self) -> Result<Database, ConfigError> {
+        let section = &self.settings.postgres;
+        let url = match (section.url.trim(), section.url_file.as_str()) {
+            ("", "") => return Err(ConfigError::Missing { key: "postgres.url" }),
+            (url, "") => url.to_owned(),
+            ("", _) => secret_file("postgres.url_file", &section.url_file)?,
+            _ => return Err(ConfigError::Conflict("postgres.url", "postgres.url_file")),
+        };
+        if section.password_file.is_empty() {
+            return Ok(Database::parse(&url)?);
+        }
+        let password = secret_file("postgres.password_file", &section.password_file)?;
+        Ok(Database::parse(&with_password(&url, &password))?)
+    }
+
+    /// The pipeline, checked.
+    pub(crate) fn relay(&self) -> Result<RelayConfig, ConfigError> {
+        let section = self.settings.pipeline.clone();
+        let mut config = RelayConfig::new(&section.name);
+        if !section.slot.is_empty() {
+            config.slot = section.slot;
+        }
+        let table = |text: &String| {
+            text.parse::<TableName>().map_err(|problem| self.wrong("pipeline", "tables", &problem))
+        };
+        config.tables = section.tables.iter().map(table).collect::<Result<_, _>>()?;
+        config.publication = section.publication;
+        config.message_prefixes = section.message_prefixes;
+        config.schema = section.schema;
+        config.source = self.choice(
+            ("pipeline", "source", &section.source),
+            &[("native", SourceKind::Native), ("pgwire", SourceKind::Pgwire)],
+        )?;
+        config.initial = self.choice(
+            ("pipeline", "initial", &section.initial),
+            &[("", None), ("publish", Some(Initial::Publish)), ("skip", Some(Initial::Skip))],
+        )?;
+        config.create_slot = section.create_slot;
+        config.create_publication = section.create_publication;
+        config.park = self.choice(
+            ("pipeline", "park", &section.park),
+            &[("aggregate", ParkMode::Aggregate), ("event", ParkMode::Event)],
+        )?;
+        config.parked_halt_after =
+            self.number("pipeline", "parked_halt_after", section.parked_halt_after)?;
+        config.max_event_bytes =
+            self.number("pipeline", "max_event_bytes", section.max_event_bytes)?;
+        config.in_flight_max_events =
+            self.number("pipeline", "in_flight_max_events", section.in_flight_max_events)?;
+        config.checkpoint_interval_ms = section.checkpoint_interval_ms;
+        config.statement_timeout_ms = section.statement_timeout_ms;
+        config.slot_timeout_ms = section.slot_timeout_ms;
+        config.wal_sender_timeout_ms = section.wal_sender_timeout_ms;
+        config.drain_timeout_ms = section.drain_timeout_ms;
+        config.start_timeout_ms = Some(section.start_timeout_ms).filter(|limit| *limit > 0);
+        config.position_header = section.position_header;
+        config.source_header = section.source_header;
+        config.validate().map_err(|problem| self.wrong_setting(&problem))?;
+        Ok(config)
+    }
+
+    /// The routing, checked.
+    pub(crate) fn router(&self) -> Result<RouterConfig, ConfigError> {
+        let section = self.settings.router.clone();
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let config = RouterConfig {
+            event_id: section.event_id,
+            event_key: section.event_key,
+            event_type: section.event_type,
+            event_payload: section.event_payload,
+            event_timestamp: some(section.event_timestamp),
+            additional_placement: some(section.additional_placement),
+            additional_missing: self.choice(
+                ("router", "additional_missing", &section.additional_missing),
+                &[("error", MissingColumn::Error), ("ignore", MissingColumn::Ignore)],
+            )?,
+            invalid_operation: self.choice(
+                ("router", "invalid_operation", &section.invalid_operation),
+                &[
+                    ("warn", InvalidOperation::Warn),
+                    ("error", InvalidOperation::Error),
+                    ("fatal", InvalidOperation::Fatal),
+                ],
+            )?,
+            route_by_field: section.route_by_field,
+            topic_regex: section.topic_regex,
+            topic_replacement: section.topic_replacement,
+            tombstone_on_empty_payload: section.tombstone_on_empty_payload,
+        };
+        // Its texts name Debezium's keys, which stand beside ours in the
+        // default file.
+        Router::new(config.clone()).map_err(|error| {
+            self.wrong("router", "topic_replacement", &crate::failure::one_line(&error))
+        })?;
+        Ok(config)
+    }
+
+    /// How records become bytes.
+    pub(crate) fn encoding(&self) -> Result<Encoding, ConfigError> {
+        let section = &self.settings.encode;
+        let options = JsonOptions {
+            json_payload: self.choice(
+                ("encode", "json_payload", &section.json_payload),
+                &[("embed", JsonPayload::Embed), ("escape", JsonPayload::Escape)],
+            )?,
+            null_key: self.choice(
+                ("encode", "null_key", &section.null_key),
+                &[("none", NullKey::None), ("null", NullKey::Null)],
+            )?,
+        };
+        let encoders = [("raw", Encoder::Raw), ("json", Encoder::Json(options))];
+        Ok(Encoding {
+            key: self.choice(("encode", "key", &section.key), &encoders)?,
+            value: self.choice(("encode", "value", &section.value), &encoders)?,
+        })
+    }
+
+    /// The sink, not connected.
+    pub(crate) fn kafka(&self) -> Result<KafkaConnector, ConfigError> {
+        let mut settings = self.settings.kafka.clone();
+        settings.retain(|_, value| !value.is_empty());
+        let file = &self.settings.sink.sasl_password_file;
+        if !file.is_empty() {
+            if settings.contains_key("sasl.password") {
+                return Err(ConfigError::Conflict("kafka.sasl.password", "sink.sasl_password_file"));
+            }
+            let password = secret_file("sink.sasl_password_file", file)?;
+            settings.insert("sasl.password".to_owned(), password);
+        }
+        let bytes = self.settings.sink.queue_max_bytes;
+        let bytes = self.number("sink", "queue_max_bytes", bytes)?;
+        Ok(KafkaConnector::new(settings)?.queue_max_bytes(bytes))
+    }
+
+    /// Where to serve HTTP, `None` for nowhere.
+    pub(crate) fn listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
+        let listen = &self.settings.http.listen;
+        if listen.is_empty() {
+            return Ok(None);
+        }
+        let problem = |_| {
+            let problem = format!("http.listen is {listen:?}; an address such as 127.0.0.1:9464");
+            self.wrong("http", "listen", &problem)
+        };
+        listen.parse().map(Some).map_err(problem)
+    }
+
+    /// How log lines look.
+    pub(crate) fn log_format(&self) -> Result<LogFormat, ConfigError> {
+        self.choice(
+            ("log", "format", &self.settings.log.format),
+            &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+        )
+    }
+
+    /// A problem with the value of a key.
+    pub(crate) fn wrong(&self, section: &str, key: &str, problem: &str) -> ConfigError {
+        let origin = self.layers.origin(section, key);
+        ConfigError::Value { origin, problem: problem.to_owned() }
+    }
+
+    /// A problem of the pipeline, whose text begins with the key.
+    fn wrong_setting(&self, problem: &str) -> ConfigError {
+        let key = problem.split_whitespace().next().unwrap_or_default();
+        let key = if key == "pipeline" { "name" } else { key };
+        self.wrong("pipeline", key, problem)
+    }
+
+    fn choice<T: Copy>(
+        &self,
+        (section, key, value): (&str, &str, &str),
+        choices: &[(&str, T)],
+    ) -> Result<T, ConfigError> {
+        let chosen = choices.iter().find(|(name, _)| *name == value);
+        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
+            let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+            let names = names.join(", ");
+            self.wrong(section, key, &format!("{section}.{key} is {value:?}; one of {names}"))
+        })
+    }
+
+    fn number<T: TryFrom<u64>>(
+        &self,
+        section: &str,
+        key: &str,
+        value: u64,
+    ) -> Result<T, ConfigError> {
+        let problem = |_| format!("{section}.{key} is {value}, which is too large");
+        value.try_into().map_err(problem).map_err(|problem| self.wrong(section, key, &problem))
+    }
+}
+
+/// A file that holds one secret, without the line break that editors add.
+fn secret_file(key: &'static str, path: &str) -> Result<String, ConfigError> {
+    let path = PathBuf::from(path);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Err(source) => Err(ConfigError::SecretFile { key, path, source }),
+    }
+}
+
+/// A connection string of either form, with a password that wins over its own.
+fn with_password(url: &str, password: &str) -> String {
+    if !url.contains("://") {
+        let password = password.replace('\\', r"\\").replace('\'', r"\'");
+        return format!("{url} password='{password}'");
+    }
+    let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}password={encoded}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_from_a_file_reaches_the_connection() {
+        for url in [
+            "postgres://app@h/db",
+            "postgres://app:old@h/db?connect_timeout=3",
+            "host=h user=app dbname=db",
+        ] {
+            let password = r"ä'\ &=%";
+            let database = Database::parse(&with_password(url, password)).unwrap();
+            assert_eq!(database.config().get_password(), Some(password.as_bytes()), "{url}");
+        }
+    }
+}

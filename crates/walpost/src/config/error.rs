@@ -1,0 +1,65 @@
+use std::{io, path::PathBuf};
+
+use super::layers::Origin;
+
+/// The configuration cannot be used. Every text names the key and the place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read the configuration file {}", .path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{file} line {line} is no TOML: {problem}")]
+    Syntax { file: String, line: usize, problem: String },
+    #[error("{origin}: unknown key {key}{}", .nearest.as_ref().map(|key| format!(", did you mean {key}?")).unwrap_or_default())]
+    UnknownKey { key: String, origin: Origin, nearest: Option<String> },
+    #[error("{origin}: unknown section {section}{}", .nearest.as_ref().map(|name| format!(", did you mean {name}?")).unwrap_or_default())]
+    UnknownSection { section: String, origin: Origin, nearest: Option<String> },
+    #[error("{origin}: {key} is {found}, expected {expected}")]
+    Type { key: String, origin: Origin, found: String, expected: &'static str },
+    #[error("{origin}: {problem}")]
+    Value { origin: Origin, problem: String },
+    #[error("--set takes section.key=value, not {0:?}")]
+    Assignment(String),
+    #[error("{key} is not set")]
+    Missing { key: &'static str },
+    #[error("cannot read the file that {key} names, {}", .path.display())]
+    SecretFile {
+        key: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{0} and {1} are both set")]
+    Conflict(&'static str, &'static str),
+    #[error("postgres.url cannot be used")]
+    Database(#[from] walpost_postgres::SettingsError),
+    #[error("cannot use the Kafka settings")]
+    Kafka(#[from] walpost_kafka::ConfigError),
+}
+
+impl ConfigError {
+    /// What to do, where the text alone does not say it.
+    pub(crate) fn next_step(&self) -> String {
+        match self {
+            Self::Missing { key: "postgres.url" } => {
+                "name the database: --postgres URL, WALPOST_POSTGRES_URL, or url under [postgres] \
+                 in walpost.toml"
+                    .to_owned()
+            }
+            Self::Kafka(walpost_kafka::ConfigError::NoBootstrap) => {
+                "name a broker: --kafka HOST:PORT, WALPOST_KAFKA_BOOTSTRAP_SERVERS, or \
+                 \"bootstrap.servers\" under [kafka] in walpost.toml"
+                    .to_owned()
+            }
+            Self::SecretFile { key, .. } => {
+                format!("make the file readable for this user, or set {key} to another one")
+            }
+            Self::Conflict(first, second) => format!("remove {first} or {second}"),
+            Self::Unreadable { .. } => "name a file that exists with --config".to_owned(),
+            _ => "see `walpost config` for every key with its meaning".to_owned(),
+        }
+    }
+}

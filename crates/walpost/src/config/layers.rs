@@ -1,0 +1,353 @@
+use std::{
+    collections::BTreeMap,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use toml::{Value, de::DeTable};
+
+use super::{error::ConfigError, nearest::nearest, settings::Settings};
+
+/// Every key with its default and its meaning.
+pub(crate) const DEFAULT_FILE: &str = include_str!("../../config.default.toml");
+
+/// Read when it is there and no other is named.
+const USUAL_FILE: &str = "walpost.toml";
+
+/// The section whose keys are librdkafka's and not ours.
+const FREE_SECTION: &str = "kafka";
+
+/// Variables that look like settings and are none.
+const NO_SETTINGS: [&str; 5] =
+    ["WALPOST_LOG", "WALPOST_CACHE", "WALPOST_CONFIG", "WALPOST_PG_BIN", "WALPOST_FAILPOINT"];
+const TEST_PREFIX: &str = "WALPOST_TEST_";
+
+/// Where the configuration comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ConfigArgs {
+    /// Configuration file; without it walpost.toml in the working folder, if it is there
+    #[arg(long, value_name = "FILE", env = "WALPOST_CONFIG", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// PostgreSQL, as postgres://user@host:5432/database
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) postgres: Option<String>,
+    /// Kafka brokers, as host:9092
+    #[arg(long, value_name = "BROKERS", global = true)]
+    pub(crate) kafka: Option<String>,
+    /// Any key of the configuration, as --set pipeline.slot=orders
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", global = true)]
+    pub(crate) assignments: Vec<String>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    Default,
+    File { file: String, line: usize },
+    Variable(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { file, line } => write!(f, "{file} line {line}"),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One key with what holds for it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    pub(super) origin: Origin,
+    /// Line of the default file; keys that it has not come last.
+    pub(super) place: usize,
+}
+
+/// All keys, by section and key.
+#[derive(Debug)]
+pub(super) struct Layers {
+    pub(super) entries: BTreeMap<(String, String), Entry>,
+}
+
+/// Whether an environment variable sets a key of some section.
+pub(crate) fn is_setting_variable(name: &str) -> bool {
+    let sections = Layers::defaults().sections();
+    section_of(name, &sections).is_some()
+}
+
+impl Layers {
+    /// Lays file, environment and flags over the defaults.
+    pub(super) fn read(
+        args: &ConfigArgs,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let mut layers = Self::defaults();
+        if let Some((path, text)) = user_file(args.config.as_deref())? {
+            layers.lay_file(&path.display().to_string(), &text)?;
+        }
+        layers.lay_variables(variables)?;
+        if let Some(url) = &args.postgres {
+            layers.lay_text("postgres", "url", url, Origin::Flag("--postgres"))?;
+        }
+        if let Some(brokers) = &args.kafka {
+            layers.lay_text("kafka", "bootstrap.servers", brokers, Origin::Flag("--kafka"))?;
+        }
+        for assignment in &args.assignments {
+            let parts = assignment.split_once('=').and_then(|(path, value)| {
+                path.trim().split_once('.').map(|(section, key)| (section, key, value))
+            });
+            let Some((section, key, value)) = parts else {
+                let name = assignment.split('=').next().unwrap_or_default();
+                return Err(ConfigError::Assignment(name.to_owned()));
+            };
+            layers.lay_text(section, key, value.trim(), Origin::Flag("--set"))?;
+        }
+        Ok(layers)
+    }
+
+    fn defaults() -> Self {
+        let mut entries = BTreeMap::new();
+        let keys = parse("the default file", DEFAULT_FILE).expect("a test parses it");
+        for Key { section, key, value, line } in keys {
+            let entry = Entry { value, origin: Origin::Default, place: line };
+            entries.insert((section, key), entry);
+        }
+        Self { entries }
+    }
+
+    /// The typed form.
+    pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
+        let mut sections = toml::Table::new();
+        for ((section, key), entry) in &self.entries {
+            let section =
+                sections.entry(section).or_insert_with(|| Value::Table(toml::Table::new()));
+            if let Value::Table(section) = section {
+                section.insert(key.clone(), entry.value.clone());
+            }
+        }
+        sections.try_into().map_err(|error: toml::de::Error| ConfigError::Value {
+            origin: Origin::Default,
+            problem: error.message().to_owned(),
+        })
+    }
+
+    /// Where the value of a key comes from.
+    pub(super) fn origin(&self, section: &str, key: &str) -> Origin {
+        let entry = self.entries.get(&(section.to_owned(), key.to_owned()));
+        entry.map_or(Origin::Default, |entry| entry.origin.clone())
+    }
+
+    fn lay_file(&mut self, file: &str, text: &str) -> Result<(), ConfigError> {
+        for Key { section, key, value, line } in parse(file, text)? {
+            let origin = Origin::File { file: file.to_owned(), line };
+            self.lay(&section, &key, value, origin)?;
+        }
+        Ok(())
+    }
+
+    fn lay_variables(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        let sections = self.sections();
+        for (name, text) in variables {
+            let Some((section, key)) = section_of(&name, &sections) else { continue };
+            let origin = Origin::Variable(name.clone());
+            self.lay_text(section, &key, &text, origin)?;
+        }
+        Ok(())
+    }
+
+    /// Lays a value over, which is text and becomes what the default is.
+    fn lay_text(
+        &mut self,
+        section: &str,
+        key: &str,
+        text: &str,
+        origin: Origin,
+    ) -> Result<(), ConfigError> {
+        let default = self.entries.get(&(section.to_owned(), key.to_owned()));
+        let text_value = || Value::String(text.to_owned());
+        let value = match default.map(|entry| &entry.value) {
+            Some(Value::Integer(_)) => {
+                text.replace('_', "").parse().map_or_else(|_| text_value(), Value::Integer)
+            }
+            Some(Value::Boolean(_)) => text.parse().map_or_else(|_| text_value(), Value::Boolean),
+            Some(Value::Array(_)) => {
+                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                parts.map(|part| Value::String(part.to_owned())).collect::<Vec<_>>().into()
+            }
+            _ => text_value(),
+        };
+        self.lay(section, key, value, origin)
+    }
+
+    fn lay(
+        &mut self,
+        section: &str,
+        key: &str,
+        mut value: Value,
+        origin: Origin,
+    ) -> Result<(), ConfigError> {
+        let place = (section.to_owned(), key.to_owned());
+        if section == FREE_SECTION {
+            value = Value::String(match value {
+                Value::String(text) => text,
+                other => other.to_string(),
+            });
+            let line = self.entries.get(&place).map_or(usize::MAX, |entry| entry.place);
+            self.entries.insert(place, Entry { value, origin, place: line });
+            return Ok(());
+        }
+        let Some(entry) = self.entries.get_mut(&place) else {
+            return Err(self.unknown(section, key, origin));
+        };
+        let expected = kind(&entry.value);
+        if kind(&value) != expected {
+            let found = match &value {
+                Value::Integer(number) => number.to_string(),
+                other => kind(other).to_owned(),
+            };
+            let key = format!("{section}.{key}");
+            return Err(ConfigError::Type { key, origin, found, expected });
+        }
+        entry.value = value;
+        entry.origin = origin;
+        Ok(())
+    }
+
+    fn unknown(&self, section: &str, key: &str, origin: Origin) -> ConfigError {
+        let sections = self.sections();
+        if !sections.iter().any(|known| known == section) {
+            let nearest = nearest(section, sections.iter().map(String::as_str));
+            let nearest = nearest.map(str::to_owned);
+            return ConfigError::UnknownSection { section: section.to_owned(), origin, nearest };
+        }
+        let keys = self.entries.keys().filter(|(name, _)| name == section);
+        let nearest = nearest(key, keys.map(|(_, key)| key.as_str()))
+            .map(|key| format!("{section}.{key}"))
+            .or_else(|| {
+                let elsewhere = self.entries.keys().find(|(_, other)| other == key);
+                elsewhere.map(|(section, key)| format!("{section}.{key}"))
+            });
+        ConfigError::UnknownKey { key: format!("{section}.{key}"), origin, nearest }
+    }
+
+    fn sections(&self) -> Vec<String> {
+        let mut sections: Vec<String> =
+            self.entries.keys().map(|(section, _)| section.clone()).collect();
+        sections.dedup();
+        sections
+    }
+}
+
+/// Section and key of a variable such as `WALPOST_POSTGRES_URL`.
+fn section_of<'a>(name: &str, sections: &'a [String]) -> Option<(&'a str, String)> {
+    if NO_SETTINGS.contains(&name) || name.starts_with(TEST_PREFIX) {
+        return None;
+    }
+    let (section, key) = name.strip_prefix("WALPOST_")?.split_once('_')?;
+    let section = sections.iter().find(|known| known.eq_ignore_ascii_case(section))?;
+    let key = key.to_ascii_lowercase();
+    let key = if section == FREE_SECTION { key.replace('_', ".") } else { key };
+    Some((section, key))
+}
+
+/// One key of a file.
+struct Key {
+    section: String,
+    key: String,
+    value: Value,
+    line: usize,
+}
+
+fn parse(file: &str, text: &str) -> Result<Vec<Key>, ConfigError> {
+    let syntax = |error: toml::de::Error| ConfigError::Syntax {
+        file: file.to_owned(),
+        line: line_of(text, error.span().map_or(0, |span| span.start)),
+        problem: error.message().to_owned(),
+    };
+    let table = DeTable::parse(text).map_err(syntax)?;
+    let values: toml::Table = toml::from_str(text).map_err(syntax)?;
+    let mut keys = Vec::new();
+    for (section, content) in table.get_ref() {
+        let line = line_of(text, section.span().start);
+        let name = section.get_ref().to_string();
+        let Some(content) = content.get_ref().as_table() else {
+            let origin = Origin::File { file: file.to_owned(), line };
+            let problem = format!("{name} stands before the first [section]");
+            return Err(ConfigError::Value { origin, problem });
+        };
+        let Some(Value::Table(section)) = values.get(&name) else { continue };
+        for (key, _) in content {
+            let line = line_of(text, key.span().start);
+            let key = key.get_ref().to_string();
+            let Some(value) = section.get(&key) else { continue };
+            for (key, value) in flatten(&name, key, value) {
+                keys.push(Key { section: name.clone(), key, value, line });
+            }
+        }
+        if content.is_empty() && name != FREE_SECTION {
+            let value = Value::Table(toml::Table::new());
+            keys.extend(known_section(&name).err().map(|()| Key {
+                section: name,
+                key: String::new(),
+                value,
+                line,
+            }));
+        }
+    }
+    Ok(keys)
+}
+
+/// An empty section is checked for its name alone.
+fn known_section(name: &str) -> Result<(), ()> {
+    let header = format!("\n[{name}]\n");
+    if DEFAULT_FILE.contains(&header) { Ok(()) } else { Err(()) }
+}
+
+/// librdkafka's keys have dots; without quotes TOML makes tables of them.
+fn flatten(section: &str, key: String, value: &Value) -> Vec<(String, Value)> {
+    match value {
+        Value::Table(inner) if section == FREE_SECTION => {
+            let nested = |(name, value): (&String, &Value)| {
+                flatten(section, format!("{key}.{name}"), value)
+            };
+            inner.iter().flat_map(nested).collect()
+        }
+        value => vec![(key, value.clone())],
+    }
+}
+
+fn user_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    let path = named.unwrap_or(Path::new(USUAL_FILE));
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some((path.to_owned(), text))),
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "a string",
+        Value::Integer(number) if *number < 0 => "a negative number",
+        Value::Integer(_) => "a whole number that is not negative",
+        Value::Float(_) => "a number with a fraction",
+        Value::Boolean(_) => "true or false",
+        Value::Datetime(_) => "a date",
+        Value::Array(parts) if parts.iter().all(Value::is_str) => "a list of strings",
+        Value::Array(_) => "a list of other things",
+        Value::Table(_) => "a table",
+    }
+}

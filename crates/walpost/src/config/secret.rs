@@ -1,0 +1,98 @@
+/// What is printed for a secret.
+pub(super) const HIDDEN: &str = "***";
+
+/// A value with its secrets hidden.
+pub(super) fn hide(section: &str, key: &str, value: &str) -> String {
+    match (section, key) {
+        ("postgres", "url") => hide_password(value),
+        ("kafka", key) if is_secret(key) && !value.is_empty() => HIDDEN.to_owned(),
+        _ => value.to_owned(),
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let secret = ["password", "secret", "jaas", "key.pem", "token", "oauthbearer.config"];
+    secret.iter().any(|part| key.contains(part))
+}
+
+/// A connection string of either form without its password.
+fn hide_password(text: &str) -> String {
+    let hidden = match text.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", hide_user_info(rest)),
+        None => text.to_owned(),
+    };
+    hide_keyword(&hidden)
+}
+
+fn hide_user_info(rest: &str) -> String {
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    // A password may hold a raw slash, which would be wrong, yet must not show.
+    let at = rest[..end].rfind('@').or_else(|| rest.rfind('@'));
+    let Some((login, host)) = at.map(|at| rest.split_at(at)) else { return rest.to_owned() };
+    match login.split_once(':') {
+        Some((user, _)) => format!("{user}:{HIDDEN}{host}"),
+        None => rest.to_owned(),
+    }
+}
+
+/// `password=…`, in a query or between blanks, quoted or not.
+fn hide_keyword(text: &str) -> String {
+    let mut hidden = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("password") {
+        let after = rest[at + "password".len()..].trim_start();
+        let Some(value) = after.strip_prefix('=').map(str::trim_start) else {
+            let (done, more) = rest.split_at(at + "password".len());
+            hidden.push_str(done);
+            rest = more;
+            continue;
+        };
+        hidden.push_str(&rest[..at]);
+        hidden.push_str("password=");
+        hidden.push_str(HIDDEN);
+        rest = &value[end_of_value(value)..];
+    }
+    hidden + rest
+}
+
+fn end_of_value(value: &str) -> usize {
+    let quoted = value.starts_with('\'');
+    let mut escaped = false;
+    for (index, c) in value.char_indices().skip(usize::from(quoted)) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '\'' if quoted => return index + 1,
+            c if !quoted && (c.is_whitespace() || c == '&') => return index,
+            _ => {}
+        }
+    }
+    value.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_of_connection_strings_do_not_show() {
+        for (text, shown) in [
+            ("postgres://app:s3@h:5432/db?x=y", "postgres://app:***@h:5432/db?x=y"),
+            ("postgres://app@h/db", "postgres://app@h/db"),
+            ("postgres://app:a/b@h/db", "postgres://app:***@h/db"),
+            ("postgres://h/db?user=a&password=s3&x=1", "postgres://h/db?user=a&password=***&x=1"),
+            ("host=h password=s3 user=a", "host=h password=*** user=a"),
+            (r"host=h password = 's \' 3' user=a", "host=h password=*** user=a"),
+        ] {
+            assert_eq!(hide("postgres", "url", text), shown);
+        }
+    }
+
+    #[test]
+    fn secrets_of_kafka_do_not_show() {
+        for key in ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret"] {
+            assert_eq!(hide("kafka", key, "s3"), HIDDEN);
+        }
+        assert_eq!(hide("kafka", "sasl.username", "app"), "app");
+    }
+}

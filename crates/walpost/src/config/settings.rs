@@ -1,0 +1,113 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The configuration as it is written: one field for each key of the default
+/// file, none with a default of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) postgres: PostgresSection,
+    pub(crate) pipeline: PipelineSection,
+    pub(crate) router: RouterSection,
+    pub(crate) encode: EncodeSection,
+    pub(crate) kafka: BTreeMap<String, String>,
+    pub(crate) sink: SinkSection,
+    pub(crate) http: HttpSection,
+    pub(crate) log: LogSection,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PostgresSection {
+    pub(crate) url: String,
+    pub(crate) url_file: String,
+    pub(crate) password_file: String,
+}
+
+/// Without the url, which may hold a password.
+impl std::fmt::Debug for PostgresSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresSection")
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PipelineSection {
+    pub(crate) name: String,
+    pub(crate) slot: String,
+    pub(crate) publication: String,
+    pub(crate) tables: Vec<String>,
+    pub(crate) message_prefixes: Vec<String>,
+    pub(crate) schema: String,
+    pub(crate) source: String,
+    pub(crate) initial: String,
+    pub(crate) create_slot: bool,
+    pub(crate) create_publication: bool,
+    pub(crate) park: String,
+    pub(crate) parked_halt_after: u64,
+    pub(crate) max_event_bytes: u64,
+    pub(crate) in_flight_max_events: u64,
+    pub(crate) checkpoint_interval_ms: u64,
+    pub(crate) statement_timeout_ms: u64,
+    pub(crate) slot_timeout_ms: u64,
+    pub(crate) wal_sender_timeout_ms: u64,
+    pub(crate) drain_timeout_ms: u64,
+    pub(crate) start_timeout_ms: u64,
+    pub(crate) position_header: bool,
+    pub(crate) source_header: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouterSection {
+    pub(crate) event_id: String,
+    pub(crate) event_key: String,
+    pub(crate) event_type: String,
+    pub(crate) event_payload: String,
+    pub(crate) event_timestamp: String,
+    pub(crate) additional_placement: String,
+    pub(crate) additional_missing: String,
+    pub(crate) invalid_operation: String,
+    pub(crate) route_by_field: String,
+    pub(crate) topic_regex: String,
+    pub(crate) topic_replacement: String,
+    pub(crate) tombstone_on_empty_payload: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EncodeSection {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) json_payload: String,
+    pub(crate) null_key: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SinkSection {
+    pub(crate) queue_max_bytes: u64,
+    pub(crate) sasl_password_file: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpSection {
+    pub(crate) listen: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogSection {
+    pub(crate) level: String,
+    pub(crate) format: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}

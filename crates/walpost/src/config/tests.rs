@@ -1,0 +1,219 @@
+use std::io::Write;
+
+use walpost_encode::{Encoder, Encoding};
+use walpost_relay::RelayConfig;
+use walpost_router::RouterConfig;
+
+use super::*;
+
+fn file(text: &str) -> (tempfile::NamedTempFile, ConfigArgs) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let args = ConfigArgs { config: Some(file.path().to_owned()), ..ConfigArgs::default() };
+    (file, args)
+}
+
+fn load(text: &str) -> Result<Config, ConfigError> {
+    let (_file, args) = file(text);
+    Config::load_with(&args, [])
+}
+
+fn refusal(text: &str) -> String {
+    load(text).unwrap_err().to_string()
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let (_file, args) = file("");
+    let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::load_with(&args, pairs)
+}
+
+/// Fails when a field is added to the code and not to the file, as the
+/// settings have no default of their own.
+#[test]
+fn the_default_file_is_the_defaults_of_the_code() {
+    let config = load("").unwrap();
+    let (relay, expected) = (config.relay().unwrap(), RelayConfig::new("main"));
+    assert_eq!(format!("{relay:?}"), format!("{expected:?}"));
+    assert_eq!(config.router().unwrap(), RouterConfig::default());
+    let raw = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+    assert_eq!(config.encoding().unwrap(), raw);
+    assert_eq!(config.listen().unwrap().unwrap().to_string(), "127.0.0.1:9464");
+    assert_eq!(config.log_format().unwrap(), LogFormat::Text);
+}
+
+#[test]
+fn every_field_of_the_pipeline_can_be_set() {
+    let names = format!("{:?}", RelayConfig::new("main"));
+    let fields = names.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));
+    let mut seen = 0;
+    for field in fields.filter(|field| !["pipeline", "schema", "name"].contains(field)) {
+        assert!(DEFAULT_FILE.contains(&format!("\n{field} = ")), "{field}");
+        seen += 1;
+    }
+    assert!(seen > 15, "{names}");
+}
+
+#[test]
+fn every_key_of_the_default_file_is_explained() {
+    let mut explained = false;
+    for line in DEFAULT_FILE.lines() {
+        assert!(line.len() <= 80, "{line}");
+        if line.contains(" = ") && !line.starts_with('#') {
+            assert!(explained, "{line}");
+        }
+        explained = line.starts_with('#');
+    }
+}
+
+#[test]
+fn a_misspelt_key_is_named_with_its_line_and_the_nearest_key() {
+    let text = refusal("[pipeline]\nslot = \"a\"\npublicaton = \"b\"\n");
+    assert!(text.contains("line 3: unknown key pipeline.publicaton"), "{text}");
+    assert!(text.ends_with("did you mean pipeline.publication?"), "{text}");
+}
+
+#[test]
+fn a_misspelt_section_is_named_even_when_it_is_empty() {
+    for text in ["\n[pipline]\n", "\n[pipline]\nslot = \"a\"\n"] {
+        let text = refusal(text);
+        assert!(text.contains("unknown section pipline, did you mean pipeline?"), "{text}");
+    }
+}
+
+#[test]
+fn a_key_of_another_section_is_found_there() {
+    let text = refusal("[postgres]\nslot = \"a\"\n");
+    assert!(text.ends_with("did you mean pipeline.slot?"), "{text}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_named_with_what_it_should_be() {
+    let text = refusal("[pipeline]\nmax_event_bytes = \"8MB\"\n");
+    assert!(text.contains("line 2: pipeline.max_event_bytes is a string, expected a whole"));
+    let text = refusal("[pipeline]\nmax_event_bytes = -1\n");
+    assert!(text.contains("pipeline.max_event_bytes is -1"), "{text}");
+    let text = refusal("[pipeline]\ntables = \"outbox\"\n");
+    assert!(text.contains("expected a list of strings"), "{text}");
+}
+
+#[test]
+fn a_value_outside_its_set_is_named_with_the_set() {
+    let config = load("[pipeline]\n\nsource = \"Native\"\n").unwrap();
+    let text = config.relay().unwrap_err().to_string();
+    assert!(text.contains("line 3"), "{text}");
+    assert!(text.contains(r#"pipeline.source is "Native"; one of "native", "pgwire""#), "{text}");
+}
+
+#[test]
+fn what_the_relay_refuses_is_named_with_its_line() {
+    let config = load("[pipeline]\nslot = \"No Slot\"\n").unwrap();
+    let text = config.relay().unwrap_err().to_string();
+    assert!(text.contains("line 2: slot is \"No Slot\""), "{text}");
+}
+
+#[test]
+fn broken_toml_is_named_with_its_line() {
+    let text = refusal("[postgres]\nurl = \"a\nb\n");
+    assert!(text.contains("line 2 is no TOML"), "{text}");
+    let text = refusal("url = \"a\"\n");
+    assert!(text.contains("line 1: url stands before the first [section]"), "{text}");
+}
+
+#[test]
+fn kafka_takes_any_key_quoted_or_not() {
+    let config = load(
+        "[kafka]\nbootstrap.servers = \"a:1\"\n\"linger.ms\" = 5\nsocket.keepalive.enable = true\n",
+    )
+    .unwrap();
+    let kafka = &config.settings.kafka;
+    assert_eq!(kafka["bootstrap.servers"], "a:1");
+    assert_eq!(kafka["linger.ms"], "5");
+    assert_eq!(kafka["socket.keepalive.enable"], "true");
+    config.kafka().unwrap();
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_flags_over_both() {
+    let (_file, mut args) = file("[pipeline]\nslot = \"a\"\nname = \"n\"\nschema = \"s\"\n");
+    args.assignments = vec!["pipeline.slot=c".into(), "kafka.linger.ms=7".into()];
+    args.postgres = Some("postgres://flag@h/db".into());
+    let environment = [
+        ("WALPOST_PIPELINE_SLOT", "b"),
+        ("WALPOST_PIPELINE_NAME", "m"),
+        ("WALPOST_PIPELINE_TABLES", "a.b, c"),
+        ("WALPOST_PIPELINE_CREATE_SLOT", "false"),
+        ("WALPOST_PIPELINE_MAX_EVENT_BYTES", "4_096"),
+        ("WALPOST_POSTGRES_URL", "postgres://variable@h/db"),
+        ("WALPOST_KAFKA_BOOTSTRAP_SERVERS", "k:9"),
+        ("WALPOST_LOG", "debug"),
+        ("WALPOST_TEST_POSTGRES", "x"),
+        ("WALPOST_SERVICE_HOST", "10.0.0.1"),
+    ];
+    let variables = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = Config::load_with(&args, variables).unwrap();
+    let pipeline = &config.settings.pipeline;
+    assert_eq!((&*pipeline.slot, &*pipeline.name, &*pipeline.schema), ("c", "m", "s"));
+    assert_eq!(pipeline.tables, ["a.b", "c"]);
+    assert_eq!((pipeline.create_slot, pipeline.max_event_bytes), (false, 4096));
+    assert_eq!(config.settings.postgres.url, "postgres://flag@h/db");
+    assert_eq!(config.settings.kafka["linger.ms"], "7");
+    assert_eq!(config.settings.kafka["bootstrap.servers"], "k:9");
+}
+
+#[test]
+fn a_variable_of_a_known_section_with_an_unknown_key_is_an_error() {
+    let text = variables(&[("WALPOST_POSTGRES_ULR", "x")]).unwrap_err().to_string();
+    assert!(text.starts_with("WALPOST_POSTGRES_ULR: unknown key postgres.ulr"), "{text}");
+    let text = variables(&[("WALPOST_PIPELINE_CREATE_SLOT", "ja")]).unwrap_err().to_string();
+    assert!(text.contains("expected true or false"), "{text}");
+}
+
+#[test]
+fn an_assignment_without_key_or_value_is_refused_without_its_value() {
+    for text in ["slot=a", "pipeline.slot", ""] {
+        let (_file, mut args) = file("");
+        args.assignments = vec![text.into()];
+        assert!(Config::load_with(&args, []).unwrap_err().to_string().contains("--set"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_effective_can_be_loaded_again_and_shows_no_secret() {
+    let config = load(
+        "[postgres]\nurl = \"postgres://a:s3cret@h/db\"\n[pipeline]\ntables = [\"x.y\"]\n\
+         [kafka]\nsasl.password = \"s3cret\"\nbootstrap.servers = \"k:1\"\n[http]\nlisten = \"\"\n",
+    )
+    .unwrap();
+    let text = config.effective();
+    assert!(!text.contains("s3cret"), "{text}");
+    assert!(text.contains("line 4"), "{text}");
+    let again = load(&text).unwrap();
+    assert_eq!(
+        format!("{:?}", again.relay().unwrap()),
+        format!("{:?}", config.relay().unwrap())
+    );
+    assert_eq!(again.settings.kafka["sasl.password"], "***");
+    assert_eq!(again.settings.kafka["bootstrap.servers"], "k:1");
+    assert_eq!(again.listen().unwrap(), None);
+}
+
+#[test]
+fn secrets_are_read_from_files() {
+    let (secret, _) = file("postgres://from-file@h/db\n");
+    let path = secret.path().display();
+    let config = load(&format!("[postgres]\nurl_file = \"{path}\"\n")).unwrap();
+    assert_eq!(config.database().unwrap().user(), "from-file");
+    let config = load(&format!("[postgres]\nurl = \"x\"\nurl_file = \"{path}\"\n")).unwrap();
+    assert!(config.database().unwrap_err().to_string().contains("both set"));
+    let config = load("[postgres]\nurl_file = \"/nowhere/url\"\n").unwrap();
+    assert!(config.database().unwrap_err().to_string().contains("postgres.url_file"));
+}
+
+#[test]
+fn a_missing_address_says_where_to_set_it() {
+    let error = load("").unwrap().database().unwrap_err();
+    assert!(error.next_step().contains("WALPOST_POSTGRES_URL"));
+    let error = load("").unwrap().kafka().unwrap_err();
+    assert!(error.next_step().contains("WALPOST_KAFKA_BOOTSTRAP_SERVERS"));
+}
