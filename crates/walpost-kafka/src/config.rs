@@ -37,7 +37,9 @@ pub struct KafkaConnector {
 #[non_exhaustive]
 pub enum ConfigError {
     /// A setting that the promise rests on.
-    #[error("kafka.{key} = {value:?} would break the promise that no event is lost or overtaken; remove it (walpost sets {ours})")]
+    #[error(
+        "kafka.{key} = {value:?} would break the promise that no event is lost or overtaken; remove it (walpost sets {ours})"
+    )]
     Fixed {
         /// The setting.
         key: String,
@@ -182,7 +184,8 @@ impl KafkaConnector {
     /// Halves the batches after the broker refused one as too large; false
     /// when they are as small as is sensible.
     pub(crate) fn shrink_batches(&self) -> bool {
-        let halve = |bytes: usize| (bytes > BATCH_BYTES_MIN).then_some((bytes / 2).max(BATCH_BYTES_MIN));
+        let halve =
+            |bytes: usize| (bytes > BATCH_BYTES_MIN).then_some((bytes / 2).max(BATCH_BYTES_MIN));
         self.batch_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halve).is_ok()
     }
 }

@@ -4,12 +4,8 @@ use std::sync::{
 };
 
 use rdkafka::{
-    ClientContext, Message as _,
-    config::RDKafkaLogLevel,
-    error::KafkaError,
-    message::DeliveryResult,
-    producer::ProducerContext,
-    types::RDKafkaErrorCode,
+    ClientContext, Message as _, config::RDKafkaLogLevel, error::KafkaError,
+    message::DeliveryResult, producer::ProducerContext, types::RDKafkaErrorCode,
 };
 use tokio::sync::Notify;
 use walpost_relay::{Delivery, DeliveryError, Ticket};

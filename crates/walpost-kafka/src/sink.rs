@@ -87,9 +87,13 @@ impl KafkaSink {
                 None => Err(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)),
             }
         });
-        let producer = opened.await.map_err(|error| failed(&error.to_string()))?.map_err(|error| {
-            failed(&format!("no answer from the brokers at {}: {error}", connector.bootstrap_servers()))
-        })?;
+        let producer =
+            opened.await.map_err(|error| failed(&error.to_string()))?.map_err(|error| {
+                failed(&format!(
+                    "no answer from the brokers at {}: {error}",
+                    connector.bootstrap_servers()
+                ))
+            })?;
         let producer = Arc::new(producer);
         let stop = Arc::new(AtomicBool::new(false));
         let released = poll_on_a_thread(producer.clone(), stop.clone())?;
@@ -205,7 +209,9 @@ impl KafkaSink {
 
     fn produce(&mut self, ticket: Ticket, lane: LaneId, message: &Message) -> Result<(), Refusal> {
         let Some(opaque) = opaque(ticket, lane) else {
-            return Err(Refusal::Never("more events or partitions than one session can count".into()));
+            return Err(Refusal::Never(
+                "more events or partitions than one session can count".into(),
+            ));
         };
         let Some(producer) = &self.producer else { return Err(Refusal::Later) };
         let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());

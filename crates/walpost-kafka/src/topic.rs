@@ -52,9 +52,9 @@ fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
             "the broker denies access to topic {topic:?}; grant Describe, DescribeConfigs and \
              Write on it"
         ),
-        RDKafkaErrorCode::InvalidTopic => format!(
-            "{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249"
-        ),
+        RDKafkaErrorCode::InvalidTopic => {
+            format!("{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249")
+        }
         code => format!("topic {topic:?} cannot be used now: {code}"),
     }
 }

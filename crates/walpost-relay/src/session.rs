@@ -89,8 +89,10 @@ impl Session<'_> {
             .map_err(RelayError::sql("setting up the session"))?;
         let server = preflight::run(&client, self.config, self.router).await?;
         let checkpoints = CheckpointStore::new(self.sql(&client), self.config);
-        let checkpoint = checkpoints.read().await?;
+        // The slot first: it follows the checkpoint, so read in this order it
+        // can only be ahead if somebody else moved it.
         let slot = slot::inspect(&client, &self.config.slot).await?;
+        let checkpoint = checkpoints.read().await?;
         if let Some(slot) = &slot {
             slot::check(slot, self.config, self.database.dbname())?;
         }

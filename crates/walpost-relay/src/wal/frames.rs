@@ -118,11 +118,6 @@ impl Frames {
         }
         self.stream.flush().await
     }
-
-    /// Since anything was last read.
-    pub(super) fn silence(&self) -> Duration {
-        self.last_read.elapsed()
-    }
 }
 
 fn now() -> Instant {

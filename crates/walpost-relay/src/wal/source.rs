@@ -37,6 +37,13 @@ pub struct WalSource {
     confirmed: Lsn,
     last_status: Instant,
     reply_requested: bool,
+    listening: Listening,
+}
+
+/// How long the server has been silent while we listened.
+struct Listening {
+    since: Instant,
+    polled: bool,
     silence_max: Duration,
 }
 
@@ -64,8 +71,12 @@ impl WalSource {
             confirmed: start.position,
             last_status: now(),
             reply_requested: true,
-            // The server pings at half its time-out.
-            silence_max: Duration::from_millis(timeout_ms.saturating_mul(2).max(10_000)),
+            listening: Listening {
+                since: now(),
+                polled: false,
+                // The server pings at half its time-out.
+                silence_max: Duration::from_millis(timeout_ms.saturating_mul(2).max(10_000)),
+            },
         })
     }
 
@@ -169,13 +180,19 @@ impl WalSource {
 impl Source for WalSource {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         loop {
+            self.listening.polled = true;
             self.take_frames(items)?;
             if !items.is_empty() {
+                self.listening.since = now();
                 return Ok(());
+            }
+            let silence = self.listening.since.elapsed();
+            if silence > self.listening.silence_max {
+                return Err(SourceError::Silent(silence));
             }
             let due = self.status_due_in();
             if due.is_zero() {
-                self.keep_alive().await?;
+                self.send_status().await?;
                 continue;
             }
             if let Ok(filled) = tokio::time::timeout(due, self.frames.fill()).await {
@@ -191,8 +208,9 @@ impl Source for WalSource {
     }
 
     async fn keep_alive(&mut self) -> Result<(), SourceError> {
-        if self.frames.silence() > self.silence_max {
-            return Err(SourceError::Silent(self.silence_max));
+        // Whoever does not read cannot say that the other side is silent.
+        if !std::mem::take(&mut self.listening.polled) {
+            self.listening.since = now();
         }
         if self.status_due_in().is_zero() {
             self.send_status().await?;

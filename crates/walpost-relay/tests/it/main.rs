@@ -1,5 +1,7 @@
 //! The relay against real PostgreSQL servers, with a sink in memory.
 
+#![allow(clippy::unwrap_used)]
+
 mod confirm;
 mod events;
 mod first_start;

@@ -80,6 +80,7 @@ async fn a_slot_of_another_plugin_is_refused() {
 async fn a_slot_that_somebody_advanced_is_refused_with_both_positions() {
     let rig = Rig::new().await;
     stop(rig.streaming().await).await;
+    rig.released().await;
     rig.insert("a", &["1"]).await;
     rig.client
         .query("select pg_replication_slot_advance($1, pg_current_wal_lsn())", &[&rig.config.slot])
@@ -92,6 +93,7 @@ async fn a_slot_that_somebody_advanced_is_refused_with_both_positions() {
 async fn a_slot_that_is_gone_is_never_made_again_in_silence() {
     let rig = Rig::new().await;
     stop(rig.streaming().await).await;
+    rig.released().await;
     rig.client.query("select pg_drop_replication_slot($1)", &[&rig.config.slot]).await.unwrap();
     check(&rig, &["is gone", "had published up to"]).await;
 }

@@ -125,6 +125,15 @@ impl Rig {
         .await
     }
 
+    /// Waits until the server has noticed that nobody streams any more.
+    pub(crate) async fn released(&self) {
+        let active = format!(
+            "select count(*) from pg_replication_slots where slot_name = '{}' and active",
+            self.config.slot
+        );
+        until(SOON, "the slot is free", async || self.count(&active).await == 0).await;
+    }
+
     pub(crate) async fn lsn(&self, sql: &str) -> Lsn {
         let text: String = self.client.query_one(sql, &[]).await.unwrap().get(0);
         text.parse().unwrap()

@@ -1,0 +1,84 @@
+//! What goes wrong around the programs, and what they say about it.
+
+use std::time::Duration;
+
+use walpost_testkit::{create_topic, kafka, local::free_port, postgres, until};
+use walpost_tests::{LIMIT, Shop, walpost_binary};
+
+use crate::CONSUMER;
+
+async fn place(shop: &Shop, aggregate: &str, payload: &str) {
+    let client = shop.connect().await;
+    let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  values ('order', $1, 'Placed', $2::text::jsonb)";
+    client.execute(insert, &[&aggregate, &payload]).await.unwrap();
+}
+
+#[tokio::test]
+async fn events_wait_for_a_missing_topic_and_the_log_names_it() {
+    let shop = Shop::without_topic(postgres()).await;
+    let relay = shop.relay();
+    shop.slot_made().await;
+    place(&shop, "a", "{}").await;
+    relay.wait_for_log(&format!("topic \\\"{}\\\" does not exist", shop.topic), LIMIT);
+    assert!(relay.is_running());
+    create_topic(kafka().bootstrap(), &shop.topic, 1, &[]).await;
+    until(LIMIT, "the event", async || shop.records().await.len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_does_not_answer_is_named_and_given_up_on() {
+    let shop = Shop::without_topic(postgres()).await;
+    let port = free_port().unwrap();
+    let servers = format!("127.0.0.1:{port}");
+    let slot = format!("walpost_{}", shop.name);
+    let relay = walpost_testkit::Process::start(
+        walpost_binary(),
+        ["run", "--kafka", &servers],
+        [
+            ("WALPOST_POSTGRES_URL", shop.database.url()),
+            ("WALPOST_PIPELINE_NAME", &shop.name),
+            ("WALPOST_PIPELINE_SLOT", &slot),
+            ("WALPOST_PIPELINE_START_TIMEOUT_MS", "1000"),
+            ("WALPOST_HTTP_LISTEN", ""),
+        ],
+    );
+    let status = relay.wait(Duration::from_secs(60));
+    assert_eq!(status.code(), Some(4), "{}", relay.log());
+    assert!(relay.log().contains(&servers), "{}", relay.log());
+}
+
+#[tokio::test]
+async fn events_whose_handler_fails_or_panics_are_parked_and_the_others_applied() {
+    let shop = Shop::open(1).await;
+    let _relay = shop.relay();
+    let _consumer = shop.consumer(CONSUMER, &[]);
+    shop.slot_made().await;
+    place(&shop, "a", r#"{"seq": 1}"#).await;
+    place(&shop, "b", r#"{"poison": true}"#).await;
+    place(&shop, "c", r#"{"panic": true}"#).await;
+    place(&shop, "e", r#"{"seq": 5}"#).await;
+    shop.effects_reach(2).await;
+    let effects: Vec<i64> = shop.effects().await.into_iter().map(|effect| effect.seq).collect();
+    assert_eq!(effects, [1, 5]);
+    let client = shop.connect().await;
+    let parked = client
+        .query("select attempts from walpost.consumer_parked order by off", &[])
+        .await
+        .unwrap();
+    assert_eq!(parked.len(), 2);
+    assert!(parked.iter().all(|row| row.get::<_, i32>(0) == 2), "{parked:?}");
+}
+
+#[tokio::test]
+async fn an_unknown_key_in_the_configuration_ends_with_code_2_and_the_nearest_key() {
+    let shop = Shop::without_topic(postgres()).await;
+    let relay = walpost_testkit::Process::start(
+        walpost_binary(),
+        ["run"],
+        [("WALPOST_POSTGRES_URL", shop.database.url()), ("WALPOST_PIPELINE_NAEM", "x")],
+    );
+    let status = relay.wait(LIMIT);
+    assert_eq!(status.code(), Some(2), "{}", relay.log());
+    assert!(relay.log().to_lowercase().contains("name"), "{}", relay.log());
+}

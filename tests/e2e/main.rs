@@ -1,0 +1,10 @@
+//! The whole chain on real PostgreSQL and Kafka.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+
+mod atomicity;
+mod bad_input;
+mod records;
+
+/// The consumer under test.
+const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");

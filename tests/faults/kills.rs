@@ -1,0 +1,55 @@
+use walpost_testkit::{Seeded, until};
+use walpost_tests::{LIMIT, Shop, Writer};
+
+use crate::CONSUMER;
+
+const KILLS: usize = 20;
+
+/// Waits until between 1 and 400 more effects are there: a random moment, and
+/// progress between two kills.
+async fn some_progress(shop: &Shop, seeded: &mut Seeded) {
+    let client = shop.connect().await;
+    let count = async || -> i64 {
+        client.query_one("select count(*) from effect", &[]).await.unwrap().get(0)
+    };
+    let target = count().await + 1 + seeded.below(400) as i64;
+    until(LIMIT, "progress between two kills", async || count().await >= target).await;
+}
+
+#[tokio::test]
+async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() {
+    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(u64::from(std::process::id()));
+    println!("WALPOST_TEST_SEED={seed}");
+    let mut seeded = Seeded::new(seed);
+    let shop = Shop::open(6).await;
+    let mut relay = shop.relay();
+    let mut consumer = shop.consumer(CONSUMER, &[]);
+    shop.slot_made().await;
+    let writers = [Writer::start(&shop, 0).await, Writer::start(&shop, 1).await];
+    let mut left = [KILLS, KILLS];
+    while left != [0, 0] {
+        some_progress(&shop, &mut seeded).await;
+        let relay_next = left[1] == 0 || (left[0] > 0 && seeded.chance(50));
+        if relay_next {
+            relay.kill();
+            relay = shop.relay();
+            left[0] -= 1;
+        } else {
+            consumer.kill();
+            consumer = shop.consumer(CONSUMER, &[]);
+            left[1] -= 1;
+        }
+    }
+    let mut written = 0;
+    for writer in writers {
+        written += writer.stop().await;
+    }
+    shop.effects_reach(written).await;
+    let report = shop.judge().await;
+    println!("{report}");
+    report.assert_at_least_once();
+    assert_eq!(report.applied_twice, 0, "{report}");
+    shop.assert_effects_in_order().await;
+    drop((relay, consumer));
+}

@@ -1,0 +1,9 @@
+//! Programs killed and paused at the worst moments.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
+
+mod kills;
+mod zombies;
+
+/// The consumer under test.
+const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");

@@ -1,0 +1,87 @@
+//! A consumer that writes one row per event, for tests to kill and to pause.
+//!
+//! `walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC`. Environment:
+//! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
+//! of the process; an event with `"poison": true` fails in the database, one
+//! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`; `WALPOST_FAILPOINT` as in
+//! the consumer crate.
+
+#![allow(clippy::unwrap_used, reason = "a test program")]
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use walpost_consumer::{
+    Consumer, Database, Event, Handler, HandlerError, OnReset, RetrySchedule,
+    tokio_postgres::Transaction,
+};
+
+struct Effects {
+    handled: AtomicU64,
+    stop_at: Option<u64>,
+}
+
+impl Handler for Effects {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        let aggregate = String::from_utf8_lossy(event.key().unwrap_or_default()).into_owned();
+        let value: serde_json::Value = event.json()?;
+        if value["poison"] == true {
+            tx.execute("select 1 / 0", &[]).await?;
+        }
+        assert!(value["panic"] != true, "as the event has it");
+        let seq = value["seq"].as_i64().unwrap_or(-1);
+        let insert = "insert into effect (event_id, aggregate, seq) values ($1, $2, $3)";
+        tx.execute(insert, &[&event.id(), &aggregate, &seq]).await?;
+        let handled = self.handled.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.stop_at == Some(handled) {
+            let this = rustix::process::getpid();
+            rustix::process::kill_process(this, rustix::process::Signal::STOP)
+                .map_err(HandlerError::halt)?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [url, bootstrap, name, topic] = args.as_slice() else {
+        panic!("walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC");
+    };
+    let on_reset = match std::env::var("TEST_ON_RESET").as_deref() {
+        Ok("fill") => OnReset::Fill,
+        Ok("refuse") => OnReset::Refuse,
+        _ => OnReset::Rerun,
+    };
+    let stop_at = std::env::var("TEST_STOP_IN_HANDLER").ok().map(|text| text.parse().unwrap());
+    let consumer = Consumer::builder(name)
+        .kafka("bootstrap.servers", bootstrap)
+        .topics([topic])
+        .database(Database::config(url.parse().unwrap()))
+        .session_timeout_ms(6_000)
+        .max_batch_events(50)
+        .on_reset(on_reset)
+        .max_attempts(2)
+        .retry_schedule(RetrySchedule::new([Duration::from_millis(10)]))
+        .handler(Effects { handled: AtomicU64::new(0), stop_at })
+        .unwrap();
+    let mut terminate =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    if let Err(error) = consumer
+        .run(async move {
+            terminate.recv().await;
+        })
+        .await
+    {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        eprintln!("consumer: {text}");
+        std::process::exit(1);
+    }
+}
