@@ -18,8 +18,9 @@ use crate::{
 
 /// Items of one [`Source::next`], so that acknowledgements are served between.
 const BATCH_ITEMS: usize = 1024;
-/// Between two standby status updates on a stream where nothing is confirmed.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two standby status updates on a stream where nothing is confirmed;
+/// a third of the server's patience where that is shorter.
+const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// `XLogData`: tag, start of the data, end of WAL, clock.
 const XLOG_DATA_HEADER_BYTES: usize = 25;
 /// From 1970 to 2000, PostgreSQL's epoch.
@@ -36,6 +37,7 @@ pub struct WalSource {
     received: Lsn,
     confirmed: Lsn,
     last_status: Instant,
+    status_interval: Duration,
     reply_requested: bool,
     listening: Listening,
 }
@@ -70,6 +72,7 @@ impl WalSource {
             received: start.position,
             confirmed: start.position,
             last_status: now(),
+            status_interval: Duration::from_millis(timeout_ms / 3).min(STATUS_INTERVAL_MAX),
             reply_requested: true,
             listening: Listening {
                 since: now(),
@@ -173,7 +176,7 @@ impl WalSource {
         if self.reply_requested {
             return Duration::ZERO;
         }
-        STATUS_INTERVAL.saturating_sub(self.last_status.elapsed())
+        self.status_interval.saturating_sub(self.last_status.elapsed())
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod confirm;
+mod connection;
 mod events;
 mod first_start;
 mod login;

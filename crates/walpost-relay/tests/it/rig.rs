@@ -38,7 +38,8 @@ impl Rig {
         Self::at(&server.url("postgres")).await
     }
 
-    async fn at(url: &str) -> Self {
+    /// In a database by its connection string.
+    pub(crate) async fn at(url: &str) -> Self {
         let database = Database::parse(url).unwrap();
         let mut client = database.connect().await.unwrap();
         Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();

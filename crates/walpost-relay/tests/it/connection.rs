@@ -1,0 +1,70 @@
+use std::net::ToSocketAddrs;
+
+use walpost_testkit::{Direction, Proxy, Target, until};
+
+use crate::rig::{Rig, SOON, status, stop};
+
+/// A rig whose connections go through a proxy.
+async fn behind_a_proxy() -> (Rig, Proxy) {
+    let rig = Rig::new().await;
+    let (host, port) = rig.database.first_target();
+    let address = (host.as_str(), port).to_socket_addrs().unwrap().next().unwrap();
+    let proxy = Proxy::start(Target::Tcp(address)).await;
+    let url = format!(
+        "host=127.0.0.1 port={} user={} dbname={}",
+        proxy.port(),
+        rig.database.user(),
+        rig.database.dbname()
+    );
+    (rig.connecting_to(&url), proxy)
+}
+
+#[tokio::test]
+async fn a_cut_connection_is_opened_again_and_nothing_is_missing() {
+    let (rig, proxy) = behind_a_proxy().await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    proxy.cut_connections();
+    rig.insert("a", &["2"]).await;
+    until(SOON, "the event behind the cut", async || rig.world.values().contains(&"2".to_owned()))
+        .await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_swallows_everything_is_noticed() {
+    let (mut rig, proxy) = behind_a_proxy().await;
+    rig.config.wal_sender_timeout_ms = 1_000;
+    let relay = rig.streaming().await;
+    proxy.swallow(Direction::ToClient);
+    rig.insert("a", &["1"]).await;
+    status(&relay, "the end of the session", |status| status.failed_sessions > 0).await;
+    proxy.restore();
+    assert_eq!(rig.landed(1).await, ["1"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_sink_that_takes_nothing_for_long_does_not_end_the_session() {
+    let mut rig = Rig::new().await;
+    rig.config.wal_sender_timeout_ms = 1_000;
+    rig.config.in_flight_max_events = 10;
+    let relay = rig.streaming().await;
+    rig.world.hold(true);
+    let values: Vec<String> = (0..500).map(|n| n.to_string()).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    rig.insert("a", &values).await;
+    // Longer than the server's patience and than our own.
+    let old = format!(
+        "select count(*) from pg_stat_replication r join pg_replication_slots s \
+         on s.active_pid = r.pid where s.slot_name = '{}' \
+         and clock_timestamp() - r.backend_start > '12 s'",
+        rig.config.slot
+    );
+    until(SOON, "a session of 12 s", async || rig.count(&old).await == 1).await;
+    rig.world.hold(false);
+    assert_eq!(rig.landed(500).await.len(), 500);
+    assert_eq!(relay.status().borrow().failed_sessions, 0);
+    stop(relay).await;
+}
