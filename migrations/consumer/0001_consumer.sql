@@ -41,7 +41,7 @@ create table {schema}.done (
 create table {schema}.consumer_parked (
     id bigint generated always as identity primary key,
     consumer text not null,
-    pos_id int not null references {schema}.position (id),
+    pos_id int not null,
     topic text not null,
     part int not null,
     off bigint not null,
@@ -63,7 +63,7 @@ create table {schema}.consumer_parked (
 -- consumer_reset: every offset reset that was carried out.
 create table {schema}.consumer_reset (
     id uuid primary key,
-    pos_id int not null references {schema}.position (id),
+    pos_id int not null,
     consumer text not null,
     topic text not null,
     part int not null,
@@ -134,6 +134,28 @@ begin
             q.run, q.epoch
         from {schema}.position q where q.id = p;
     return now_run;
+end $$;
+
+-- An operator's reset of one partition, on a live consumer too: the owner's next
+-- batch fails and it claims again. m: rerun, fill, or skip (forward). Returns
+-- the run.
+create function {schema}.reset_partition(c text, t text, p int, n bigint, m text)
+returns int language plpgsql as $$
+declare
+    q {schema}.position;
+begin
+    select * into q from {schema}.position o where o.consumer = c and o.topic = t and o.part = p;
+    if not found or q.next_offset is null then
+        raise exception 'consumer % has not read %[%]', c, t, p;
+    end if;
+    perform set_config('walpost.end', 'reset', true);
+    perform pg_advisory_xact_lock(x'57505354'::int, q.id);
+    update {schema}.position o set epoch = o.epoch + 1 where o.id = q.id returning * into q;
+    if (m = 'skip') <> (n > q.next_offset) or m not in ('rerun', 'fill', 'skip') then
+        raise exception 'effects end before %: use rerun or fill to go back, skip to go forward',
+            q.next_offset;
+    end if;
+    return {schema}.reset_to(q.id, q.epoch, q.next_offset, n, gen_random_uuid(), m);
 end $$;
 
 -- First of a batch: fence and offset. WP001: another owner has claimed it.

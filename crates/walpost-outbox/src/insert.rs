@@ -56,6 +56,11 @@ impl<'a> InsertRow<'a> {
         Ok(Self { id, cells })
     }
 
+    /// Whether it gives this column a value.
+    pub(crate) fn names(&self, column: &str) -> bool {
+        self.cells.iter().any(|(name, _)| *name == column)
+    }
+
     fn bytes(&self) -> usize {
         self.cells.iter().map(|(_, cell)| cell.bytes()).sum()
     }
@@ -194,13 +199,8 @@ mod tests {
         let table = OutboxTable::builder("s", "t").id("n", IdColumn::BigInt).build().unwrap();
         let events = [event().column("x", "1"), event().id(7)];
         let text = sql(&table, &events, Clause::None);
-        assert!(
-            text.ends_with("($1, $2, $3, $4, $5, default), ($7, $8, $9, $10, default, $6)")
-                || text.ends_with(
-                    "values ($1, $2, $3, $4, $5, default), ($6, $7, $8, $9, default, $10)"
-                ),
-            "{text}"
-        );
+        let values = "values ($1, $2, $3, $4, $5, default), ($6, $7, $8, $9, default, $10)";
+        assert!(text.ends_with(values), "{text}");
         assert!(text.contains(r#""payload", "x", "n")"#), "{text}");
     }
 

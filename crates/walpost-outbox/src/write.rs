@@ -3,7 +3,7 @@ use std::slice;
 use tokio_postgres::{Row, Transaction, error::SqlState};
 
 use crate::{
-    Error, EventId, IdColumn, NewEvent, OutboxTable,
+    Error, EventId, NewEvent, OutboxTable,
     insert::{Clause, InsertRow, chunk, statement},
     names::quoted,
     param::Cell,
@@ -103,7 +103,7 @@ pub async fn write_once(
         let inserted = tx
             .query_typed_opt(&sql, &parameters)
             .await
-            .map_err(|source| refused(table, column, source))?;
+            .map_err(|source| refused(table, rows, column, source))?;
         if let Some(inserted) = inserted {
             return Ok(Written::New(returned(table, &inserted)?));
         }
@@ -120,7 +120,7 @@ async fn insert(
     rows: &[InsertRow<'_>],
 ) -> Result<Vec<EventId>, Error> {
     let known: Option<Vec<EventId>> = rows.iter().map(|row| row.id.clone()).collect();
-    let failed = |source| duplicate(table, source);
+    let failed = |source| duplicate(table, rows, source);
     let ids = if let Some(ids) = known {
         // Nothing to return: the right to insert is enough.
         let (sql, parameters) = statement(table, rows, Clause::None);
@@ -169,32 +169,67 @@ fn complete(table: &OutboxTable, rows: &[InsertRow<'_>], written: u64) -> Result
     Err(Error::NotWritten { table: table.to_string(), expected, written })
 }
 
-fn refused(table: &OutboxTable, column: &str, source: tokio_postgres::Error) -> Error {
+fn refused(
+    table: &OutboxTable,
+    rows: &[InsertRow<'_>],
+    column: &str,
+    source: tokio_postgres::Error,
+) -> Error {
     if source.code() == Some(&SqlState::INVALID_COLUMN_REFERENCE) {
         return Error::NoUniqueIndex { table: table.to_string(), column: column.to_owned() };
     }
-    duplicate(table, source)
+    duplicate(table, rows, source)
 }
 
-/// Which column a unique violation is about: the server says so in its detail,
-/// `(column)=(value)` in every language, if the role may read the column.
-fn duplicate(table: &OutboxTable, source: tokio_postgres::Error) -> Error {
+/// Which column a unique violation is about. The server says so in its detail,
+/// `(columns)=(values)` in every language, if the role may read them; without,
+/// the name of a primary key tells it from the key's index.
+fn duplicate(table: &OutboxTable, rows: &[InsertRow<'_>], source: tokio_postgres::Error) -> Error {
     let Some(error) =
         source.as_db_error().filter(|error| *error.code() == SqlState::UNIQUE_VIOLATION)
     else {
         return Error::from_driver(&table.to_string(), source);
     };
-    let about = |column: &str| {
-        let detail = error.detail().unwrap_or_default();
-        [column.to_owned(), quoted(column)]
-            .iter()
-            .any(|name| detail.contains(&format!("({name})=(")))
+    let key = table.idempotency_key.as_deref();
+    let (by_key, by_id) = match error.detail() {
+        Some(detail) => (key.is_some_and(|key| is_about(detail, key)), is_about(detail, &table.id)),
+        None => {
+            let primary = error.constraint().is_some_and(|name| name.ends_with("_pkey"));
+            let keyed = key.is_some_and(|key| rows.iter().any(|row| row.names(key)));
+            (keyed && !primary, primary)
+        }
     };
-    if table.idempotency_key.as_deref().is_some_and(about) {
-        return Error::DuplicateKey { table: table.to_string() };
+    match (by_key, by_id) {
+        (true, _) => Error::DuplicateKey { table: table.to_string() },
+        (false, true) => Error::DuplicateId { table: table.to_string() },
+        (false, false) => Error::from_driver(&table.to_string(), source),
     }
-    if about(&table.id) {
-        return Error::DuplicateId { table: table.to_string() };
+}
+
+fn is_about(detail: &str, column: &str) -> bool {
+    let columns = detail
+        .split_once(")=(")
+        .and_then(|(before, _)| before.split_once('('))
+        .map_or("", |(_, columns)| columns);
+    columns.split(", ").any(|name| name == column || name == quoted(column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_a_violation_are_read_in_every_language() {
+        for detail in [
+            "Key (id)=(7) already exists.",
+            "Schlüssel »(id)=(7)« existiert bereits.",
+            "Key (created_at, id)=(2026, 7) already exists.",
+            "Key (\"id\")=(7) already exists.",
+        ] {
+            assert!(is_about(detail, "id"), "{detail}");
+        }
+        for detail in ["", "Key (key)=((id)=(7)) already exists.", "Key (idx)=(id) exists."] {
+            assert!(!is_about(detail, "id"), "{detail}");
+        }
     }
-    Error::from_driver(&table.to_string(), source)
 }
