@@ -4,6 +4,8 @@ use walpost_tests::{LIMIT, Shop, Writer};
 use crate::CONSUMER;
 
 const KILLS: usize = 20;
+/// So that a killed member is missed soon.
+const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "1500")];
 
 /// Waits until between 1 and 400 more effects are there: a random moment, and
 /// progress between two kills.
@@ -24,7 +26,7 @@ async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() 
     let mut seeded = Seeded::new(seed);
     let shop = Shop::open(6).await;
     let mut relay = shop.relay();
-    let mut consumer = shop.consumer(CONSUMER, &[]);
+    let mut consumer = shop.consumer(CONSUMER, &SETTINGS);
     shop.slot_made().await;
     let writers = [Writer::start(&shop, 0).await, Writer::start(&shop, 1).await];
     let mut left = [KILLS, KILLS];
@@ -37,7 +39,7 @@ async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() 
             left[0] -= 1;
         } else {
             consumer.kill();
-            consumer = shop.consumer(CONSUMER, &[]);
+            consumer = shop.consumer(CONSUMER, &SETTINGS);
             left[1] -= 1;
         }
     }

@@ -3,7 +3,7 @@
 //! `walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC`. Environment:
 //! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
 //! of the process; an event with `"poison": true` fails in the database, one
-//! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`; `WALPOST_FAILPOINT` as in
+//! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`; `TEST_SESSION_TIMEOUT_MS`; `WALPOST_FAILPOINT` as in
 //! the consumer crate.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
@@ -56,11 +56,13 @@ async fn main() {
         _ => OnReset::Rerun,
     };
     let stop_at = std::env::var("TEST_STOP_IN_HANDLER").ok().map(|text| text.parse().unwrap());
+    let session_timeout_ms =
+        std::env::var("TEST_SESSION_TIMEOUT_MS").map_or(6_000, |text| text.parse().unwrap());
     let consumer = Consumer::builder(name)
         .kafka("bootstrap.servers", bootstrap)
         .topics([topic])
         .database(Database::config(url.parse().unwrap()))
-        .session_timeout_ms(6_000)
+        .session_timeout_ms(session_timeout_ms)
         .max_batch_events(50)
         .on_reset(on_reset)
         .max_attempts(2)

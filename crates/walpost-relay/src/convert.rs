@@ -3,7 +3,7 @@ use std::{collections::HashSet, sync::Arc};
 use walpost_encode::Encoding;
 use walpost_event::{Identity, Message, Relation, Row, RowChange};
 use walpost_pgoutput::LogicalMessage;
-use walpost_router::{Routed, Router};
+use walpost_router::{Routed, Router, SkipReason};
 
 use crate::{
     config::{RelayConfig, TableName},
@@ -19,6 +19,7 @@ pub(crate) struct Converter {
     tables: HashSet<TableName>,
     prefixes: Vec<String>,
     last_relation: Option<(Arc<Relation>, bool)>,
+    updates: u64,
 }
 
 impl Converter {
@@ -29,6 +30,7 @@ impl Converter {
             tables: config.tables.iter().cloned().collect(),
             prefixes: config.message_prefixes.clone(),
             last_relation: None,
+            updates: 0,
         }
     }
 
@@ -81,11 +83,34 @@ impl Converter {
     /// configuration says so.
     pub(crate) fn other_operation(&mut self, change: &RowChange) -> Result<(), RelayError> {
         match self.router.route(change) {
+            Ok(Routed::Skipped(SkipReason::Updated { log_as_error })) => {
+                self.log_update(change, log_as_error);
+                Ok(())
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(RelayError::Fatal(format!(
                 "{}; table.op.invalid.behavior is fatal",
                 describe(&error)
             ))),
+        }
+    }
+}
+
+/// Between two log lines about updated rows.
+const UPDATES_PER_LINE: u64 = 10_000;
+
+impl Converter {
+    fn log_update(&mut self, change: &RowChange, as_error: bool) {
+        let seen = self.updates;
+        self.updates += 1;
+        if seen % UPDATES_PER_LINE != 0 {
+            return;
+        }
+        let table = &change.row.relation().name;
+        if as_error {
+            tracing::error!(table, seen, "an outbox row was updated; that is no event");
+        } else {
+            tracing::warn!(table, seen, "an outbox row was updated; that is no event");
         }
     }
 }

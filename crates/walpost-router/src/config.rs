@@ -46,6 +46,29 @@ pub struct RouterConfig {
     /// `route.tombstone.on.empty.payload`, default `false`: a payload that is
     /// NULL or blank gives a record without a value.
     pub tombstone_on_empty_payload: bool,
+    /// No key of Debezium's, default none: the column with further headers, a
+    /// JSON object. Strings become their text, other values their JSON text.
+    /// NULL, a table without the column, and `null` members give none.
+    pub headers_column: Option<String>,
+    /// No key of Debezium's, default [`NullHeader::Send`]: what to do with a
+    /// header placement whose column is NULL.
+    pub null_header: NullHeader,
+}
+
+impl RouterConfig {
+    /// The defaults for Walpost's own outbox table: its event type as header
+    /// `eventType`, its `traceparent` and `tracestate` where they are set, and
+    /// the members of its column `headers`.
+    pub fn walpost() -> Self {
+        let placement = "type:header:eventType,traceparent:header,tracestate:header";
+        Self {
+            additional_placement: Some(placement.into()),
+            additional_missing: MissingColumn::Ignore,
+            headers_column: Some("headers".into()),
+            null_header: NullHeader::Omit,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for RouterConfig {
@@ -63,6 +86,8 @@ impl Default for RouterConfig {
             topic_regex: "(?<routedByValue>.*)".into(),
             topic_replacement: "outbox.event.${routedByValue}".into(),
             tombstone_on_empty_payload: false,
+            headers_column: None,
+            null_header: NullHeader::Send,
         }
     }
 }
@@ -76,6 +101,16 @@ pub enum MissingColumn {
     Error,
     /// The placement is left out.
     Ignore,
+}
+
+/// What to do with a header placement whose column is NULL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NullHeader {
+    /// Send a header without a value, as Debezium does.
+    #[default]
+    Send,
+    /// Send no such header.
+    Omit,
 }
 
 /// `table.op.invalid.behavior`: what to do on UPDATE of an outbox row.

@@ -214,6 +214,12 @@ pub enum RouteErrorKind {
     /// An UPDATE under `table.op.invalid.behavior = fatal`.
     #[error("the row was updated, and table.op.invalid.behavior is fatal")]
     UpdatedRow,
+    /// A column of headers that holds no JSON object.
+    #[error("{len} bytes of headers are no JSON object")]
+    MalformedHeaders {
+        /// Bytes of the value.
+        len: usize,
+    },
     /// Content of a logical message that is no JSON object.
     #[error("{len} bytes of a logical message are no JSON object")]
     NotAnObject {

@@ -46,6 +46,7 @@
 
 mod config;
 mod error;
+mod headers;
 mod java_regex;
 mod message;
 mod placement;
@@ -58,7 +59,7 @@ mod topic;
 mod value;
 
 pub use crate::{
-    config::{InvalidOperation, MissingColumn, RouterConfig},
+    config::{InvalidOperation, MissingColumn, NullHeader, RouterConfig},
     error::{ConfigError, RouteError, RouteErrorKind},
     java_regex::JavaOnly,
     message::{MESSAGE_RELATION, MESSAGE_SCHEMA},

@@ -89,10 +89,11 @@ impl MessageRows {
     }
 }
 
-type Member<'a> = (String, &'a RawValue);
+/// A member of a JSON object and its value, unread.
+pub(crate) type Member<'a> = (String, &'a RawValue);
 
 /// A JSON object's members in order, their values unread.
-struct Object<'a>(Vec<Member<'a>>);
+pub(crate) struct Object<'a>(pub(crate) Vec<Member<'a>>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -182,7 +183,8 @@ fn read_base64(json: &RawValue) -> Result<Cell, RouteErrorKind> {
     Ok(Cell { type_oid: type_oid::BYTEA, content })
 }
 
-fn read_string(json: &str) -> Result<String, RouteErrorKind> {
+/// The text of a JSON string.
+pub(crate) fn read_string(json: &str) -> Result<String, RouteErrorKind> {
     serde_json::from_str(json).map_err(|_| RouteErrorKind::MalformedString)
 }
 

@@ -24,6 +24,7 @@ pub(crate) struct Plan {
     pub(crate) route: usize,
     pub(crate) timestamp: Option<(usize, Zone)>,
     pub(crate) headers: Vec<Placed>,
+    pub(crate) more_headers: Option<usize>,
     pub(crate) envelope: Vec<Placed>,
     pub(crate) partitions: Vec<usize>,
     /// An `envelope` placement is configured, whether its column exists or not.
@@ -60,6 +61,7 @@ impl Plan {
             route: column(&config.route_by_field, key::ROUTE_BY)?,
             timestamp,
             headers: Vec::new(),
+            more_headers: config.headers_column.as_ref().and_then(|n| relation.column_index(n)),
             envelope: Vec::new(),
             partitions: Vec::new(),
             has_envelope: placements.iter().any(|entry| entry.target == Target::Envelope),

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use walpost_event::{
     Field, Identity, NamedField, Operation, Record, RecordValue, Relation, Row, RowChange, type_oid,
 };
@@ -8,6 +7,7 @@ use walpost_event::{
 use crate::{
     config::{InvalidOperation, RouterConfig, key},
     error::{ConfigError, RouteError, RouteErrorKind},
+    headers,
     message::MessageRows,
     placement::{self, Placement},
     plan::{Placed, Plan, Plans},
@@ -165,7 +165,7 @@ impl Router {
             partition: partition(plan, row)?,
             key: key.bytes.is_some().then_some(key),
             value,
-            headers: headers(plan, row, &self.id_header)?,
+            headers: headers::of(plan, row, &self.id_header, self.config.null_header)?,
             timestamp_ms: timestamp_ms(plan, row)?,
         })
     }
@@ -207,20 +207,7 @@ fn envelope(plan: &Plan, row: &Row, payload: NamedField) -> Result<Vec<NamedFiel
     Ok(members)
 }
 
-fn headers(
-    plan: &Plan,
-    row: &Row,
-    id_header: &Arc<str>,
-) -> Result<SmallVec<[NamedField; 4]>, RouteError> {
-    let mut headers = SmallVec::new();
-    headers.push(NamedField { name: Arc::clone(id_header), field: plan.field(row, plan.id)? });
-    for placed in &plan.headers {
-        headers.push(named(plan, row, placed)?);
-    }
-    Ok(headers)
-}
-
-fn named(plan: &Plan, row: &Row, placed: &Placed) -> Result<NamedField, RouteError> {
+pub(crate) fn named(plan: &Plan, row: &Row, placed: &Placed) -> Result<NamedField, RouteError> {
     Ok(NamedField { name: Arc::clone(&placed.name), field: plan.field(row, placed.index)? })
 }
 

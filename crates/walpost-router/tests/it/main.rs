@@ -3,5 +3,6 @@
 mod configuration;
 mod fixture;
 mod messages;
+mod own;
 mod properties;
 mod records;
