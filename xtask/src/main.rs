@@ -1,11 +1,17 @@
 //! Automation of the project: `cargo xtask <command>`.
 
+mod ci;
+mod kafka;
 mod services;
+mod tidy;
 
 use std::{env, process::ExitCode};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
+  ci              everything that has to pass: fmt, clippy, doc, tidy, test
+  tidy            check the house rules
+  kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
   services up     start PostgreSQL and Kafka in the background
   services down   stop them; their data stays";
 
@@ -13,6 +19,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
+        ["ci"] => ci::run(),
+        ["tidy"] => tidy::run(),
+        ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
         ["services", "up"] => services::up(),
         ["services", "down"] => services::down(),
         _ => {

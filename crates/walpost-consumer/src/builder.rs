@@ -137,6 +137,7 @@ impl Builder {
 
     /// After which silence the group gives the partitions to others, in
     /// milliseconds; 10,000 unless set. Heartbeats come five times as often.
+    /// With `group.protocol = consumer` the broker decides instead.
     pub fn session_timeout_ms(mut self, milliseconds: u64) -> Self {
         self.settings.session_timeout_ms = milliseconds;
         self

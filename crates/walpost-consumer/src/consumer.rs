@@ -150,7 +150,9 @@ impl<H: Handler> Members<H> {
             self.shared.board.update(&of, |_| ());
             let partition = Partition::new(Arc::clone(&self.shared), of.clone(), assignment, stop);
             let task = tokio::spawn(partition.run());
-            self.running.insert(of, Running { stop: sender, task });
+            if let Some(old) = self.running.insert(of, Running { stop: sender, task }) {
+                old.task.abort();
+            }
         }
     }
 
@@ -216,11 +218,7 @@ impl<H: Handler> Members<H> {
 }
 
 /// Waits for the database, and looks whether it has the tables.
-async fn check_database(
-    database: &Database,
-    sql: &Sql,
-    settings: &Settings,
-) -> Result<(), Error> {
+async fn check_database(database: &Database, sql: &Sql, settings: &Settings) -> Result<(), Error> {
     let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
     let mut failures = 0;
     loop {

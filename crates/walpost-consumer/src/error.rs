@@ -43,7 +43,9 @@ pub enum Error {
         source: BoxError,
     },
     /// No partition of this member can go on without somebody's decision.
-    #[error("every assigned partition is halted ({count}); the first is {topic}[{partition}]: {reason}")]
+    #[error(
+        "every assigned partition is halted ({count}); the first is {topic}[{partition}]: {reason}"
+    )]
     Halted {
         /// How many.
         count: usize,

@@ -129,9 +129,9 @@ impl Event {
 
     /// Headers in order; a name may occur more than once.
     pub fn headers(&self) -> impl ExactSizeIterator<Item = (&str, Option<&[u8]>)> {
-        self.headers.iter().map(|(name, value)| {
-            (self.text(*name), value.map(|value| &self.buffer[value.range()]))
-        })
+        self.headers
+            .iter()
+            .map(|(name, value)| (self.text(*name), value.map(|value| &self.buffer[value.range()])))
     }
 
     /// Value of the first header `name`; `None` for no such header and for a
@@ -317,7 +317,8 @@ mod tests {
 
     #[test]
     fn no_text_about_an_event_shows_its_contents() {
-        let event = Event::builder("t").header("id", Some(b"e1")).value(Some(b"\"secret\"")).build();
+        let event =
+            Event::builder("t").header("id", Some(b"e1")).value(Some(b"\"secret\"")).build();
         assert_eq!(format!("{event:?}"), "Event(e1 at t[0]@0, 12 bytes)");
         let error = event.json::<u32>().unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"));

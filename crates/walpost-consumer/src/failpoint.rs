@@ -111,11 +111,10 @@ mod tests {
 
     #[test]
     fn reads_name_count_and_action() {
-        let parsed = |text| parse(text).map(|(name, count, action)| (name, count, action));
-        assert_eq!(parsed("after_begin:stop"), Some(("after_begin".into(), 1, Action::Stop)));
-        assert_eq!(parsed("after_commit@7:kill"), Some(("after_commit".into(), 7, Action::Kill)));
+        assert_eq!(parse("after_begin:stop"), Some(("after_begin".into(), 1, Action::Stop)));
+        assert_eq!(parse("after_commit@7:kill"), Some(("after_commit".into(), 7, Action::Kill)));
         for text in ["", "after_begin", "nowhere:kill", "after_begin@0:kill", "after_begin:halt"] {
-            assert_eq!(parsed(text), None, "{text}");
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

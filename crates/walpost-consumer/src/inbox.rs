@@ -68,19 +68,21 @@ impl Inbox {
     }
 
     /// Moves events to the end of `into` until it holds `max_events` of at
-    /// most `max_bytes` (the first always), or the queue is empty.
+    /// most `max_bytes` (the first always), or the queue is empty. Whether
+    /// `into` is full.
     pub(crate) fn take(
         &self,
         into: &mut Vec<Event>,
         max_events: usize,
         max_bytes: usize,
-    ) -> Result<(), FetchFailure> {
+    ) -> Result<bool, FetchFailure> {
         let mut queue = self.lock();
         let mut bytes: usize = into.iter().map(Event::size_bytes).sum();
-        let mut taken = false;
+        let (mut taken, mut full) = (false, false);
         while into.len() < max_events {
             let Some(event) = queue.events.front() else { break };
             if !into.is_empty() && bytes + event.size_bytes() > max_bytes {
+                full = true;
                 break;
             }
             bytes += event.size_bytes();
@@ -93,7 +95,7 @@ impl Inbox {
         if taken {
             self.room.notify();
         }
-        failure.map_or(Ok(()), Err)
+        failure.map_or(Ok(full || into.len() >= max_events), Err)
     }
 
     /// Waits until something may have come. Safe to cancel.
@@ -144,9 +146,9 @@ mod tests {
         let inbox = Inbox::new(100, 1000, Signal::default());
         inbox.fill(endless());
         let mut batch = Vec::new();
-        inbox.take(&mut batch, 3, 1000).unwrap();
+        assert_eq!(inbox.take(&mut batch, 3, 1000), Ok(true));
         assert_eq!(batch.len(), 3);
-        inbox.take(&mut batch, 100, 45).unwrap();
+        assert_eq!(inbox.take(&mut batch, 100, 45), Ok(true));
         assert_eq!(batch.len(), 4);
         let mut one = Vec::new();
         inbox.take(&mut one, 100, 1).unwrap();
@@ -159,7 +161,7 @@ mod tests {
         let mut fetched = vec![Fetched::Failed(FetchFailure::OutOfRange), Fetched::Event(event(0))];
         inbox.fill(|| fetched.pop().unwrap_or(Fetched::Nothing));
         let mut batch = Vec::new();
-        assert_eq!(inbox.take(&mut batch, 100, 1000), Ok(()));
+        assert_eq!(inbox.take(&mut batch, 100, 1000), Ok(false));
         assert_eq!(batch.len(), 1);
         batch.clear();
         assert_eq!(inbox.take(&mut batch, 100, 1000), Err(FetchFailure::OutOfRange));

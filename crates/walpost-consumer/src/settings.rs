@@ -42,8 +42,10 @@ impl Settings {
             max_batch_bytes: 4 << 20,
             max_batch_wait_ms: 0,
             max_attempts: 5,
-            retry_schedule: RetrySchedule::new([100, 500, 2_000, 10_000].map(Duration::from_millis))
-                .repeating_last(),
+            retry_schedule: RetrySchedule::new(
+                [100, 500, 2_000, 10_000].map(Duration::from_millis),
+            )
+            .repeating_last(),
             halt_after_parked: 100,
             handler_timeout_ms: 30_000,
             lock_timeout_ms: 10_000,
@@ -114,7 +116,11 @@ impl Settings {
             ("max.poll.interval.ms", "a handler's time is bounded by handler_timeout_ms()"),
         ];
         for (setting, instead) in OWNED {
-            require(!self.kafka.contains_key(setting), setting, format!("not to be set, {instead}"))?;
+            require(
+                !self.kafka.contains_key(setting),
+                setting,
+                format!("not to be set, {instead}"),
+            )?;
         }
         let bootstrap = "is missing, name at least one broker as host:port".to_owned();
         require(self.kafka.contains_key("bootstrap.servers"), "bootstrap.servers", bootstrap)

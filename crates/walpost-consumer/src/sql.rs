@@ -117,7 +117,7 @@ impl Sql {
 
     /// Ends the transactions that block the claim and wait for nobody.
     /// $1 the claim's nonce.
-    pub(crate) fn end_blockers(&self) -> &'static str {
+    pub(crate) fn end_blockers() -> &'static str {
         "select b.pid, pg_terminate_backend(b.pid, 5000) from pg_stat_activity a, \
          unnest(pg_blocking_pids(a.pid)) b(pid) \
          where a.pid <> pg_backend_pid() and starts_with(a.query, '/* walpost claim ' || $1) \
@@ -181,7 +181,10 @@ mod tests {
         let sql = Sql::new(&Settings::new("c".into()));
         let claim = ClaimKey { position: 3, epoch: 7, next_offset: 10 };
         let begin = sql.batch_begin(&claim, 12, &[4, 10]);
-        assert!(begin.ends_with("select \"walpost\".batch_begin(3, 7, 10, 12, '{4,10}')"), "{begin}");
+        assert!(
+            begin.ends_with("select \"walpost\".batch_begin(3, 7, 10, 12, '{4,10}')"),
+            "{begin}"
+        );
         assert!(sql.batch_begin(&claim, 12, &[]).ends_with("12, '{}')"));
         assert_eq!(sql.batch_end(&claim, 12), "select \"walpost\".batch_end('3:7:12')");
     }

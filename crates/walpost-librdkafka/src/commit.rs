@@ -31,9 +31,8 @@ pub fn commit_async<C: ConsumerContext>(
     }
     // SAFETY: client, list and queue are alive. The list is copied, and the
     // commit keeps a reference to the queue of its own.
-    let error = unsafe {
-        rd_kafka_commit_queue(client, offsets.ptr(), queue, None, ptr::null_mut())
-    };
+    let error =
+        unsafe { rd_kafka_commit_queue(client, offsets.ptr(), queue, None, ptr::null_mut()) };
     // SAFETY: the reference that was taken above, given back once.
     unsafe { rd_kafka_queue_destroy(queue) };
     match error {

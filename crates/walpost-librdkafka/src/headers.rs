@@ -17,7 +17,9 @@ pub struct MessageHeaders<'message> {
 }
 
 /// Reads the headers of `message`.
-pub fn message_headers<'message>(message: &'message BorrowedMessage<'_>) -> MessageHeaders<'message> {
+pub fn message_headers<'message>(
+    message: &'message BorrowedMessage<'_>,
+) -> MessageHeaders<'message> {
     let mut headers = ptr::null_mut();
     // SAFETY: the pointer of a `BorrowedMessage` is valid while it lives;
     // `headers` is written on success and stays null otherwise.

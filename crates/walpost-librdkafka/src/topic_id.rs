@@ -7,7 +7,8 @@ use std::{
 
 use rdkafka::{
     client::{Client, ClientContext},
-    error::RDKafkaErrorCode,
+    error::{KafkaError, RDKafkaErrorCode},
+    metadata::MetadataBroker,
 };
 use rdkafka_sys as native;
 
@@ -73,7 +74,8 @@ pub enum TopicIdError {
 
 /// Asks the cluster for the ids of `topics`; the answers come in their order.
 ///
-/// Works with any client of any context. Blocks up to `timeout`.
+/// Works with any client of any context, and needs no controller: any broker
+/// knows. Blocks up to twice `timeout`.
 ///
 /// # Errors
 /// Of the whole request; those of single topics are in the answer.
@@ -89,7 +91,12 @@ pub fn topic_ids<C: ClientContext>(
         .iter()
         .map(|topic| CString::new(*topic).map_err(|_| TopicIdError::Name))
         .collect::<Result<_, _>>()?;
-    let event = describe(client, &names, timeout)?;
+    let metadata = client
+        .fetch_metadata(topics.first().copied(), timeout)
+        .map_err(|error| failed(&error, timeout))?;
+    let broker = metadata.brokers().first().map(MetadataBroker::id);
+    let broker = broker.ok_or(TopicIdError::Kafka(RDKafkaErrorCode::BrokerNotAvailable))?;
+    let event = describe(client, &names, broker, timeout)?;
     let found = descriptions(&event)?;
     let id_of = |name: &CString| {
         let description = found
@@ -131,6 +138,7 @@ type Event = Owned<native::rd_kafka_event_t>;
 fn describe<C: ClientContext>(
     client: &Client<C>,
     names: &[CString],
+    broker: i32,
     timeout: Duration,
 ) -> Result<Event, TopicIdError> {
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1);
@@ -151,6 +159,16 @@ fn describe<C: ClientContext>(
         native::rd_kafka_AdminOptions_set_request_timeout(
             options.ptr(),
             timeout_ms,
+            message.as_mut_ptr(),
+            message.len(),
+        )
+    };
+    check(refused)?;
+    // SAFETY: as above.
+    let refused = unsafe {
+        native::rd_kafka_AdminOptions_set_broker(
+            options.ptr(),
+            broker,
             message.as_mut_ptr(),
             message.len(),
         )
@@ -223,6 +241,15 @@ impl Description<'_> {
             0 => Err(TopicIdError::NotSupported),
             bits => Ok(TopicId(bits)),
         }
+    }
+}
+
+fn failed(error: &KafkaError, timeout: Duration) -> TopicIdError {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::OperationTimedOut) | None => {
+            TopicIdError::TimedOut { timeout_ms: timeout.as_millis() }
+        }
+        Some(code) => TopicIdError::Kafka(code),
     }
 }
 

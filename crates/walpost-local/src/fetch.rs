@@ -14,6 +14,10 @@ use crate::{
     command,
 };
 
+/// The version of Debezium that is fetched.
+pub const DEBEZIUM_VERSION: &str = "3.7.0.Final";
+
+const DEBEZIUM_SUMS: &str = include_str!("../checksums/debezium-3.7.0.sha256");
 const KAFKA_SUMS: &str = include_str!("../checksums/kafka-4.3.1.sha256");
 const POSTGRES_SUMS: &str = include_str!("../checksums/postgres.sha256");
 const POSTGRES_GROUP: &str = "io.zonky.test.postgres";
@@ -29,15 +33,30 @@ const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 ///
 /// When Maven is missing or fails, or a file is not the known one.
 pub fn fetch_kafka() -> Result<PathBuf, LocalError> {
-    cache::once(&cache::cache_dir(), &format!("kafka-{KAFKA_VERSION}"), |folder| {
-        let dependencies = [
-            ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-            ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-            ("org.slf4j", "slf4j-simple", "1.7.36"),
-        ];
-        maven_copy(&dependencies, folder)?;
-        checksum::check_folder(folder, KAFKA_SUMS)
-    })
+    let dependencies = [
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    ];
+    fetch_jars(&format!("kafka-{KAFKA_VERSION}"), &dependencies, KAFKA_SUMS)
+}
+
+/// The folder with the jars of Debezium's PostgreSQL connector
+/// [`DEBEZIUM_VERSION`], the Outbox Event Router, Kafka Connect
+/// [`KAFKA_VERSION`] to run them in, and a logger. Fetched on first use
+/// (39 MB).
+///
+/// # Errors
+///
+/// When Maven is missing or fails, or a file is not the known one.
+pub fn fetch_debezium() -> Result<PathBuf, LocalError> {
+    let dependencies = [
+        ("io.debezium", "debezium-connector-postgres", DEBEZIUM_VERSION),
+        ("org.apache.kafka", "connect-runtime", KAFKA_VERSION),
+        ("org.apache.kafka", "connect-json", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    ];
+    fetch_jars(&format!("debezium-{DEBEZIUM_VERSION}"), &dependencies, DEBEZIUM_SUMS)
 }
 
 /// The `bin` folder of a PostgreSQL of that major version, with `postgres`,
@@ -105,6 +124,19 @@ fn platform() -> String {
         other => other,
     };
     format!("{}-{processor}", env::consts::OS)
+}
+
+/// The cached folder `name` with these artifacts, what they need, and nothing
+/// else.
+fn fetch_jars(
+    name: &str,
+    dependencies: &[(&str, &str, &str)],
+    sums: &str,
+) -> Result<PathBuf, LocalError> {
+    cache::once(&cache::cache_dir(), name, |folder| {
+        maven_copy(dependencies, folder)?;
+        checksum::check_folder(folder, sums)
+    })
 }
 
 fn maven_copy(dependencies: &[(&str, &str, &str)], target: &Path) -> Result<(), LocalError> {

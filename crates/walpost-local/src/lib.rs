@@ -35,7 +35,7 @@ mod workdir;
 pub use crate::{
     cache::cache_dir,
     error::LocalError,
-    fetch::{fetch_kafka, fetch_postgres},
+    fetch::{DEBEZIUM_VERSION, fetch_debezium, fetch_kafka, fetch_postgres},
     guard::{ChildGuard, Launch},
     kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
     port::free_port,

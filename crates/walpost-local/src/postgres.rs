@@ -112,6 +112,20 @@ impl Postgres {
         &self.bin
     }
 
+    /// A client program such as `psql` or `pg_recvlogical`: the one beside the
+    /// server, else of another installed version, else on `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// When none is installed.
+    pub fn client_program(&self, name: &str) -> Result<PathBuf, LocalError> {
+        binaries::client(&self.bin, name).ok_or_else(|| LocalError::ToolMissing {
+            tool: name.to_owned(),
+            purpose: "run a client program of PostgreSQL",
+            install: "a PostgreSQL client (Debian: postgresql-client)",
+        })
+    }
+
     /// Its data folder.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
@@ -223,12 +237,7 @@ impl Postgres {
     ///
     /// When no `psql` is installed, or the SQL fails.
     pub fn psql(&self, database: &str, sql: &str) -> Result<String, LocalError> {
-        let psql = binaries::client(&self.bin, "psql").ok_or(LocalError::ToolMissing {
-            tool: "psql".into(),
-            purpose: "run SQL",
-            install: "a PostgreSQL client (Debian: postgresql-client)",
-        })?;
-        let mut command = Command::new(psql);
+        let mut command = Command::new(self.client_program("psql")?);
         command
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"])
             .arg(self.socket_conninfo(database))

@@ -103,7 +103,7 @@ impl Converter {
     fn log_update(&mut self, change: &RowChange, as_error: bool) {
         let seen = self.updates;
         self.updates += 1;
-        if seen % UPDATES_PER_LINE != 0 {
+        if !seen.is_multiple_of(UPDATES_PER_LINE) {
             return;
         }
         let table = &change.row.relation().name;

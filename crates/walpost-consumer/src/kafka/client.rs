@@ -102,10 +102,7 @@ impl Kafka {
     }
 
     /// Oldest offset, and the one after the newest.
-    pub(crate) async fn watermarks(
-        &self,
-        of: &TopicPartition,
-    ) -> Result<(i64, i64), KafkaFailure> {
+    pub(crate) async fn watermarks(&self, of: &TopicPartition) -> Result<(i64, i64), KafkaFailure> {
         let partition = of.clone();
         self.ask(|reply| Command::Watermarks { partition, reply }).await
     }
@@ -151,7 +148,10 @@ impl Kafka {
     }
 
     /// Gives revoked partitions back to the group.
-    pub(crate) async fn release(&self, partitions: Vec<TopicPartition>) -> Result<(), KafkaFailure> {
+    pub(crate) async fn release(
+        &self,
+        partitions: Vec<TopicPartition>,
+    ) -> Result<(), KafkaFailure> {
         self.ask(|reply| Command::Release { partitions, reply }).await
     }
 

@@ -60,8 +60,7 @@ impl Commits {
     /// These were handed to librdkafka.
     pub(super) fn sent(&mut self, now: Instant, commits: Vec<Commit>) {
         self.last_sent = Some(now);
-        self.in_flight =
-            commits.into_iter().map(|c| (c.partition, c.offset, c.reply)).collect();
+        self.in_flight = commits.into_iter().map(|c| (c.partition, c.offset, c.reply)).collect();
     }
 
     /// librdkafka has an answer for some.

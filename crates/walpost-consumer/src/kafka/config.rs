@@ -9,8 +9,10 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
     let mut config = ClientConfig::new();
     config
         .set("client.id", format!("walpost-{}", settings.consumer))
-        .set("partition.assignment.strategy", "cooperative-sticky")
-        .set("queued.min.messages", (settings.max_batch_events * 4).clamp(1, 10_000_000).to_string())
+        .set(
+            "queued.min.messages",
+            (settings.max_batch_events * 4).clamp(1, 10_000_000).to_string(),
+        )
         .set("queued.max.messages.kbytes", read_ahead_kbytes.to_string())
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100")
@@ -23,8 +25,6 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
     let session_timeout_ms = settings.session_timeout_ms;
     config
         .set("group.id", settings.group_id())
-        .set("session.timeout.ms", session_timeout_ms.to_string())
-        .set("heartbeat.interval.ms", heartbeat_interval_ms(settings).to_string())
         .set("max.poll.interval.ms", session_timeout_ms.max(300_000).to_string())
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
@@ -32,6 +32,15 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         .set("allow.auto.create.topics", "false")
         .set("auto.offset.reset", "error")
         .set_log_level(RDKafkaLogLevel::Info);
+    // Under the new group protocol these are the broker's, and refused.
+    if config.get("group.protocol") != Some("consumer") {
+        config
+            .set("session.timeout.ms", session_timeout_ms.to_string())
+            .set("heartbeat.interval.ms", heartbeat_interval_ms(settings).to_string());
+        if config.get("partition.assignment.strategy").is_none() {
+            config.set("partition.assignment.strategy", "cooperative-sticky");
+        }
+    }
     config
 }
 

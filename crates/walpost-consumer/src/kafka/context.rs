@@ -25,9 +25,15 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) enum Note {
     Assign(Vec<(String, i32)>),
-    Revoke { partitions: Vec<(String, i32)>, lost: bool },
+    Revoke {
+        partitions: Vec<(String, i32)>,
+        lost: bool,
+    },
     /// A commit ended: its partitions with their offsets, and how.
-    Committed { result: Result<(), String>, offsets: Vec<(String, i32, i64, Result<(), String>)> },
+    Committed {
+        result: Result<(), String>,
+        offsets: Vec<(String, i32, i64, Result<(), String>)>,
+    },
 }
 
 impl Context {

@@ -2,9 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rdkafka::{
     Offset, TopicPartitionList,
-    consumer::{
-        BaseConsumer, Consumer, RebalanceProtocol, base_consumer::PartitionQueue,
-    },
+    consumer::{BaseConsumer, Consumer, RebalanceProtocol, base_consumer::PartitionQueue},
     error::{KafkaError, KafkaResult},
 };
 

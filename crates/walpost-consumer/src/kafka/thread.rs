@@ -141,7 +141,8 @@ impl Thread {
         } else if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) {
             tracing::error!("a subscribed topic does not exist; waiting for it to be created");
         } else {
-            tracing::warn!(%error, "the Kafka client reports a fault, it goes on by itself");
+            // The context has logged it, with its reason.
+            tracing::debug!(%error, "the Kafka client reports a fault, it goes on by itself");
         }
     }
 
@@ -272,7 +273,8 @@ impl Thread {
         let cluster_id = client
             .fetch_cluster_id(ANSWER_LIMIT)
             .ok_or_else(|| other("no broker has told the cluster's id".to_owned()))?;
-        let mut ids = topic_ids(client, &[topic], ANSWER_LIMIT).map_err(|e| other(e.to_string()))?;
+        let mut ids =
+            topic_ids(client, &[topic], ANSWER_LIMIT).map_err(|e| other(e.to_string()))?;
         match ids.pop() {
             Some(Ok(id)) => Ok(TopicIdentity { cluster_id, topic_id: id.to_string() }),
             Some(Err(TopicIdError::Kafka(

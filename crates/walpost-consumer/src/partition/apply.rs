@@ -34,8 +34,7 @@ impl<H: Handler> Partition<H> {
         work: Work<'_>,
     ) -> Result<Applied, Failure> {
         let new_offset = events.last().map_or(session.key.next_offset, |event| event.offset() + 1);
-        let begin =
-            self.shared.sql.batch_begin(&session.key, new_offset, session.ledger.known());
+        let begin = self.shared.sql.batch_begin(&session.key, new_offset, session.ledger.known());
         let end = self.shared.sql.batch_end(&session.key, new_offset);
         let dedup = if session.replay.reruns(events) {
             &self.shared.sql.dedup_rerun
@@ -61,30 +60,22 @@ impl<H: Handler> Partition<H> {
             found.map_err(Failure::Database)?.iter().map(|row| row.get(0)).collect();
         new.sort_unstable();
         Failpoint::AfterBegin.reached();
-        match work {
-            Work::Handle => {
-                if let Err(failure) = self.handle(&tx, &select_new(events, &new)).await {
-                    return Err(roll_back(tx, failure).await);
-                }
+        let new = match (work, events) {
+            (Work::Handle, _) => match self.handle(&tx, &select_new(events, &new)).await {
+                Ok(()) => new.len() as u64,
+                Err(failure) => return Err(roll_back(tx, failure).await),
+            },
+            (Work::Park { reason, attempts }, [event])
+                if new.len() == 1 || event.identity().is_err() =>
+            {
+                let row = self.park_row(&tx, position, run, event, reason, attempts);
+                row.await.map_err(Failure::Database)?
             }
-            Work::Park { reason, attempts } => {
-                if let [event] = events
-                    && (new.len() == 1 || event.identity().is_err())
-                {
-                    let row = self.park_row(&tx, position, run, event, reason, attempts);
-                    row.await.map_err(Failure::Database)?;
-                }
-            }
-        }
+            (Work::Park { .. }, _) => 0,
+        };
         Failpoint::BeforeCommit.reached();
         finish(tx, &end).await?;
-        let all = events.len() as u64;
-        let new = if matches!(work, Work::Park { .. }) && keys.ids.is_empty() {
-            all
-        } else {
-            new.len() as u64
-        };
-        Ok(Applied { new, duplicates: all - new })
+        Ok(Applied { new, duplicates: events.len() as u64 - new })
     }
 
     async fn handle(&self, tx: &Transaction<'_>, events: &[Event]) -> Result<(), Failure> {
@@ -93,8 +84,7 @@ impl<H: Handler> Partition<H> {
         }
         let limit_ms = self.shared.settings.handler_timeout_ms;
         let handling = AssertUnwindSafe(self.shared.handler.handle_slice(tx, events));
-        let outcome =
-            timeout(Duration::from_millis(limit_ms), handling.catch_unwind()).await;
+        let outcome = timeout(Duration::from_millis(limit_ms), handling.catch_unwind()).await;
         let alone = match events {
             [event] => Some(event.offset()),
             _ => None,

@@ -8,7 +8,11 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 use walpost_librdkafka::Committed;
 
-use super::{Interrupt, Partition, claim::Claimed, session::{Replay, Session}};
+use super::{
+    Interrupt, Partition,
+    claim::Claimed,
+    session::{Replay, Session},
+};
 use crate::{
     decide::{Decision, Group, Mode, Stored, decide},
     failpoint::Failpoint,
@@ -226,32 +230,52 @@ impl<H: Handler> Partition<H> {
     }
 
     fn ambiguous(&self, claimed: &Claimed, offset: i64) -> Interrupt {
-        let (consumer, of) = (&self.shared.settings.consumer, &self.of);
         let next = claimed.next_offset.unwrap_or_default();
         Interrupt::Halt(format!(
             "the group's offset {offset} carries no marker, and may be a commit of before a crash \
-             or the wish to go back there; effects end before {next}. If no reset was meant: \
-             `walpost consumer sync-offsets --consumer {consumer}`. If it was: `walpost consumer \
-             reset --consumer {consumer} --topic {topic} --partition {partition} --to-offset \
-             {offset}`",
-            topic = of.topic,
-            partition = of.partition,
+             or the wish to go back there; effects end before {next}. {}. If it was meant, run \
+             {} on the database, and restart",
+            self.undo(next),
+            self.reset_statement(next, offset)
         ))
     }
 
     fn refused(&self, claimed: &Claimed, to: i64) -> Interrupt {
-        let consumer = &self.shared.settings.consumer;
         let next = claimed.next_offset.unwrap_or_default();
         let policy = match (self.shared.settings.on_reset, to > next) {
             (crate::OnReset::Fill, true) => "on_reset = fill refuses to skip events",
             _ => "on_reset = refuse",
         };
         Interrupt::Halt(format!(
-            "the group's offset was reset to {to}, effects end before {next}, and {policy}. To \
-             undo the reset: `walpost consumer sync-offsets --consumer {consumer}`. To carry it \
-             out: start with on_reset = rerun (effects are made again, or events skipped) or fill \
-             (only missing ones are made)"
+            "the group's offset was reset to {to}, effects end before {next}, and {policy}. {}. \
+             To carry the reset out, start with on_reset = rerun (effects are made again, or \
+             events skipped) or fill (only missing ones are made)",
+            self.undo(next)
         ))
+    }
+
+    /// How to take a reset back with Kafka's own tool.
+    fn undo(&self, next: i64) -> String {
+        let (group, of) = (self.shared.settings.group_id(), &self.of);
+        let (topic, partition) = (&of.topic, of.partition);
+        format!(
+            "If no reset was meant, stop the consumer and run kafka-consumer-groups --group \
+             {group} --topic {topic}:{partition} --reset-offsets --to-offset {next} --execute"
+        )
+    }
+
+    fn reset_statement(&self, next: i64, to: i64) -> String {
+        let mode = match (self.shared.settings.on_reset, to > next) {
+            (_, true) => "skip",
+            (crate::OnReset::Fill, false) => "fill",
+            (crate::OnReset::Rerun | crate::OnReset::Refuse, false) => "rerun",
+        };
+        let (schema, consumer) = (self.shared.sql.schema(), &self.shared.settings.consumer);
+        let (topic, partition) = (&self.of.topic, self.of.partition);
+        let consumer = consumer.replace('\'', "''");
+        format!(
+            "select {schema}.reset_partition('{consumer}', '{topic}', {partition}, {to}, '{mode}')"
+        )
     }
 
     pub(super) fn failed(&self, attempted: &str, error: tokio_postgres::Error) -> Interrupt {

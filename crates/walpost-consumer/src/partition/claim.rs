@@ -7,7 +7,10 @@ use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
 use uuid::Uuid;
 
 use super::{Interrupt, Partition};
-use crate::{FirstStart, database_error::Verdict, handler::Handler, kafka::TopicIdentity, marker::Owner};
+use crate::{
+    FirstStart, database_error::Verdict, handler::Handler, kafka::TopicIdentity, marker::Owner,
+    sql::Sql,
+};
 
 /// What a claim returned: the only source of the start.
 pub(super) struct Claimed {
@@ -61,7 +64,9 @@ impl<H: Handler> Partition<H> {
         };
         row.and_then(|row| parse(row, position, owner))
             .map(|claimed| claimed.with(client))
-            .ok_or_else(|| Interrupt::Fault("the claim returned no row that can be read".to_owned()))
+            .ok_or_else(|| {
+                Interrupt::Fault("the claim returned no row that can be read".to_owned())
+            })
     }
 
     pub(super) async fn connect(&self) -> Result<Client, Interrupt> {
@@ -73,20 +78,13 @@ impl<H: Handler> Partition<H> {
     }
 
     /// The id of the partition's row, which it makes if there is none.
-    async fn position(
-        &self,
-        client: &Client,
-        identity: &TopicIdentity,
-    ) -> Result<i32, Interrupt> {
+    async fn position(&self, client: &Client, identity: &TopicIdentity) -> Result<i32, Interrupt> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let consumer = settings.consumer.as_str();
         let found = async || {
             let of = &self.of;
-            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] = [
-                (&consumer, Type::TEXT),
-                (&&*of.topic, Type::TEXT),
-                (&of.partition, Type::INT4),
-            ];
+            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+                [(&consumer, Type::TEXT), (&&*of.topic, Type::TEXT), (&of.partition, Type::INT4)];
             client.query_typed_opt(&sql.find_position, &parameters).await
         };
         let failed = |error| self.claim_failed(error);
@@ -165,7 +163,7 @@ impl<H: Handler> Partition<H> {
         let ended = async {
             let client = self.connect().await?;
             client
-                .query_typed(self.shared.sql.end_blockers(), &[(&nonce, Type::TEXT)])
+                .query_typed(Sql::end_blockers(), &[(&nonce, Type::TEXT)])
                 .await
                 .map_err(|error| self.claim_failed(error))
         };
@@ -254,4 +252,3 @@ fn parse(row: &SimpleQueryRow, position: i32, owner: Owner) -> Option<Row> {
         owner,
     })
 }
-

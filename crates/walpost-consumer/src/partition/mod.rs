@@ -75,8 +75,7 @@ impl<H: Handler> Partition<H> {
 
     /// Until it is asked to stop.
     pub(crate) async fn run(mut self) {
-        let backoff =
-            RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
+        let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
         let mut faults = 0;
         loop {
             self.set_state(PartitionState::Claiming);

@@ -74,7 +74,11 @@ mod tests {
     fn events(ids: &[&str]) -> Vec<Event> {
         let event = |(offset, id): (usize, &&str)| {
             let event = Event::builder("t").position(0, offset as i64);
-            if id.is_empty() { event.build() } else { event.header("id", Some(id.as_bytes())).build() }
+            if id.is_empty() {
+                event.build()
+            } else {
+                event.header("id", Some(id.as_bytes())).build()
+            }
         };
         ids.iter().enumerate().map(event).collect()
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout_at;
+use tokio::time::sleep_until;
 use walpost_event::RetrySchedule;
 
 use super::{
@@ -69,19 +69,20 @@ impl<H: Handler> Partition<H> {
         let (max_events, max_bytes) = (settings.max_batch_events, settings.max_batch_bytes);
         let wait = Duration::from_millis(settings.max_batch_wait_ms);
         let deadline = tokio::time::Instant::now() + wait;
+        let mut stop = self.stop.clone();
         loop {
-            let before = session.batch.len();
-            match session.inbox.take(&mut session.batch, max_events, max_bytes) {
-                Ok(()) => {}
+            let full = match session.inbox.take(&mut session.batch, max_events, max_bytes) {
+                Ok(full) => full,
                 Err(FetchFailure::OutOfRange) => return Err(self.out_of_range(session).await),
                 Err(FetchFailure::Lost(reason)) => return Err(Interrupt::Fault(reason)),
-            }
-            let full = session.batch.len() == before && before > 0;
-            if wait.is_zero() || session.batch.is_empty() || full {
+            };
+            if full || wait.is_zero() || session.batch.is_empty() {
                 return Ok(());
             }
-            if timeout_at(deadline, session.inbox.filled()).await.is_err() {
-                return Ok(());
+            tokio::select! {
+                () = session.inbox.filled() => {}
+                () = sleep_until(deadline) => return Ok(()),
+                () = stop.requested() => return Ok(()),
             }
         }
     }

@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rdkafka::{
     ClientConfig,
     message::{Header, OwnedHeaders},
-    producer::{BaseRecord, Producer, ThreadedProducer, DefaultProducerContext},
+    producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
 use tokio::{
     sync::{oneshot, watch},
@@ -33,12 +33,18 @@ pub(crate) struct World {
     pub(crate) name: String,
     pub(crate) database: testkit::Database,
     pub(crate) client: Client,
+    broker: String,
     producer: ThreadedProducer<DefaultProducerContext>,
 }
 
 impl World {
     /// A topic of `partitions`, the consumer's tables, and the table `effect`.
     pub(crate) async fn new(partitions: i32) -> Self {
+        Self::on(testkit::kafka().bootstrap(), partitions).await
+    }
+
+    /// The same on another broker.
+    pub(crate) async fn on(broker: &str, partitions: i32) -> Self {
         trace();
         let database = testkit::fresh_database().await;
         let mut client = database.connect().await;
@@ -51,26 +57,49 @@ impl World {
             .await
             .unwrap();
         let producer = ClientConfig::new()
-            .set("bootstrap.servers", testkit::kafka().bootstrap())
+            .set("bootstrap.servers", broker)
             .set("linger.ms", "1")
             .create()
             .unwrap();
-        let topic = testkit::fresh_topic("orders", partitions).await;
-        Self { topic, name: testkit::unique_name("shipping"), database, client, producer }
+        let topic = testkit::unique_name("orders");
+        testkit::create_topic(broker, &topic, partitions, &[]).await;
+        let (name, broker) = (testkit::unique_name("shipping"), broker.to_owned());
+        Self { topic, name, database, client, broker, producer }
     }
 
     /// A consumer of the topic, not yet with a handler.
     pub(crate) fn consumer(&self) -> Builder {
-        Consumer::builder(&self.name)
-            .kafka("bootstrap.servers", testkit::kafka().bootstrap())
+        self.consumer_named(&self.name)
+    }
+
+    /// The same under another name.
+    pub(crate) fn consumer_named(&self, name: &str) -> Builder {
+        Consumer::builder(name)
+            .kafka("bootstrap.servers", &self.broker)
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
             .session_timeout_ms(6_000)
-            .retry_schedule(walpost_consumer::RetrySchedule::new([Duration::from_millis(10)]).repeating_last())
+            .retry_schedule(
+                walpost_consumer::RetrySchedule::new([Duration::from_millis(10)]).repeating_last(),
+            )
     }
 
     /// Publishes events with these ids to one partition.
-    pub(crate) async fn publish(&self, partition: i32, ids: impl IntoIterator<Item = impl AsRef<str>>) {
+    pub(crate) async fn publish(
+        &self,
+        partition: i32,
+        ids: impl IntoIterator<Item = impl AsRef<str>>,
+    ) {
+        self.publish_at(partition, now_ms(), ids).await;
+    }
+
+    /// The same with a timestamp, in milliseconds since 1970.
+    pub(crate) async fn publish_at(
+        &self,
+        partition: i32,
+        timestamp_ms: i64,
+        ids: impl IntoIterator<Item = impl AsRef<str>>,
+    ) {
         for id in ids {
             let id = id.as_ref();
             let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
@@ -78,6 +107,7 @@ impl World {
                 .partition(partition)
                 .key("key")
                 .payload(id)
+                .timestamp(timestamp_ms)
                 .headers(headers);
             self.send(record).await;
         }
@@ -86,13 +116,17 @@ impl World {
 
     /// Publishes one record without headers.
     pub(crate) async fn publish_without_id(&self, partition: i32, value: &str) {
-        self.send(BaseRecord::<str, str>::to(&self.topic).partition(partition).payload(value)).await;
+        self.send(BaseRecord::<str, str>::to(&self.topic).partition(partition).payload(value))
+            .await;
         self.flush();
     }
 
     async fn send(&self, mut record: BaseRecord<'_, str, str>) {
         while let Err((error, rejected)) = self.producer.send(record) {
-            assert_eq!(error.rdkafka_error_code(), Some(rdkafka::types::RDKafkaErrorCode::QueueFull));
+            assert_eq!(
+                error.rdkafka_error_code(),
+                Some(rdkafka::types::RDKafkaErrorCode::QueueFull)
+            );
             tokio::task::yield_now().await;
             record = rejected;
         }
@@ -100,6 +134,42 @@ impl World {
 
     fn flush(&self) {
         self.producer.flush(LIMIT).unwrap();
+    }
+
+    /// What the group holds for a partition of the topic.
+    pub(crate) async fn committed(&self, partition: i32) -> (Option<i64>, Vec<u8>) {
+        let (group, topic) = (self.name.clone(), self.topic.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let consumer: rdkafka::consumer::BaseConsumer = ClientConfig::new()
+                .set("bootstrap.servers", testkit::kafka().bootstrap())
+                .set("group.id", group)
+                .create()
+                .unwrap();
+            walpost_librdkafka::committed(&consumer, &[(&topic, partition)], LIMIT).unwrap()
+        });
+        let found = asked.await.unwrap().pop().unwrap();
+        (found.offset, found.metadata)
+    }
+
+    /// Resets the stopped group's offsets with Kafka's own tool.
+    pub(crate) async fn reset(&self, how: &[&str]) {
+        self.reset_topic(&self.topic, how).await;
+    }
+
+    /// The same for `topic:partition`.
+    pub(crate) async fn reset_topic(&self, topic: &str, how: &[&str]) {
+        let kafka = testkit::kafka();
+        let mut args =
+            vec!["--bootstrap-server", kafka.bootstrap(), "--group", &self.name, "--topic"];
+        args.extend([topic, "--reset-offsets", "--execute"]);
+        args.extend(how);
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        let ran = tokio::task::spawn_blocking(move || {
+            let local = kafka.local().expect("the tools come with a broker of our own");
+            local.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
+        });
+        let output = ran.await.unwrap().unwrap();
+        assert!(output.contains(&self.topic), "the tool reset nothing: {output}");
     }
 
     /// How often each event took effect.
@@ -116,6 +186,15 @@ impl World {
     /// Waits until `query` returns `expected`.
     pub(crate) async fn until_number(&self, query: &str, expected: i64) {
         testkit::until(LIMIT, query, async || self.number(query).await == expected).await;
+    }
+
+    /// Changes rows of `position` behind the consumer's back.
+    pub(crate) async fn tamper(&self, set: &str) {
+        let sql = format!(
+            "begin; select set_config('walpost.end', 'test', true); \
+             update walpost.position set {set}; commit"
+        );
+        self.client.batch_execute(&sql).await.unwrap();
     }
 
     /// The sum of the stored offsets.
@@ -196,7 +275,11 @@ pub(crate) fn run<H: Handler>(consumer: Consumer<H>) -> Running {
 
 impl Running {
     /// Waits until the status is as wanted.
-    pub(crate) async fn until(&mut self, what: &str, wanted: impl FnMut(&Status) -> bool) -> Status {
+    pub(crate) async fn until(
+        &mut self,
+        what: &str,
+        wanted: impl FnMut(&Status) -> bool,
+    ) -> Status {
         let waiting = async { self.status.wait_for(wanted).await.unwrap().clone() };
         let Ok(status) = tokio::time::timeout(LIMIT, waiting).await else {
             panic!("waited in vain for {what}: {:?}", self.status.borrow());
@@ -247,6 +330,11 @@ impl Running {
         self.task.abort();
         let _ = within(self.task).await;
     }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
 }
 
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {

@@ -1,10 +1,10 @@
-use std::{fs, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
 
 use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
 use walpost_relay::{Initial, ParkMode, RelayConfig, SourceKind, TableName};
-use walpost_router::{InvalidOperation, MissingColumn, Router, RouterConfig};
+use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
 use super::{Config, ConfigError, settings::LogFormat};
 
@@ -97,6 +97,11 @@ impl Config {
             route_by_field: section.route_by_field,
             topic_regex: section.topic_regex,
             topic_replacement: section.topic_replacement,
+            headers_column: some(section.headers_column),
+            null_header: self.choice(
+                ("router", "null_header", &section.null_header),
+                &[("send", NullHeader::Send), ("omit", NullHeader::Omit)],
+            )?,
             tombstone_on_empty_payload: section.tombstone_on_empty_payload,
         };
         // Its texts name Debezium's keys, which stand beside ours in the
@@ -134,7 +139,10 @@ impl Config {
         let file = &self.settings.sink.sasl_password_file;
         if !file.is_empty() {
             if settings.contains_key("sasl.password") {
-                return Err(ConfigError::Conflict("kafka.sasl.password", "sink.sasl_password_file"));
+                return Err(ConfigError::Conflict(
+                    "kafka.sasl.password",
+                    "sink.sasl_password_file",
+                ));
             }
             let password = secret_file("sink.sasl_password_file", file)?;
             settings.insert("sasl.password".to_owned(), password);
@@ -142,6 +150,15 @@ impl Config {
         let bytes = self.settings.sink.queue_max_bytes;
         let bytes = self.number("sink", "queue_max_bytes", bytes)?;
         Ok(KafkaConnector::new(settings)?.queue_max_bytes(bytes))
+    }
+
+    /// The Kafka settings that clients of any kind understand: where the
+    /// brokers are, and how to log in.
+    pub(crate) fn kafka_client(&self) -> Result<BTreeMap<String, String>, ConfigError> {
+        let config = self.kafka()?.admin_config();
+        let settings = config.config_map();
+        let owned = |(key, value): (&&str, &&str)| ((*key).to_owned(), (*value).to_owned());
+        Ok(settings.iter().map(owned).collect())
     }
 
     /// Where to serve HTTP, `None` for nowhere.

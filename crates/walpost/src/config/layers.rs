@@ -273,7 +273,11 @@ fn parse(file: &str, text: &str) -> Result<Vec<Key>, ConfigError> {
         line: line_of(text, error.span().map_or(0, |span| span.start)),
         problem: error.message().to_owned(),
     };
-    let table = DeTable::parse(text).map_err(syntax)?;
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let place = |error: &toml::de::Error| error.span().map_or(usize::MAX, |span| span.start);
+    if let Some(first) = errors.into_iter().min_by_key(place) {
+        return Err(syntax(first));
+    }
     let values: toml::Table = toml::from_str(text).map_err(syntax)?;
     let mut keys = Vec::new();
     for (section, content) in table.get_ref() {
@@ -316,9 +320,8 @@ fn known_section(name: &str) -> Result<(), ()> {
 fn flatten(section: &str, key: String, value: &Value) -> Vec<(String, Value)> {
     match value {
         Value::Table(inner) if section == FREE_SECTION => {
-            let nested = |(name, value): (&String, &Value)| {
-                flatten(section, format!("{key}.{name}"), value)
-            };
+            let nested =
+                |(name, value): (&String, &Value)| flatten(section, format!("{key}.{name}"), value);
             inner.iter().flat_map(nested).collect()
         }
         value => vec![(key, value.clone())],

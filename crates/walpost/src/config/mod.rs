@@ -9,12 +9,12 @@ mod print;
 mod secret;
 mod settings;
 
+use self::layers::Layers;
 pub(crate) use self::{
     error::ConfigError,
     layers::{ConfigArgs, DEFAULT_FILE, is_setting_variable},
     settings::{LogFormat, Settings},
 };
-use self::layers::Layers;
 
 /// What holds, and where each value comes from.
 #[derive(Debug)]
@@ -26,8 +26,9 @@ pub(crate) struct Config {
 impl Config {
     /// Reads all layers.
     pub(crate) fn load(args: &ConfigArgs) -> Result<Self, ConfigError> {
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         Self::load_with(args, variables)
     }
 

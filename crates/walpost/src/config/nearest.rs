@@ -9,20 +9,24 @@ pub(super) fn nearest<'a>(
     rated.filter(|(distance, _)| *distance <= limit).min().map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions and substitutions from `left` to `right`.
+/// Insertions, deletions, substitutions, and swaps of two neighbours from
+/// `left` to `right`.
 fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (above, from) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (index, to) in right.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[index + 1];
-            row[index + 1] = substituted.min(row[index] + 1).min(diagonal + 1);
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=right.len()).collect()];
+    for i in 1..=left.len() {
+        let mut row = vec![i];
+        for j in 1..=right.len() {
+            let substituted = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
+            let mut least = substituted.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
         }
+        rows.push(row);
     }
-    row[right.len()]
+    rows[left.len()][right.len()]
 }
 
 #[cfg(test)]
@@ -32,7 +36,7 @@ mod tests {
     #[test]
     fn counts_typing_errors() {
         assert_eq!(distance("slot", "slot"), 0);
-        assert_eq!(distance("slto", "slot"), 2);
+        assert_eq!(distance("slto", "slot"), 1);
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
     }

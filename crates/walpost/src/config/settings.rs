@@ -69,6 +69,8 @@ pub(crate) struct RouterSection {
     pub(crate) event_timestamp: String,
     pub(crate) additional_placement: String,
     pub(crate) additional_missing: String,
+    pub(crate) null_header: String,
+    pub(crate) headers_column: String,
     pub(crate) invalid_operation: String,
     pub(crate) route_by_field: String,
     pub(crate) topic_regex: String,

@@ -1,0 +1,143 @@
+//! From just before an INSERT is sent to the arrival of its event at a reader.
+
+mod reader;
+mod writer;
+
+use std::{
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use self::{reader::Reader, writer::write_at_rate};
+use crate::{
+    progress,
+    subject::{Job, Output, Subject},
+    topic,
+};
+
+/// Before anything is measured: at the highest rate, for JIT compilers, caches
+/// and connections.
+const WARM_UP: Duration = Duration::from_secs(10);
+/// For the last events to arrive.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+const MARK: &[u8] = b"\"sent\": ";
+
+/// Latency in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p99_9: f64,
+}
+
+impl Percentiles {
+    /// Nearest rank, of microseconds. `None` of nothing.
+    pub(crate) fn of(mut micros: Vec<u64>) -> Option<Self> {
+        micros.sort_unstable();
+        let at = |per_mille: usize| {
+            let rank = (micros.len() * per_mille).div_ceil(1_000).max(1);
+            micros.get(rank - 1).map(|micros| *micros as f64 / 1_000.0)
+        };
+        Some(Self { p50: at(500)?, p99: at(990)?, p99_9: at(999)? })
+    }
+}
+
+/// Reads what the job's subject, which is running, puts out, and measures each
+/// of the rates (events per second) for `duration`.
+pub(crate) fn measure(
+    subject: &dyn Subject,
+    job: &Job<'_>,
+    rates: &[u32],
+    duration: Duration,
+) -> Result<Vec<(u32, Percentiles)>> {
+    let reader = match subject.output() {
+        Output::Topic => {
+            let bootstrap = job.services.kafka.bootstrap();
+            Reader::of_topic(topic::read_from_beginning(&bootstrap, job.topic)?)
+        }
+        Output::File => Reader::of_pipe(job.file)?,
+    };
+    let warm_up = rates.iter().max().copied().unwrap_or_default();
+    at_rate(&reader, job, warm_up, WARM_UP.min(duration))?;
+    let mut measured = Vec::new();
+    for rate in rates {
+        progress!("{}: latency at {rate} events/s", subject.name());
+        let Some(percentiles) = Percentiles::of(at_rate(&reader, job, *rate, duration)?) else {
+            bail!("no event was written within {duration:?}");
+        };
+        measured.push((*rate, percentiles));
+    }
+    reader.stop()?;
+    Ok(measured)
+}
+
+/// Latency of each event in microseconds.
+fn at_rate(reader: &Reader, job: &Job<'_>, rate: u32, duration: Duration) -> Result<Vec<u64>> {
+    let written = write_at_rate(&job.services.conninfo(), rate, duration)?;
+    let start = Instant::now();
+    while reader.seen() < written {
+        if reader.has_ended() {
+            bail!("the reader ended after {} of {written} events", reader.seen());
+        }
+        if start.elapsed() > ARRIVAL_LIMIT {
+            bail!("{} of {written} events arrived within {ARRIVAL_LIMIT:?}", reader.seen());
+        }
+        thread::sleep(POLL);
+    }
+    Ok(reader.take())
+}
+
+/// Microseconds since 1970.
+fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Calls `found` with each time that stands behind a mark, and returns how
+/// much of `bytes` needs not be looked at again when more follows.
+fn find_marks(bytes: &[u8], mut found: impl FnMut(u64)) -> usize {
+    let mut from = 0;
+    while let Some(at) = bytes[from..].windows(MARK.len()).position(|window| window == MARK) {
+        let start = from + at + MARK.len();
+        let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if start + digits == bytes.len() {
+            return from + at;
+        }
+        let number = std::str::from_utf8(&bytes[start..start + digits]).unwrap_or_default();
+        if let Ok(micros) = number.parse() {
+            found(micros);
+        }
+        from = start + digits;
+    }
+    bytes.len().saturating_sub(MARK.len() - 1).max(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let percentiles = Percentiles::of((1..=1_000).rev().map(|n| n * 1_000).collect()).unwrap();
+        assert_eq!(percentiles, Percentiles { p50: 500.0, p99: 990.0, p99_9: 999.0 });
+        let one = Percentiles::of(vec![1_500]).unwrap();
+        assert_eq!(one, Percentiles { p50: 1.5, p99: 1.5, p99_9: 1.5 });
+        assert_eq!(Percentiles::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn times_are_found_wherever_a_stream_is_cut() {
+        let stream = br#"{"note": "a", "sent": 123, "order": 1}x{"sent": 4567}"#;
+        for cut in 0..=stream.len() {
+            let mut found = Vec::new();
+            let kept = find_marks(&stream[..cut], |micros| found.push(micros));
+            let rest = find_marks(&stream[kept..], |micros| found.push(micros));
+            assert_eq!(found, [123, 4567], "cut at {cut}");
+            assert!(kept + rest <= stream.len());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Walpost and its peers on the same work, side by side, on private servers
+//! that are started for it and end with it.
+//!
+//! ```text
+//! cargo build --release -p walpost
+//! cargo run --release -p walpost-bench -- relay
+//! cargo run --release -p walpost-bench -- consumer
+//! ```
+//!
+//! `relay`: `relay.rs` fills a backlog (`workload.rs`) behind one slot for each
+//! [`Subject`](subject::Subject), lets each empty its slot (`drain.rs`, with
+//! what `/proc` says in `measure.rs`), then measures latency (`latency.rs`).
+//! `consumer`: `consumer.rs` fills a topic and applies it in several ways, each
+//! in a process of its own. `report.rs` prints both.
+
+mod consumer;
+mod database;
+mod drain;
+mod latency;
+mod measure;
+mod publish;
+mod relay;
+mod report;
+mod services;
+mod subject;
+mod topic;
+mod workload;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// A line on what is being done, to stderr.
+macro_rules! progress {
+    ($($text:tt)*) => { eprintln!("bench: {}", format_args!($($text)*)) };
+}
+pub(crate) use progress;
+
+/// Measures walpost beside its peers.
+#[derive(Debug, Parser)]
+#[command(name = "walpost-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Relay(relay::RelayArgs),
+    Consumer(consumer::ConsumerArgs),
+    #[command(hide = true)]
+    ConsumerSubject(consumer::SubjectArgs),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Relay(args) => relay::run(&args),
+        Command::Consumer(args) => consumer::run(&args),
+        Command::ConsumerSubject(args) => consumer::run_subject(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

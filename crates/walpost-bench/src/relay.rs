@@ -1,0 +1,192 @@
+//! The bench of the relay: one backlog, drained by each subject in turn, then
+//! latency.
+
+use std::{path::PathBuf, thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tokio_postgres::types::PgLsn;
+use walpost_migrate::Set;
+
+use crate::{
+    database::Database,
+    drain, latency, progress,
+    publish::publish,
+    report::relay::{Measured, Report},
+    services::{Services, await_slot, create_slot, drop_slot},
+    subject::{Debezium, Job, Output, RecvLogical, Subject, Walpost},
+    topic, workload,
+};
+
+/// Events per second at which latency is measured.
+const RATES: [u32; 2] = [200, 2_000];
+const WARM_UP_TOPIC: &str = "bench.warm-up";
+const WARM_UP_EVENTS: u64 = 500_000;
+/// For the servers to finish what the subject before has left to do.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Drains one backlog with each subject in turn, then measures latency.
+#[derive(Debug, Args)]
+pub(crate) struct RelayArgs {
+    /// Events in the backlog
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    events: u64,
+    /// Which subjects, in this order
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["pg_recvlogical", "walpost", "debezium"])]
+    subjects: Vec<Which>,
+    /// Seconds at each of 200 and 2,000 events/s; 0 for no latency
+    #[arg(long, default_value_t = 20)]
+    latency_seconds: u64,
+    /// One line of JSON a subject on stdout; the table goes to stderr
+    #[arg(long)]
+    json: bool,
+    /// The binary to measure, by default `walpost` beside this one
+    #[arg(long, value_name = "PATH")]
+    walpost: Option<PathBuf>,
+    /// A setting of walpost other than the default, as section.key=value
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    #[value(name = "pg_recvlogical")]
+    RecvLogical,
+    Walpost,
+    Debezium,
+}
+
+impl RelayArgs {
+    fn subject(&self, which: Which) -> Result<Box<dyn Subject>> {
+        Ok(match which {
+            Which::RecvLogical => Box::new(RecvLogical),
+            Which::Walpost => Box::new(Walpost::new(self.walpost.as_deref(), &self.settings)?),
+            Which::Debezium => Box::new(Debezium::fetched()?),
+        })
+    }
+}
+
+pub(crate) fn run(args: &RelayArgs) -> Result<()> {
+    for (index, which) in args.subjects.iter().enumerate() {
+        ensure!(!args.subjects[..index].contains(which), "a subject is named twice");
+    }
+    let subjects: Vec<_> =
+        args.subjects.iter().map(|which| args.subject(*which)).collect::<Result<_>>()?;
+    let services = Services::start(Set::Relay)?;
+    let mut report = Report::new(args.events);
+    let mut bench = Bench { database: services.connect()?, services: &services, jobs: 0 };
+    for subject in &subjects {
+        create_slot(&bench.database, &backlog_slot(subject.as_ref()))?;
+    }
+    warm_up_kafka(&services, args.events)?;
+    let end = workload::fill(&bench.database, args.events)?;
+    for subject in &subjects {
+        report.add(bench.drain(subject.as_ref(), args.events, end)?);
+    }
+    if args.latency_seconds > 0 {
+        let duration = Duration::from_secs(args.latency_seconds);
+        for subject in &subjects {
+            let measured = bench.latency(subject.as_ref(), duration)?;
+            report.add_latency(subject.name(), measured);
+        }
+    }
+    report.print(args.json)
+}
+
+/// A broker that has just started is slower than one that has seen records, and
+/// the first subject would pay for that.
+fn warm_up_kafka(services: &Services, events: u64) -> Result<()> {
+    let bootstrap = services.kafka.bootstrap();
+    topic::create(&bootstrap, WARM_UP_TOPIC)?;
+    publish(&bootstrap, WARM_UP_TOPIC, events.min(WARM_UP_EVENTS))
+}
+
+fn backlog_slot(subject: &dyn Subject) -> String {
+    format!("backlog_{}", subject.name())
+}
+
+struct Bench<'a> {
+    services: &'a Services,
+    database: Database,
+    jobs: u32,
+}
+
+impl Bench<'_> {
+    fn drain(&mut self, subject: &dyn Subject, events: u64, end: PgLsn) -> Result<Measured> {
+        let version = subject.version(self.services)?;
+        let slot = backlog_slot(subject);
+        let files = self.files(subject, false)?;
+        self.settle()?;
+        progress!("{}: draining {events} events", subject.name());
+        let drain = drain::drain(subject, &files.job(self.services, &slot, Some(end)), events)
+            .with_context(|| format!("draining with {}", subject.name()))?;
+        drop_slot(&self.database, &slot)?;
+        progress!(
+            "{}: {:.0} events/s from the first event to the last, {:.1} s in all",
+            subject.name(),
+            drain.events_per_second(),
+            drain.done.as_secs_f64()
+        );
+        Ok(Measured { subject: subject.name(), version, drain, latency: Vec::new() })
+    }
+
+    /// Of a subject that was started anew, on a slot of its own.
+    fn latency(
+        &mut self,
+        subject: &dyn Subject,
+        duration: Duration,
+    ) -> Result<Vec<(u32, latency::Percentiles)>> {
+        let slot = format!("latency_{}", subject.name());
+        let files = self.files(subject, true)?;
+        create_slot(&self.database, &slot)?;
+        self.settle()?;
+        progress!("{}: warming up", subject.name());
+        let job = files.job(self.services, &slot, None);
+        let child = subject.start(&job)?;
+        let measured = await_slot(&self.database, &slot, true)
+            .and_then(|()| latency::measure(subject, &job, &RATES, duration))
+            .with_context(|| format!("latency of {}: {}", subject.name(), child.log_tail()))?;
+        drop(child);
+        drop_slot(&self.database, &slot)?;
+        Ok(measured)
+    }
+
+    /// So that no subject pays for what another has left behind.
+    fn settle(&self) -> Result<()> {
+        self.database.run("checkpoint")?;
+        thread::sleep(PAUSE);
+        Ok(())
+    }
+
+    fn files(&mut self, subject: &dyn Subject, pipe: bool) -> Result<Files> {
+        self.jobs += 1;
+        let topic = format!("bench.{}.{}", subject.name(), self.jobs);
+        let folder = self.services.new_folder(&topic)?;
+        let file = match pipe {
+            false => PathBuf::from("/dev/null"),
+            true => folder.join("pipe"),
+        };
+        if pipe {
+            let mode = Mode::RUSR | Mode::WUSR;
+            mknodat(CWD, &file, FileType::Fifo, mode, 0).context("creating a pipe")?;
+        }
+        if subject.output() == Output::Topic {
+            topic::create(&self.services.kafka.bootstrap(), &topic)?;
+        }
+        Ok(Files { folder, topic, file })
+    }
+}
+
+struct Files {
+    folder: PathBuf,
+    topic: String,
+    file: PathBuf,
+}
+
+impl Files {
+    fn job<'a>(&'a self, services: &'a Services, slot: &'a str, end: Option<PgLsn>) -> Job<'a> {
+        let Self { folder, topic, file } = self;
+        Job { services, folder, slot, topic, file, end }
+    }
+}

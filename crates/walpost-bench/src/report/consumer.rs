@@ -1,0 +1,164 @@
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{aligned, grouped, rounded, row};
+use crate::consumer::Outcome;
+
+/// The figures of all ways.
+#[derive(Debug)]
+pub(crate) struct Report {
+    events: u64,
+    measured: Vec<(String, Outcome)>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    bench: &'static str,
+    subject: &'a str,
+    effects_per_second: u64,
+    cpu_seconds_per_million: f64,
+    rss_mb_peak: f64,
+    first_effect_seconds: f64,
+}
+
+const OURS: [&str; 2] = ["walpost_slice", "walpost_per_event"];
+const BASELINE: &str = "one_transaction_per_event";
+const TARGET: f64 = 10.0;
+
+impl Report {
+    pub(crate) fn new(events: u64) -> Self {
+        Self { events, measured: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, subject: String, outcome: Outcome) {
+        self.measured.push((subject, outcome));
+    }
+
+    pub(crate) fn print(&self, json: bool) -> Result<()> {
+        super::print(json.then(|| self.lines()), &self.text())
+    }
+
+    fn lines(&self) -> Vec<Line<'_>> {
+        self.measured.iter().map(|(subject, outcome)| self.line(subject, outcome)).collect()
+    }
+
+    fn line<'a>(&self, subject: &'a str, outcome: &Outcome) -> Line<'a> {
+        Line {
+            bench: "consumer",
+            subject,
+            effects_per_second: self.rate(outcome).round() as u64,
+            cpu_seconds_per_million: rounded(self.cpu(outcome), 2),
+            rss_mb_peak: rounded(rss(outcome), 1),
+            first_effect_seconds: rounded(outcome.first, 2),
+        }
+    }
+
+    fn text(&self) -> String {
+        let head = format!("consumer: {} events\n\n", grouped(self.events as f64));
+        let mut rows = vec![row([
+            "",
+            "effects/s",
+            "of one by one",
+            "first, s",
+            "all, s",
+            "CPU s/million",
+            "peak RSS, MB",
+        ])];
+        rows.extend(self.measured.iter().map(|(subject, outcome)| {
+            let ratio = self.ratio(subject);
+            vec![
+                subject.clone(),
+                grouped(self.rate(outcome)),
+                ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.1}x")),
+                format!("{:.2}", outcome.first),
+                format!("{:.2}", outcome.done),
+                format!("{:.1}", self.cpu(outcome)),
+                format!("{:.0}", rss(outcome)),
+            ]
+        }));
+        let mut text = head + &aligned(&rows);
+        for subject in OURS {
+            if let Some(ratio) = self.ratio(subject) {
+                let verdict = if ratio >= TARGET { "reached" } else { "missed" };
+                text.push_str(&format!(
+                    "\n{subject}: {ratio:.1}x of {BASELINE}; at least {TARGET}x: {verdict}"
+                ));
+            }
+        }
+        text + LEGEND
+    }
+
+    /// Against the baseline.
+    fn ratio(&self, subject: &str) -> Option<f64> {
+        let rate = |name: &str| {
+            let (_, outcome) = self.measured.iter().find(|(known, _)| known == name)?;
+            Some(self.rate(outcome))
+        };
+        Some(rate(subject)? / rate(BASELINE)?)
+    }
+
+    /// Effects per second from the first seen to the last, or from the start
+    /// when all were seen at once.
+    fn rate(&self, outcome: &Outcome) -> f64 {
+        if outcome.seen_at_first == self.events {
+            return self.events as f64 / outcome.done;
+        }
+        (self.events - outcome.seen_at_first) as f64 / (outcome.done - outcome.first)
+    }
+
+    fn cpu(&self, outcome: &Outcome) -> f64 {
+        outcome.cpu * 1e6 / self.events as f64
+    }
+}
+
+fn rss(outcome: &Outcome) -> f64 {
+    outcome.rss_peak_bytes as f64 / (1024.0 * 1024.0)
+}
+
+const LEGEND: &str = "
+
+effects/s: from the first committed effect seen to the last. CPU: of the
+process, the database's not included. one_transaction_per_event: as many
+connections as walpost has, one for each partition. sql_only: the statements
+without Kafka, 4 connections, 500 events a transaction.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let outcome = |done| Outcome {
+            first: 1.0,
+            seen_at_first: 100,
+            done,
+            cpu: 0.5,
+            rss_peak_bytes: 20 << 20,
+        };
+        let mut report = Report::new(1_100);
+        report.add("walpost_slice".into(), outcome(1.5));
+        report.add(BASELINE.into(), outcome(11.0));
+        report
+    }
+
+    #[test]
+    fn a_line_has_the_promised_shape() {
+        let line = serde_json::to_string(&report().lines()[0]).unwrap();
+        assert_eq!(
+            line,
+            r#"{"bench":"consumer","subject":"walpost_slice","effects_per_second":2000,"cpu_seconds_per_million":454.55,"rss_mb_peak":20.0,"first_effect_seconds":1.0}"#
+        );
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_rates() {
+        let text = report().text();
+        assert!(
+            text.contains("20.0x of one_transaction_per_event; at least 10x: reached"),
+            "{text}"
+        );
+        let mut alone = report();
+        alone.measured.truncate(1);
+        assert!(!alone.text().contains("reached"));
+    }
+}

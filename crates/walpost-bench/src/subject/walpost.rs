@@ -1,0 +1,92 @@
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use walpost_local::{ChildGuard, Launch};
+
+use super::{Job, Output, PUBLICATION, Subject};
+use crate::services::{DATABASE, Services};
+
+/// The relay as a user runs it: `walpost run`, with its defaults unless told
+/// otherwise.
+#[derive(Debug)]
+pub(crate) struct Walpost {
+    program: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Walpost {
+    /// The binary, by default the one beside this program, and settings as
+    /// `section.key=value`.
+    pub(crate) fn new(program: Option<&Path>, settings: &[String]) -> Result<Self> {
+        let program = match program {
+            Some(program) => program.to_owned(),
+            None => env::current_exe()?.with_file_name("walpost"),
+        };
+        if !program.is_file() {
+            bail!(
+                "there is no {}; build it with `cargo build --release -p walpost`, or name it \
+                 with --walpost",
+                program.display()
+            );
+        }
+        Ok(Self { program, settings: settings.to_vec() })
+    }
+}
+
+impl Subject for Walpost {
+    fn name(&self) -> &'static str {
+        "walpost"
+    }
+
+    fn version(&self, _: &Services) -> Result<String> {
+        let output = Command::new(&self.program).arg("--version").output()?;
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(match self.settings.is_empty() {
+            true => version,
+            false => format!("{version} with {}", self.settings.join(", ")),
+        })
+    }
+
+    fn output(&self) -> Output {
+        Output::Topic
+    }
+
+    fn start(&self, job: &Job<'_>) -> Result<ChildGuard> {
+        let config = job.folder.join("walpost.toml");
+        fs::write(&config, config_text(job))
+            .with_context(|| format!("writing {}", config.display()))?;
+        Launch::new("walpost", &self.program, job.log())
+            .arg("--config")
+            .arg(config)
+            .args(self.settings.iter().flat_map(|setting| ["--set", setting]))
+            .arg("run")
+            .directory(job.folder)
+            .disposable(Some(job.services.folder()))
+            .spawn()
+            .context("starting walpost")
+    }
+}
+
+/// The same record as Debezium's in `connectors/orders.json`. The rest is the
+/// default.
+fn config_text(job: &Job<'_>) -> String {
+    let services = job.services;
+    let text = |value: &str| Value::from(value).to_string();
+    format!(
+        "[postgres]\nurl = {}\n\
+         [pipeline]\nname = {slot}\nslot = {slot}\npublication = {}\n\
+         [router]\nadditional_placement = \"type:header:eventType\"\ntopic_replacement = {}\n\
+         [kafka]\n\"bootstrap.servers\" = {}\n\
+         [http]\nlisten = \"\"\n",
+        text(&services.postgres.url(DATABASE)),
+        text(PUBLICATION),
+        text(job.topic),
+        text(&services.kafka.bootstrap()),
+        slot = text(job.slot),
+    )
+}

@@ -1,0 +1,102 @@
+//! Topics, their ends, and where a reader begins.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+};
+
+/// Partitions of every topic.
+pub(crate) const PARTITIONS: i32 = 12;
+
+const ADMIN_LIMIT: Duration = Duration::from_secs(30);
+const LEADER_POLL: Duration = Duration::from_millis(20);
+
+/// Creates a topic and waits until every partition has a leader.
+pub(crate) fn create(bootstrap: &str, topic: &str) -> Result<()> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", bootstrap);
+    let admin: AdminClient<DefaultClientContext> = config.create()?;
+    let new = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1));
+    let options =
+        AdminOptions::new().request_timeout(Some(ADMIN_LIMIT)).operation_timeout(Some(ADMIN_LIMIT));
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    for result in runtime.block_on(admin.create_topics([&new], &options))? {
+        result.map_err(|(topic, code)| anyhow!("creating the topic {topic}: {code}"))?;
+    }
+    Ends::open(bootstrap, topic).map(drop)
+}
+
+/// Where a topic ends, asked in one request for all its partitions.
+pub(crate) struct Ends {
+    consumer: BaseConsumer,
+    partitions: TopicPartitionList,
+}
+
+impl Ends {
+    /// Connects, and waits until every partition answers.
+    pub(crate) fn open(bootstrap: &str, topic: &str) -> Result<Self> {
+        let consumer = consumer(bootstrap)?;
+        let mut partitions = TopicPartitionList::new();
+        for partition in 0..PARTITIONS {
+            partitions.add_partition_offset(topic, partition, Offset::End)?;
+        }
+        let ends = Self { consumer, partitions };
+        let start = Instant::now();
+        while let Err(error) = ends.records() {
+            if start.elapsed() > ADMIN_LIMIT {
+                return Err(error);
+            }
+            thread::sleep(LEADER_POLL);
+        }
+        Ok(ends)
+    }
+
+    /// Records in the topic: what has been appended since it was created.
+    pub(crate) fn records(&self) -> Result<u64> {
+        let ends = self
+            .consumer
+            .offsets_for_times(self.partitions.clone(), ADMIN_LIMIT)
+            .context("asking for the end of a topic")?;
+        let mut records = 0;
+        for partition in ends.elements() {
+            partition.error()?;
+            match partition.offset() {
+                Offset::Offset(end) => records += u64::try_from(end)?,
+                other => bail!("partition {} ends at {other:?}", partition.partition()),
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// A consumer of all partitions from their beginning, in no group.
+pub(crate) fn read_from_beginning(bootstrap: &str, topic: &str) -> Result<BaseConsumer> {
+    let consumer = consumer(bootstrap)?;
+    let mut partitions = TopicPartitionList::new();
+    for partition in 0..PARTITIONS {
+        partitions.add_partition_offset(topic, partition, Offset::Beginning)?;
+    }
+    consumer.assign(&partitions)?;
+    Ok(consumer)
+}
+
+/// Waits for more than one record are short, so that latency is the
+/// publisher's and not the reader's.
+fn consumer(bootstrap: &str) -> Result<BaseConsumer> {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", bootstrap)
+        .set("group.id", "walpost-bench")
+        .set("enable.auto.commit", "false")
+        .set("fetch.min.bytes", "1")
+        .set("fetch.wait.max.ms", "10");
+    config.create().context("creating a Kafka consumer")
+}

@@ -1,0 +1,133 @@
+//! A member of the group in a process of its own, which can be paused and
+//! killed: this binary, started again.
+
+use std::{
+    env,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+use walpost_consumer::{
+    Consumer, Database, Event, Handler, HandlerError, OnReset, SliceError,
+    tokio_postgres::Transaction,
+};
+use walpost_testkit::{self as testkit, Process};
+
+use crate::support::{Effects, LIMIT, World, each, ids};
+
+/// Names of what the process is told, all but the last two required.
+const BROKER: &str = "MEMBER_BROKER";
+const DATABASE: &str = "MEMBER_DATABASE";
+const NAME: &str = "MEMBER_NAME";
+const TOPIC: &str = "MEMBER_TOPIC";
+/// Id of the event in whose handler the process stops itself, once.
+const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
+const FAILPOINT: &str = "WALPOST_FAILPOINT";
+
+/// How a member hurts itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Harm {
+    Nothing,
+    PausesInHandlerOf(&'static str),
+    Failpoint(&'static str),
+}
+
+/// Starts a member on the world's topic.
+pub(crate) fn start(world: &World, harm: Harm) -> Process {
+    let mut environment = vec![
+        (BROKER.to_owned(), testkit::kafka().bootstrap().to_owned()),
+        (DATABASE.to_owned(), world.database.url().to_owned()),
+        (NAME.to_owned(), world.name.clone()),
+        (TOPIC.to_owned(), world.topic.clone()),
+        ("RUST_LOG".to_owned(), "walpost_consumer=debug".to_owned()),
+    ];
+    match harm {
+        Harm::Nothing => {}
+        Harm::PausesInHandlerOf(id) => environment.push((PAUSE_AT.to_owned(), id.to_owned())),
+        Harm::Failpoint(point) => environment.push((FAILPOINT.to_owned(), point.to_owned())),
+    }
+    let program = env::current_exe().unwrap();
+    Process::start(program, ["--exact", TEST, "--nocapture"], environment)
+}
+
+/// Whether the process was stopped by SIGSTOP.
+pub(crate) fn is_paused(process: &Process) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+}
+
+const TEST: &str = "member::a_member_in_a_process_of_its_own_drains_on_sigterm";
+
+/// Without the environment: a test. With it: the member.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_in_a_process_of_its_own_drains_on_sigterm() {
+    if env::var_os(BROKER).is_some() {
+        return run().await;
+    }
+    let world = World::new(1).await;
+    world.publish(0, ids("a", 100)).await;
+    let member = start(&world, Harm::Nothing);
+    world.until_number("select count(*) from effect", 100).await;
+    assert!(member.terminate(LIMIT).success(), "{}", member.log());
+    assert_eq!(world.effects().await, each(&ids("a", 100), 1));
+    assert_eq!(world.committed(0).await.0, Some(100));
+}
+
+async fn run() {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .init();
+    let read = |name: &str| env::var(name).unwrap();
+    let handler = Pausing { at: env::var(PAUSE_AT).ok(), paused: AtomicBool::new(false) };
+    let consumer = Consumer::builder(read(NAME))
+        .kafka("bootstrap.servers", read(BROKER))
+        .topics([read(TOPIC)])
+        .database(Database::config(read(DATABASE).parse().unwrap()))
+        .session_timeout_ms(6_000)
+        .max_batch_events(50)
+        .on_reset(OnReset::Rerun)
+        .handler(handler)
+        .unwrap();
+    let mut terminated = signal(SignalKind::terminate()).unwrap();
+    let ended = consumer.run(async move {
+        terminated.recv().await;
+    });
+    ended.await.unwrap();
+}
+
+struct Pausing {
+    at: Option<String>,
+    paused: AtomicBool,
+}
+
+impl Handler for Pausing {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        Effects.handle(tx, event).await
+    }
+
+    async fn handle_slice(&self, tx: &Transaction<'_>, events: &[Event]) -> Result<(), SliceError> {
+        Effects.handle_slice(tx, events).await?;
+        let here = events.iter().any(|event| Some(event.id()) == self.at.as_deref());
+        if here && !self.paused.swap(true, Ordering::SeqCst) {
+            kill_process(getpid(), Signal::STOP).unwrap();
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the process has stopped itself.
+pub(crate) async fn until_paused(process: &Process) {
+    testkit::until(LIMIT, "a paused member", async || is_paused(process)).await;
+}
+
+/// Waits until the process has ended itself.
+pub(crate) async fn until_dead(process: &Process) {
+    testkit::until(LIMIT, "a dead member", async || !process.is_running()).await;
+}
+
+/// A moment, for randomness and not for order.
+pub(crate) async fn pause(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}

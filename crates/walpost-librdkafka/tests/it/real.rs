@@ -1,0 +1,35 @@
+//! Against Kafka.
+
+use rdkafka::{consumer::Consumer, types::RDKafkaErrorCode};
+use walpost_librdkafka::{TopicIdError, topic_ids};
+use walpost_testkit::{fresh_topic, kafka, unique_name};
+
+use crate::support::{LIMIT, committed_offsets_come_back, consumer, headers_come_back};
+
+#[tokio::test]
+async fn topic_ids_are_those_that_kafkas_tool_shows() {
+    let (one, other) = (fresh_topic("one", 1).await, fresh_topic("other", 1).await);
+    let consumer = consumer(kafka().bootstrap(), &unique_name("group"));
+    let missing = unique_name("missing");
+    let asked = [one.as_str(), &missing, &other];
+    let ids = topic_ids(consumer.client(), &asked, LIMIT).unwrap();
+    assert_eq!(ids[1], Err(TopicIdError::Kafka(RDKafkaErrorCode::UnknownTopicOrPartition)));
+    assert_ne!(ids[0], ids[2]);
+    let local = kafka().local().expect("the tools come with a broker of our own");
+    let args = ["--bootstrap-server", kafka().bootstrap(), "--describe", "--topic", &one];
+    let described = local.run_tool("org.apache.kafka.tools.TopicCommand", args).unwrap();
+    let id = ids[0].clone().unwrap().to_string();
+    assert!(described.contains(&format!("TopicId: {id}")), "{id} is not in {described}");
+}
+
+#[tokio::test]
+async fn committed_metadata_is_read_as_bytes() {
+    let topic = fresh_topic("orders", 1).await;
+    committed_offsets_come_back(kafka().bootstrap(), &topic, &unique_name("group"));
+}
+
+#[tokio::test]
+async fn headers_and_leader_epoch_are_read() {
+    let topic = fresh_topic("orders", 1).await;
+    assert_eq!(headers_come_back(kafka().bootstrap(), &topic), Some(0));
+}

@@ -1,0 +1,87 @@
+use clap::{Parser, Subcommand};
+
+use crate::{
+    command::{check, config, demo, demo_consumer, migrate, parked, run, status},
+    config::ConfigArgs,
+    failure::Failure,
+};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, or stopped as asked
+  1  failed while running
+  2  wrong arguments or configuration
+  3  PostgreSQL is not as it has to be, or cannot be reached
+  4  Kafka is not as it has to be, or cannot be reached";
+
+/// Moves events from a PostgreSQL outbox to Kafka exactly as they were committed.
+#[derive(Debug, Parser)]
+#[command(name = "walpost", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Publishes events until it is told to stop
+    #[command(after_help = EXIT_CODES)]
+    Run,
+    /// Creates Walpost's tables, or brings them up to date
+    Migrate(migrate::Args),
+    /// Looks at everything that `run` needs, and changes nothing
+    Check(check::Args),
+    /// Shows pipelines, their slots, and what is parked
+    Status(status::Args),
+    /// Prints the default configuration, which is its manual
+    Config(config::Args),
+    /// Shows events that could not be delivered
+    Parked(parked::Args),
+    /// Shows the whole chain at work, with its processes killed half-way
+    Demo(demo::Args),
+    #[command(hide = true)]
+    DemoConsumer(demo_consumer::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Self { config, command } = self;
+        match command {
+            Command::Config(args) => config::run(&config, &args),
+            Command::Run => block_on(run::run(&config)),
+            Command::Migrate(args) => block_on(migrate::run(&config, &args)),
+            Command::Check(args) => block_on(check::run(&config, &args)),
+            Command::Status(args) => block_on(status::run(&config, &args)),
+            Command::Parked(args) => block_on(parked::run(&config, &args)),
+            Command::Demo(args) => block_on(demo::run(&config, &args)),
+            Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),
+        }
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::running(error).context("cannot start the runtime"))?;
+    let done = runtime.block_on(command);
+    // A call into librdkafka that still waits must not hold the exit back.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

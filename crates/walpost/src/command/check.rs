@@ -1,0 +1,184 @@
+use std::time::Duration;
+
+use rdkafka::{
+    consumer::{BaseConsumer, Consumer},
+    metadata::Metadata,
+};
+use serde_json::json;
+use walpost_kafka::KafkaConnector;
+use walpost_relay::{CheckResult, Outcome};
+
+use crate::{
+    config::{Config, ConfigArgs},
+    failure::{Exit, Failure},
+    table::Table,
+};
+
+/// Longest wait for the brokers.
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How to print what was found.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
+    let config = Config::load(config)?;
+    let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
+    let connector = config.kafka()?;
+    config.encoding()?;
+    config.listen()?;
+    let postgres = walpost_relay::check(&database, &relay, &router).await;
+    let replacement = router.topic_replacement;
+    let kafka = tokio::task::spawn_blocking(move || check_kafka(&connector, &replacement))
+        .await
+        .map_err(Failure::running)?;
+    let has_failed =
+        |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
+    let exit = match (has_failed(&postgres), has_failed(&kafka)) {
+        (true, _) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
+        (false, true) => Some((Exit::Kafka, "Kafka is not ready for `walpost run`")),
+        (false, false) => None,
+    };
+    let groups = [("PostgreSQL", postgres), ("Kafka", kafka)];
+    if args.json {
+        println!("{}", as_json(&groups, exit.is_none()));
+    } else {
+        print!("{}", as_text(&groups));
+    }
+    exit.map_or(Ok(()), |(exit, text)| Err(Failure::found(exit, text)))
+}
+
+fn check_kafka(connector: &KafkaConnector, replacement: &str) -> Vec<CheckResult> {
+    let servers = connector.bootstrap_servers();
+    let metadata = connector
+        .admin_config()
+        .create::<BaseConsumer>()
+        .and_then(|client| client.fetch_metadata(None, KAFKA_TIMEOUT));
+    match metadata {
+        Err(error) => vec![CheckResult {
+            name: "brokers",
+            outcome: Outcome::Fail,
+            detail: format!("no answer from {servers}: {error}"),
+            next_step: Some(
+                "make sure that the brokers run there, and that security.protocol and the login \
+                 under [kafka] are right"
+                    .to_owned(),
+            ),
+        }],
+        Ok(metadata) => {
+            let brokers = metadata.brokers().len();
+            let detail = format!("{servers}, {brokers} {}", plural(brokers, "broker"));
+            let found =
+                CheckResult { name: "brokers", outcome: Outcome::Ok, detail, next_step: None };
+            vec![found, topics(&metadata, replacement)]
+        }
+    }
+}
+
+/// Which topics the events go to is known only when they come, so this is a
+/// hint and no verdict.
+fn topics(metadata: &Metadata, replacement: &str) -> CheckResult {
+    let prefix = replacement.split(['$', '\\']).next().unwrap_or_default();
+    let mut names: Vec<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
+    names.retain(|name| name.starts_with(prefix) && !name.starts_with("__"));
+    names.sort_unstable();
+    let count = names.len();
+    let (outcome, next_step) = match count {
+        0 => (
+            Outcome::Warn,
+            Some(
+                "create the topics, unless the brokers have auto.create.topics.enable; events \
+                 for a topic that is missing wait"
+                    .to_owned(),
+            ),
+        ),
+        _ => (Outcome::Ok, None),
+    };
+    names.truncate(5);
+    let dots = if count > names.len() { ", …" } else { "" };
+    let list =
+        if names.is_empty() { String::new() } else { format!(": {}{dots}", names.join(", ")) };
+    let detail =
+        format!("events go to {replacement}; {count} {} there{list}", plural(count, "topic"));
+    CheckResult { name: "topics", outcome, detail, next_step }
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Warn => "warn",
+        Outcome::Fail => "FAIL",
+    }
+}
+
+fn as_text(groups: &[(&str, Vec<CheckResult>)]) -> String {
+    let mut table = Table::default();
+    for (group, results) in groups {
+        for result in results {
+            table.row([word(result.outcome), group, result.name, &result.detail]);
+        }
+    }
+    let mut text = table.to_string();
+    for result in groups.iter().flat_map(|(_, results)| results) {
+        if let Some(next_step) = &result.next_step {
+            text.push_str(&format!("next step ({}): {next_step}\n", result.name));
+        }
+    }
+    text
+}
+
+fn as_json(groups: &[(&str, Vec<CheckResult>)], is_ok: bool) -> serde_json::Value {
+    let mut checks = Vec::new();
+    for (group, results) in groups {
+        checks.extend(results.iter().map(|result| {
+            json!({
+                "group": group.to_lowercase(),
+                "name": result.name,
+                "outcome": word(result.outcome).to_lowercase(),
+                "detail": result.detail,
+                "next_step": result.next_step,
+            })
+        }));
+    }
+    json!({ "ok": is_ok, "checks": checks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups() -> [(&'static str, Vec<CheckResult>); 1] {
+        let result = |name, outcome, next_step: Option<&str>| CheckResult {
+            name,
+            outcome,
+            detail: "d".to_owned(),
+            next_step: next_step.map(str::to_owned),
+        };
+        let fine = result("server", Outcome::Ok, None);
+        [("Kafka", vec![fine, result("topics", Outcome::Fail, Some("create"))])]
+    }
+
+    #[test]
+    fn next_steps_follow_the_table() {
+        assert_eq!(
+            as_text(&groups()),
+            "ok    Kafka  server  d\nFAIL  Kafka  topics  d\nnext step (topics): create\n"
+        );
+    }
+
+    #[test]
+    fn json_has_every_check() {
+        let json = as_json(&groups(), false);
+        assert_eq!(json["ok"], false);
+        assert_eq!(json["checks"][1]["outcome"], "fail");
+        assert_eq!(json["checks"][1]["next_step"], "create");
+    }
+}

@@ -1,0 +1,21 @@
+use crate::{
+    config::{Config, ConfigArgs, DEFAULT_FILE},
+    failure::Failure,
+};
+
+/// What to print.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print what holds: file, environment and flags applied, secrets as ***
+    #[arg(long)]
+    effective: bool,
+}
+
+pub(crate) fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
+    if args.effective {
+        print!("{}", Config::load(config)?.effective());
+    } else {
+        print!("{DEFAULT_FILE}");
+    }
+    Ok(())
+}

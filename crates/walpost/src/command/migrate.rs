@@ -1,0 +1,125 @@
+use std::time::SystemTime;
+
+use walpost_migrate::{Error, Migrator, Set, State};
+
+use crate::{
+    command::sql,
+    config::{Config, ConfigArgs},
+    failure::{Exit, Failure},
+    table::Table,
+};
+
+/// Which tables, and whether to create them or to show them.
+///
+/// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers;
+/// without it both are created.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Schema of the tables; without it pipeline.schema
+    #[arg(long)]
+    schema: Option<String>,
+    /// Print the SQL, for other migration tools, and do nothing
+    #[arg(long, conflicts_with = "status")]
+    print: bool,
+    /// Show what is applied, and do nothing
+    #[arg(long)]
+    status: bool,
+}
+
+pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
+    let mut config = config.clone();
+    let sets = take_sets(&mut config.assignments);
+    let config = Config::load(&config)?;
+    let pipeline = &config.settings.pipeline;
+    let schema = args.schema.as_deref().unwrap_or(&pipeline.schema);
+    let migrator = Migrator::new().schema(schema).publication(&pipeline.publication);
+    let migrator = match sets {
+        [set] => migrator.set(*set),
+        _ => migrator,
+    };
+    if args.print {
+        for set in sets {
+            print!("{}", migrator.render(*set).map_err(failure)?);
+        }
+        return Ok(());
+    }
+    let mut client = sql::connect(&config.database()?).await?;
+    if args.status {
+        print!("{}", status(&migrator.status(&client).await.map_err(failure)?));
+        return Ok(());
+    }
+    let applied = migrator.migrate(&mut client).await.map_err(failure)?;
+    for migration in &applied {
+        println!("applied {}/{:04}_{}", migration.set, migration.number, migration.name);
+    }
+    if applied.is_empty() {
+        println!("nothing to apply: schema {schema} is up to date");
+    }
+    Ok(())
+}
+
+/// `--set relay` stands between the `--set section.key=value` of every command.
+fn take_sets(assignments: &mut Vec<String>) -> &'static [Set] {
+    let mut sets = Set::ALL;
+    assignments.retain(|text| {
+        match text.as_str() {
+            "relay" => sets = &[Set::Relay],
+            "consumer" => sets = &[Set::Consumer],
+            "all" => sets = Set::ALL,
+            _ => return true,
+        }
+        false
+    });
+    sets
+}
+
+fn status(all: &[walpost_migrate::Status]) -> Table {
+    let mut table = Table::titled(["migration", "state"]);
+    for one in all {
+        let name = format!("{}/{:04}_{}", one.set, one.number, one.name);
+        table.row([name, state(&one.state)]);
+    }
+    table
+}
+
+fn state(state: &State) -> String {
+    match state {
+        State::Pending => "pending".to_owned(),
+        State::Applied { at, by } => {
+            let ago = SystemTime::now().duration_since(*at).unwrap_or_default();
+            format!("applied by {by} {}", ago_text(ago.as_secs()))
+        }
+        State::Changed => "applied with another text than this version has".to_owned(),
+        State::Unknown => "applied by another version of walpost".to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn ago_text(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s ago"),
+        120..7_200 => format!("{} min ago", seconds / 60),
+        7_200..172_800 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Name(_) => Failure::new(Exit::Configuration, error),
+        error => Failure::postgres(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_told_from_an_assignment() {
+        let mut assignments = vec!["pipeline.schema=s".to_owned(), "consumer".to_owned()];
+        assert_eq!(take_sets(&mut assignments), [Set::Consumer]);
+        assert_eq!(assignments, ["pipeline.schema=s"]);
+        assert_eq!(take_sets(&mut assignments), Set::ALL);
+    }
+}

@@ -1,0 +1,11 @@
+//! One file for each command: its arguments, and what it does.
+
+pub(crate) mod check;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod demo_consumer;
+pub(crate) mod migrate;
+pub(crate) mod parked;
+pub(crate) mod run;
+pub(crate) mod sql;
+pub(crate) mod status;

@@ -1,0 +1,104 @@
+use std::{process, time::Duration};
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::time;
+use walpost_relay::{Phase, Relay, RunningRelay};
+
+use crate::{
+    config::{Config, ConfigArgs},
+    failure::{Exit, Failure},
+    http, log,
+    signals::Signals,
+};
+
+/// Between two moments at which the recorder tidies up.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Upper bounds of histograms, in seconds.
+const BUCKETS: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
+    let config = Config::load(args)?;
+    let database = config.database()?;
+    let connector = config.kafka()?;
+    let (relay_config, router) = (config.relay()?, config.router()?);
+    let (encoding, listen) = (config.encoding()?, config.listen()?);
+    log::start(&config)?;
+    let mut signals = Signals::listen()?;
+    let metrics = record_metrics()?;
+    let listener = match listen {
+        Some(address) => Some(http::bind(address).await?),
+        None => None,
+    };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pipeline = relay_config.pipeline,
+        postgres = %database,
+        kafka = connector.bootstrap_servers(),
+        "walpost starts"
+    );
+    let relay = Relay::new(database, relay_config, router, encoding)
+        .map_err(|error| Failure::of_relay(error, false))?;
+    let mut running = relay.start(async move || connector.connect().await);
+    let watched = http::Watched::new(running.status());
+    let trouble = tokio::spawn(watched.clone().watch());
+    let upkeep = tokio::spawn(upkeep(metrics.clone()));
+    let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
+    let done = until_stopped(&mut running, &mut signals).await;
+    for task in [Some(trouble), Some(upkeep), server].into_iter().flatten() {
+        task.abort();
+    }
+    if done.is_ok() {
+        tracing::info!("walpost has stopped");
+    }
+    done
+}
+
+/// The first signal drains, the second ends at once.
+async fn until_stopped(running: &mut RunningRelay, signals: &mut Signals) -> Result<(), Failure> {
+    let mut status = running.status();
+    let mut has_streamed = false;
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            done = running.finished() => {
+                return done.map_err(|error| Failure::of_relay(error, has_streamed));
+            }
+            signal = signals.next() => {
+                if stopping {
+                    tracing::warn!(signal, "ending at once");
+                    process::exit(i32::from(Exit::Running as u8));
+                }
+                tracing::info!(signal, "stopping; a second signal ends at once");
+                stopping = true;
+                running.stop();
+            }
+            Ok(()) = status.changed() => {
+                has_streamed |= status.borrow_and_update().phase == Phase::Streaming;
+            }
+        }
+    }
+}
+
+fn record_metrics() -> Result<PrometheusHandle, Failure> {
+    let cannot = |error| Failure::running(error).context("cannot set up the metrics");
+    let recorder = PrometheusBuilder::new()
+        .set_buckets(&BUCKETS)
+        .map_err(anyhow::Error::from)
+        .map_err(cannot)?;
+    let recorder = recorder.build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder)
+        .map_err(|_| cannot(anyhow::anyhow!("another recorder is installed")))?;
+    walpost_relay::describe_metrics();
+    Ok(handle)
+}
+
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut tick = time::interval(UPKEEP);
+    loop {
+        tick.tick().await;
+        metrics.run_upkeep();
+    }
+}

@@ -1,0 +1,166 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    mocking::MockCluster,
+    producer::DefaultProducerContext,
+};
+
+use crate::{
+    demo::Options,
+    failure::{Exit, Failure},
+    table::thousands,
+};
+
+/// Partitions of the demo's topic.
+pub(super) const PARTITIONS: i32 = 12;
+
+/// The mock keeps about 5 MB and 100,000 records of a partition and silently
+/// drops what is older. The fullest of 12 partitions gets less than a quarter
+/// of the events, each below 300 bytes; the rest is for second copies.
+pub(super) const MOCK_MAX_EVENTS: u64 = 50_000;
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What the events are published to.
+pub(super) enum Broker {
+    /// librdkafka's, in this process, with listening sockets of its own.
+    Mock { cluster: MockCluster<'static, DefaultProducerContext> },
+    /// The user's.
+    Real { settings: BTreeMap<String, String> },
+}
+
+/// Refuses more events than the mock holds.
+pub(super) fn check_size(options: &Options) -> Result<(), Failure> {
+    if options.kafka.is_some() || options.events <= MOCK_MAX_EVENTS {
+        return Ok(());
+    }
+    let (asked, limit) = (thousands(options.events), thousands(MOCK_MAX_EVENTS));
+    let text = format!(
+        "{asked} events are more than the embedded mock broker holds without dropping some; its \
+         limit is {limit}"
+    );
+    Err(Failure::found(Exit::Configuration, &text).next_step(format!(
+        "use --events {MOCK_MAX_EVENTS}, or a real broker with --kafka HOST:PORT"
+    )))
+}
+
+impl Broker {
+    /// Starts the mock, or takes the user's.
+    pub(super) fn open(kafka: Option<BTreeMap<String, String>>) -> Result<Self, Failure> {
+        match kafka {
+            Some(settings) => Ok(Self::Real { settings }),
+            None => MockCluster::new(1)
+                .map(|cluster| Self::Mock { cluster })
+                .map_err(|error| failed(error).context("cannot start the embedded mock broker")),
+        }
+    }
+
+    /// Settings for clients.
+    pub(super) fn settings(&self) -> BTreeMap<String, String> {
+        match self {
+            Self::Mock { cluster } => {
+                [("bootstrap.servers".to_owned(), cluster.bootstrap_servers())].into()
+            }
+            Self::Real { settings } => settings.clone(),
+        }
+    }
+
+    /// One line for people.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Mock { .. } => {
+                "embedded mock broker (librdkafka's, in this process: for showing, no proof; \
+                 use --kafka for a real one)"
+                    .to_owned()
+            }
+            Self::Real { settings } => {
+                let servers = settings.get("bootstrap.servers").map_or("", String::as_str);
+                format!("Kafka at {servers}")
+            }
+        }
+    }
+
+    /// Creates the topic.
+    pub(super) async fn create_topic(&self, topic: &str) -> Result<(), Failure> {
+        let settings = match self {
+            Self::Mock { cluster } => {
+                return cluster
+                    .create_topic(topic, PARTITIONS, 1)
+                    .map_err(|error| failed(error).context("cannot create the topic"));
+            }
+            Self::Real { settings } => settings,
+        };
+        let admin = admin(settings)?;
+        let new = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(-1));
+        let created = admin
+            .create_topics([&new], &options())
+            .await
+            .map_err(|error| failed(error).context("cannot create the topic"))?;
+        for result in created {
+            result.map_err(|(topic, code)| {
+                let text = format!("the broker does not create topic {topic}: {code}");
+                Failure::found(Exit::Kafka, &text)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes topic and group. What cannot be removed is said.
+    pub(super) async fn remove(&self, topic: &str, group: &str) {
+        let Self::Real { settings } = self else { return };
+        let Ok(admin) = admin(settings) else { return };
+        if let Err(error) = admin.delete_topics(&[topic], &options()).await {
+            eprintln!("could not delete topic {topic}: {error}");
+        }
+        if let Err(error) = admin.delete_groups(&[group], &options()).await {
+            eprintln!("could not delete consumer group {group}: {error}");
+        }
+    }
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new()
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .operation_timeout(Some(REQUEST_TIMEOUT))
+}
+
+fn admin(
+    settings: &BTreeMap<String, String>,
+) -> Result<AdminClient<DefaultClientContext>, Failure> {
+    client_config(settings).create().map_err(failed)
+}
+
+pub(super) fn client_config(settings: &BTreeMap<String, String>) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    for (name, value) in settings {
+        config.set(name, value);
+    }
+    config
+}
+
+pub(super) fn failed(error: rdkafka::error::KafkaError) -> Failure {
+    Failure::new(Exit::Kafka, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_kafka::partition_for_key;
+
+    use super::*;
+    use crate::demo::shop;
+
+    #[test]
+    fn the_fullest_partition_holds_less_than_a_quarter() {
+        let mut orders = [0; PARTITIONS as usize];
+        for order in 0..shop::ORDERS {
+            let key = shop::order_id(order);
+            orders[partition_for_key(key.as_bytes(), PARTITIONS) as usize] += 1;
+        }
+        let fullest = *orders.iter().max().unwrap();
+        assert!(fullest * 4 < shop::ORDERS, "{orders:?}");
+        const { assert!(MOCK_MAX_EVENTS / 4 * 300 < 5_000_000 * 4 / 5) };
+    }
+}

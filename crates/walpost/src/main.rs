@@ -1,0 +1,27 @@
+//! `walpost`: events from a PostgreSQL outbox to Kafka, exactly as they were
+//! committed.
+//!
+//! [`cli`] has the arguments, [`command`] one file for each command, [`config`]
+//! the configuration and its layers, [`demo`] the demonstration. Errors are
+//! printed once, here, and decide the exit code: see [`failure::Exit`].
+
+mod cli;
+mod command;
+mod config;
+mod demo;
+mod failure;
+mod http;
+mod log;
+mod signals;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.print(),
+    }
+}

@@ -1,0 +1,7 @@
+//! The binary from outside: its arguments, configuration and exit codes.
+
+#![allow(clippy::unwrap_used)]
+
+mod cli;
+mod config;
+mod migrate;
