@@ -36,11 +36,15 @@ impl Failpoint {
         }
     }
 
-    #[cfg(not(feature = "failpoints"))]
-    pub(crate) fn reached(self) {}
+    pub(crate) fn reached(self) {
+        #[cfg(feature = "failpoints")]
+        self.act_if_armed();
+        #[cfg(not(feature = "failpoints"))]
+        let _ = self;
+    }
 
     #[cfg(feature = "failpoints")]
-    pub(crate) fn reached(self) {
+    fn act_if_armed(self) {
         use std::sync::{
             OnceLock,
             atomic::{AtomicU64, Ordering},

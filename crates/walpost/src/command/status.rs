@@ -42,7 +42,9 @@ struct Pipeline {
 #[derive(Debug, Serialize)]
 struct Outbox {
     table: String,
+    /// Absent until PostgreSQL has analyzed the table.
     rows_estimate: Option<u64>,
+    /// Absent when there is no such table.
     bytes: Option<u64>,
 }
 
@@ -107,15 +109,14 @@ async fn outbox(
     quoted: &str,
     table: String,
 ) -> Result<Outbox, tokio_postgres::Error> {
-    let text = "select (select sum(greatest(c.reltuples, 0))::bigint from pg_class c
-                where c.oid in (select relid from pg_partition_tree(to_regclass($1)) where isleaf)
-                    or c.oid = to_regclass($1)),
-            (select sum(pg_total_relation_size(relid))::bigint
-                from pg_partition_tree(to_regclass($1)))
-        where to_regclass($1) is not null";
-    let row = client.query_opt(text, &[&quoted]).await?;
+    let text = "select sum(c.reltuples) filter (where c.reltuples >= 0)::bigint,
+            sum(pg_total_relation_size(c.oid))::bigint
+        from pg_class c
+        where c.oid = to_regclass($1) or c.oid in (
+            select relid from pg_partition_tree(to_regclass($1)) where isleaf)";
+    let row = client.query_one(text, &[&quoted]).await?;
     let number = |index| {
-        let number = row.as_ref().and_then(|row| row.get::<_, Option<i64>>(index));
+        let number = row.get::<_, Option<i64>>(index);
         number.map(|number| u64::try_from(number).unwrap_or(0))
     };
     Ok(Outbox { table, rows_estimate: number(0), bytes: number(1) })
@@ -130,11 +131,12 @@ fn as_text(report: &Report) -> String {
     }
     let mut table = Table::titled(["outbox", "rows (estimate)", "size"]).right([1, 2]);
     for outbox in &report.outboxes {
-        let missing = || "missing".to_owned();
+        let unknown = || "not analyzed yet".to_owned();
+        let missing = || "no such table".to_owned();
         table.row([
             outbox.table.clone(),
-            outbox.rows_estimate.map_or_else(missing, thousands),
-            outbox.bytes.map_or_else(String::new, bytes),
+            outbox.rows_estimate.map_or_else(unknown, thousands),
+            outbox.bytes.map_or_else(missing, bytes),
         ]);
     }
     text + "\n" + &table.to_string()

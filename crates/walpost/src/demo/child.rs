@@ -21,6 +21,7 @@ pub(super) struct Child {
     program: PathBuf,
     args: Vec<String>,
     log: PathBuf,
+    disposable: Option<PathBuf>,
     process: Option<ChildGuard>,
 }
 
@@ -33,11 +34,19 @@ impl Child {
         folder: &Path,
     ) -> Self {
         let log = folder.join(format!("{name}.log"));
-        Self { name, program: program.to_owned(), args, log, process: None }
+        Self { name, program: program.to_owned(), args, log, disposable: None, process: None }
+    }
+
+    /// Sets the folder that goes with it when we are killed.
+    pub(super) fn disposable(mut self, folder: Option<&Path>) -> Self {
+        self.disposable = folder.map(Path::to_owned);
+        self
     }
 
     pub(super) fn start(&mut self) -> Result<(), Failure> {
-        let mut launch = Launch::new(self.name, &self.program, &self.log).args(&self.args);
+        let mut launch = Launch::new(self.name, &self.program, &self.log)
+            .args(&self.args)
+            .disposable(self.disposable.as_deref());
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| is_setting_variable(name) || is_own(name)) {
                 launch = launch.env_remove(name);

@@ -165,9 +165,12 @@ impl Stage {
         };
         let program = &self.options.program;
         let folder = self.folder.path();
-        self.relay = Some(Child::new("relay", program, args(&["run"]), folder));
+        let disposable = (!self.options.keep).then_some(folder);
+        let relay = Child::new("relay", program, args(&["run"]), folder);
+        self.relay = Some(relay.disposable(disposable));
         let consumer = args(&["demo-consumer", "--topic", &self.name, "--name", &self.name]);
-        self.consumer = Some(Child::new("consumer", program, consumer, folder));
+        let consumer = Child::new("consumer", program, consumer, folder);
+        self.consumer = Some(consumer.disposable(disposable));
         Ok(())
     }
 }

@@ -1,0 +1,87 @@
+//! When a checkpoint is written, and when its position is confirmed.
+
+use tokio::{task::JoinHandle, time::Instant};
+use walpost_event::Lsn;
+
+use super::Pipeline;
+use crate::{error::RelayError, sink::Sink, source::Source};
+
+/// Checkpoints remembered while the stream lags behind them.
+const UNPASSED_MAX: usize = 64;
+
+/// A committed checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) confirmed: Lsn,
+    /// At or behind the commit record of the write itself.
+    pub(super) wal: Lsn,
+}
+
+impl<S: Source, K: Sink> Pipeline<S, K> {
+    /// Nothing but our own last checkpoint is in the WAL since: write none.
+    pub(super) fn worth_a_checkpoint(&self) -> bool {
+        if self.progress.done <= self.progress.checkpointed {
+            return false;
+        }
+        self.progress.events_since_checkpoint
+            || self.progress.last_written.is_none_or(|last| self.progress.done > last.wal)
+    }
+
+    pub(super) fn start_checkpoint(&mut self) {
+        let (checkpoints, confirmed) = (self.checkpoints.clone(), self.progress.done);
+        self.progress.last_checkpoint = Instant::now();
+        self.progress.events_since_checkpoint = false;
+        self.progress.writing = Some(tokio::spawn(async move {
+            let wal = checkpoints.write(confirmed).await?;
+            Ok(Written { confirmed, wal })
+        }));
+    }
+
+    pub(super) fn note_written(
+        &mut self,
+        written: Result<Written, RelayError>,
+    ) -> Result<(), RelayError> {
+        self.progress.writing = None;
+        let written = written?;
+        self.progress.checkpointed = written.confirmed;
+        self.progress.last_written = Some(written);
+        self.progress.unpassed.push_back(written);
+        if self.progress.unpassed.len() > UNPASSED_MAX {
+            // Any but the first and the last can go: they only move the
+            // position in smaller steps.
+            self.progress.unpassed.remove(1);
+        }
+        Ok(())
+    }
+
+    /// Confirms what a committed checkpoint names, once the stream has passed
+    /// that commit.
+    pub(super) async fn confirm_passed(&mut self) -> Result<(), RelayError> {
+        let mut passed = None;
+        while let Some(first) = self.progress.unpassed.front()
+            && first.wal <= self.progress.received
+        {
+            passed = Some(first.confirmed);
+            self.progress.unpassed.pop_front();
+        }
+        if let Some(confirmed) = passed {
+            self.source.confirm(confirmed).await?;
+            self.progress.confirmed = confirmed;
+        }
+        Ok(())
+    }
+}
+
+/// The checkpoint that is being written, once it is; for ever without one.
+pub(super) async fn written(
+    writing: &mut Option<JoinHandle<Result<Written, RelayError>>>,
+) -> Result<Written, RelayError> {
+    match writing {
+        Some(task) => task.await.unwrap_or_else(|_| Err(interrupted())),
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) fn interrupted() -> RelayError {
+    RelayError::Sink { detail: "writing the checkpoint was interrupted".into(), transient: true }
+}
