@@ -22,7 +22,7 @@ use crate::{
     config::KafkaConnector,
     deliveries::{Context, LaneId, Report, Reports, opaque, queued_bytes},
     partition::partition_for_key,
-    topic::{Resolved, Topic, TopicLimits, resolve},
+    topic::{Resolved, Topic, TopicLimits, is_legal_name, resolve},
 };
 
 /// Bound on one call of the polling thread, and so on how late it sees a stop.
@@ -116,6 +116,10 @@ impl KafkaSink {
     /// The lane of a message, or why there is none now.
     fn lane(&mut self, message: &Message) -> Result<LaneId, Refusal> {
         let Some(topic) = self.topics.get_mut(&message.topic) else {
+            if !is_legal_name(&message.topic) {
+                let rule = "no topic name: letters, digits, '.', '_' and '-', at most 249";
+                return Err(Refusal::Never(rule.to_owned()));
+            }
             self.topics.insert(message.topic.clone(), Topic::Resolving);
             self.ask(message.topic.clone(), Duration::ZERO);
             return Err(Refusal::Later);

@@ -39,7 +39,16 @@ pub(crate) fn resolve(
     if partitions == 0 {
         return Err(explain(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
     }
-    Ok(TopicLimits { partitions, max_message_bytes: max_message_bytes(connector, topic) })
+    let broker = metadata.brokers().first().map(rdkafka::metadata::MetadataBroker::id);
+    let max_message_bytes = max_message_bytes(connector, topic, broker);
+    Ok(TopicLimits { partitions, max_message_bytes })
+}
+
+/// Whether Kafka takes this as the name of a topic
+/// (`org.apache.kafka.common.internals.Topic`).
+pub(crate) fn is_legal_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=249).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."
 }
 
 fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
@@ -60,17 +69,18 @@ fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
 }
 
 /// The topic's own limit, or Kafka's default where the broker does not tell.
-fn max_message_bytes(connector: &KafkaConnector, topic: &str) -> usize {
-    describe(connector, topic).unwrap_or_else(|reason| {
+fn max_message_bytes(connector: &KafkaConnector, topic: &str, broker: Option<i32>) -> usize {
+    describe(connector, topic, broker).unwrap_or_else(|reason| {
         tracing::debug!(topic, reason, "max.message.bytes is not known; using Kafka's default");
         connector.default_max_message_bytes
     })
 }
 
-fn describe(connector: &KafkaConnector, topic: &str) -> Result<usize, String> {
+fn describe(connector: &KafkaConnector, topic: &str, broker: Option<i32>) -> Result<usize, String> {
     let admin: AdminClient<DefaultClientContext> =
         connector.admin_config().create().map_err(|error| error.to_string())?;
-    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT));
+    // Any broker knows; by itself librdkafka would wait for the controller.
+    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT)).broker_id(broker);
     let resource = ResourceSpecifier::Topic(topic);
     let described = admin.describe_configs([&resource], &options);
     let described = tokio::runtime::Builder::new_current_thread()
@@ -96,3 +106,18 @@ pub(crate) enum Topic {
 
 /// The result of one question about a topic.
 pub(crate) type Resolved = (Arc<str>, Result<TopicLimits, String>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_legal_as_kafka_has_it() {
+        for name in ["a", "outbox.event.order", "A-b_9", "...", &"x".repeat(249)] {
+            assert!(is_legal_name(name), "{name}");
+        }
+        for name in ["", ".", "..", "a b", "ä", "a/b", "a!", &"x".repeat(250)] {
+            assert!(!is_legal_name(name), "{name}");
+        }
+    }
+}

@@ -81,8 +81,7 @@ mod tests {
 
     #[test]
     fn a_user_is_found_by_its_whole_name() {
-        let passwd =
-            "root:x:0:0::/:/bin/sh\npostgres2:x:7:8::/:\npostgres:x:101:104:a,b:/var:\n";
+        let passwd = "root:x:0:0::/:/bin/sh\npostgres2:x:7:8::/:\npostgres:x:101:104:a,b:/var:\n";
         let found = find(passwd, "postgres").unwrap();
         assert_eq!((found.uid, found.gid), (101, 104));
         assert_eq!(find(passwd, "post"), None);

@@ -82,9 +82,9 @@ impl ConnectError {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::ReadOnly { .. } => true,
             Self::NoTls { .. } | Self::Handshake { .. } | Self::Tls(_) => false,
             // Class 28 is a refused login, 3D a database that does not exist.
-            Self::Refused { source, .. } => source
-                .code()
-                .is_none_or(|code| !code.code().starts_with("28") && !code.code().starts_with("3D")),
+            Self::Refused { source, .. } => source.code().is_none_or(|code| {
+                !code.code().starts_with("28") && !code.code().starts_with("3D")
+            }),
         }
     }
 }
@@ -186,8 +186,7 @@ impl Database {
         port: u16,
         target: &str,
     ) -> Result<Stream, ConnectError> {
-        let unreachable =
-            |source| ConnectError::Unreachable { target: target.to_owned(), source };
+        let unreachable = |source| ConnectError::Unreachable { target: target.to_owned(), source };
         let name = match host {
             Host::Unix(folder) => {
                 let path = folder.join(format!(".s.PGSQL.{port}"));

@@ -269,12 +269,8 @@ fn tls_settings(keys: TlsKeys) -> Result<TlsSettings, SettingsError> {
         }
     }
     match (&settings.client_cert, &settings.client_key) {
-        (Some(_), None) => {
-            Err(SettingsError::Incomplete { present: "sslcert", missing: "sslkey" })
-        }
-        (None, Some(_)) => {
-            Err(SettingsError::Incomplete { present: "sslkey", missing: "sslcert" })
-        }
+        (Some(_), None) => Err(SettingsError::Incomplete { present: "sslcert", missing: "sslkey" }),
+        (None, Some(_)) => Err(SettingsError::Incomplete { present: "sslkey", missing: "sslcert" }),
         _ => Ok(settings),
     }
 }

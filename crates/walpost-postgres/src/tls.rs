@@ -95,7 +95,8 @@ impl TlsSettings {
             .with_custom_certificate_verifier(self.verifier(&provider)?);
         match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
-                Ok(builder.with_client_auth_cert(certificates("sslcert", cert)?, private_key(key)?)?)
+                Ok(builder
+                    .with_client_auth_cert(certificates("sslcert", cert)?, private_key(key)?)?)
             }
             _ => Ok(builder.with_no_client_auth()),
         }
@@ -147,10 +148,7 @@ enum Checks {
     ChainAndName,
 }
 
-fn certificates(
-    key: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(key, path)?;
     if !is_pem(&bytes) {
         return Ok(vec![CertificateDer::from(bytes)]);

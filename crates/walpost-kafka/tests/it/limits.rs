@@ -40,3 +40,10 @@ async fn the_queue_never_holds_more_than_its_bound() {
     assert!(most <= 64 * 1024 / 1_000, "{most} messages were queued");
     assert_eq!(read_all(kafka().bootstrap(), &topic).await.len(), 2_000);
 }
+
+#[tokio::test]
+async fn a_name_that_no_topic_can_have_is_refused_beforehand() {
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    let refusal = driver.send(message("bad topic!", "a", "1")).await.unwrap_err();
+    assert!(refusal.contains("no topic name"), "{refusal}");
+}
