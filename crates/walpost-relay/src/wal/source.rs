@@ -21,6 +21,8 @@ const BATCH_ITEMS: usize = 1024;
 /// Between two standby status updates on a stream where nothing is confirmed;
 /// a third of the server's patience where that is shorter.
 const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Without an answer to any of our questions for this long the server is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// `XLogData`: tag, start of the data, end of WAL, clock.
 const XLOG_DATA_HEADER_BYTES: usize = 25;
 /// From 1970 to 2000, PostgreSQL's epoch.
@@ -46,7 +48,6 @@ pub struct WalSource {
 struct Listening {
     since: Instant,
     polled: bool,
-    silence_max: Duration,
 }
 
 impl std::fmt::Debug for WalSource {
@@ -74,12 +75,7 @@ impl WalSource {
             last_status: now(),
             status_interval: Duration::from_millis(timeout_ms / 3).min(STATUS_INTERVAL_MAX),
             reply_requested: true,
-            listening: Listening {
-                since: now(),
-                polled: false,
-                // The server pings at half its time-out.
-                silence_max: Duration::from_millis(timeout_ms.saturating_mul(2).max(10_000)),
-            },
+            listening: Listening { since: now(), polled: false },
         })
     }
 
@@ -166,6 +162,9 @@ impl WalSource {
         status[14..22].copy_from_slice(&u64::from(self.confirmed).to_be_bytes());
         status[22..30].copy_from_slice(&u64::from(self.confirmed).to_be_bytes());
         status[30..38].copy_from_slice(&clock.to_be_bytes());
+        // A server that decodes a large transaction is busy and silent, which
+        // only its answer tells from one that is gone.
+        status[38] = u8::from(self.listening.since.elapsed() >= self.status_interval);
         self.frames.queue(&status);
         self.reply_requested = false;
         self.last_status = now();
@@ -190,7 +189,7 @@ impl Source for WalSource {
                 return Ok(());
             }
             let silence = self.listening.since.elapsed();
-            if silence > self.listening.silence_max {
+            if silence > SILENCE_MAX {
                 return Err(SourceError::Silent(silence));
             }
             let due = self.status_due_in();

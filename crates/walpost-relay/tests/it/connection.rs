@@ -68,3 +68,20 @@ async fn a_sink_that_takes_nothing_for_long_does_not_end_the_session() {
     assert_eq!(relay.status().borrow().failed_sessions, 0);
     stop(relay).await;
 }
+
+#[tokio::test]
+async fn a_server_that_has_nothing_to_say_is_asked_and_not_taken_for_gone() {
+    let mut rig = Rig::new().await;
+    // By itself it would not say a word for minutes.
+    rig.config.wal_sender_timeout_ms = 600_000;
+    let relay = rig.streaming().await;
+    let old = format!(
+        "select count(*) from pg_stat_replication r join pg_replication_slots s \
+         on s.active_pid = r.pid where s.slot_name = '{}' \
+         and clock_timestamp() - r.backend_start > '13 s'",
+        rig.config.slot
+    );
+    until(SOON, "a session of 13 s", async || rig.count(&old).await == 1).await;
+    assert_eq!(relay.status().borrow().failed_sessions, 0);
+    stop(relay).await;
+}
