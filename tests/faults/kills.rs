@@ -5,7 +5,7 @@ use crate::CONSUMER;
 
 const KILLS: usize = 20;
 /// So that a killed member is missed soon.
-const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "1500")];
+const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "3000")];
 
 /// Waits until between 1 and 400 more effects are there: a random moment, and
 /// progress between two kills.

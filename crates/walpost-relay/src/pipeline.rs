@@ -142,7 +142,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 return self.settle_failures().await;
             }
             if let Some(deadline) = self.progress.stop_by
-                && (!self.progress.tracker.is_open() || Instant::now() >= deadline)
+                && (self.may_stop() || Instant::now() >= deadline)
             {
                 return self.drain(deadline).await;
             }
@@ -171,6 +171,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             // Others on this thread, such as the SQL session, get their turn.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Between two transactions, or when the sink takes nothing and owes
+    /// nothing.
+    fn may_stop(&self) -> bool {
+        let stuck = self.progress.held.is_some() && self.sink.outstanding() == 0;
+        !self.progress.tracker.is_open() || stuck
     }
 
     fn may_read(&self) -> bool {
