@@ -9,8 +9,7 @@ use anyhow::{Context, Result, bail};
 use walpost_local::ChildGuard;
 
 use crate::{
-    measure::{Meter, Surroundings, Usage},
-    services::Services,
+    measure::{Load, Meter, Usage},
     subject::{Job, Output, Subject},
     topic::Ends,
 };
@@ -32,8 +31,8 @@ pub(crate) struct Drain {
     pub(crate) usage: Usage,
     /// CPU time of the process when the first events were seen.
     pub(crate) cpu_at_first: Duration,
-    /// What the others used in the same time.
-    pub(crate) surroundings: Surroundings,
+    /// Who had the processors meanwhile.
+    pub(crate) load: Load,
 }
 
 impl Drain {
@@ -68,7 +67,7 @@ pub(crate) fn drain(subject: &dyn Subject, job: &Job<'_>, events: u64) -> Result
         Output::Topic => Some(Ends::open(&job.services.kafka.bootstrap(), job.topic)?),
         Output::File => None,
     };
-    let before = surroundings(job.services)?;
+    let before = job.services.load(Duration::ZERO, None)?;
     let start = Instant::now();
     let child = subject.start(job)?;
     let mut meter = Meter::new(child.pid());
@@ -84,16 +83,16 @@ pub(crate) fn drain(subject: &dyn Subject, job: &Job<'_>, events: u64) -> Result
             first = Some((now, seen.min(events), usage.cpu));
         }
         if let (Some((first, seen_at_first, cpu_at_first)), true) = (first, seen >= events) {
-            let surroundings = surroundings(job.services)?.since(&before);
-            let done = now;
+            let mut load = job.services.load(now, None)?.since(&before);
+            load.itself = usage.cpu;
             return Ok(Drain {
                 events,
                 first,
                 seen_at_first,
-                done,
+                done: now,
                 usage,
                 cpu_at_first,
-                surroundings,
+                load,
             });
         }
         if ends.is_some() && usage.ended {
@@ -104,12 +103,6 @@ pub(crate) fn drain(subject: &dyn Subject, job: &Job<'_>, events: u64) -> Result
         }
         thread::sleep(POLL);
     }
-}
-
-fn surroundings(services: &Services) -> Result<Surroundings> {
-    let running = "both servers run";
-    let postgres = services.postgres.pid().context(running)?;
-    Surroundings::sample(postgres, services.kafka.pid().context(running)?)
 }
 
 /// A file does not tell how many events are in it: at least one when something
@@ -138,7 +131,7 @@ mod tests {
             done: Duration::from_secs(4),
             usage: Usage { cpu: Duration::from_millis(3), ..Usage::default() },
             cpu_at_first: Duration::ZERO,
-            surroundings: Surroundings::default(),
+            load: Load::default(),
         };
         assert!((drain.events_per_second() - 400.0).abs() < 1e-9);
         let at_once = Drain { seen_at_first: 1_000, first: drain.done, ..drain };

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use self::{reader::Reader, writer::write_at_rate};
 use crate::{
+    measure::Load,
     progress,
     subject::{Job, Output, Subject},
     topic,
@@ -46,14 +47,25 @@ impl Percentiles {
     }
 }
 
-/// Reads what the job's subject, which is running, puts out, and measures each
+/// What was measured at one rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latency {
+    /// Events per second.
+    pub(crate) rate: u32,
+    pub(crate) percentiles: Percentiles,
+    /// Who had the processors meanwhile.
+    pub(crate) load: Load,
+}
+
+/// Reads what the job's subject, the process `pid`, puts out, and measures each
 /// of the rates (events per second) for `duration`.
 pub(crate) fn measure(
     subject: &dyn Subject,
     job: &Job<'_>,
+    pid: u32,
     rates: &[u32],
     duration: Duration,
-) -> Result<Vec<(u32, Percentiles)>> {
+) -> Result<Vec<Latency>> {
     let reader = match subject.output() {
         Output::Topic => {
             let bootstrap = job.services.kafka.bootstrap();
@@ -64,12 +76,14 @@ pub(crate) fn measure(
     let warm_up = rates.iter().max().copied().unwrap_or_default();
     at_rate(&reader, job, warm_up, WARM_UP.min(duration))?;
     let mut measured = Vec::new();
-    for rate in rates {
+    for &rate in rates {
         progress!("{}: latency at {rate} events/s", subject.name());
-        let Some(percentiles) = Percentiles::of(at_rate(&reader, job, *rate, duration)?) else {
-            bail!("no event was written within {duration:?}");
-        };
-        measured.push((*rate, percentiles));
+        let start = Instant::now();
+        let before = job.services.load(Duration::ZERO, Some(pid))?;
+        let micros = at_rate(&reader, job, rate, duration)?;
+        let load = job.services.load(start.elapsed(), Some(pid))?.since(&before);
+        let percentiles = Percentiles::of(micros).context("no event was written")?;
+        measured.push(Latency { rate, percentiles, load });
     }
     reader.stop()?;
     Ok(measured)

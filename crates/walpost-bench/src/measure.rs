@@ -50,32 +50,56 @@ impl Meter {
     }
 }
 
-/// CPU time used so far by those around a subject.
+/// CPU time used by a subject and by those around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Surroundings {
-    /// PostgreSQL with all its processes.
+pub(crate) struct Load {
+    pub(crate) elapsed: Duration,
+    pub(crate) itself: Duration,
+    /// With all its processes.
     pub(crate) postgres: Duration,
     pub(crate) kafka: Duration,
-    /// Everyone on the machine.
+    /// Everyone, those above included.
     pub(crate) machine: Duration,
 }
 
-impl Surroundings {
-    /// By the process ids of both servers.
-    pub(crate) fn sample(postgres: u32, kafka: u32) -> Result<Self> {
+impl Load {
+    /// So far, by the process ids; the subject's where it runs already.
+    pub(crate) fn sample(
+        elapsed: Duration,
+        subject: Option<u32>,
+        postgres: u32,
+        kafka: u32,
+    ) -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
         let machine = cpu_time(parse_busy(&stat).context("/proc/stat in another format")?);
-        let kafka = Meter::new(kafka).sample()?.cpu;
-        Ok(Self { postgres: cpu_with_children(postgres)?, kafka, machine })
+        let cpu_of = |pid| Meter::new(pid).sample().map(|usage| usage.cpu);
+        Ok(Self {
+            elapsed,
+            itself: subject.map_or(Ok(Duration::ZERO), cpu_of)?,
+            postgres: cpu_with_children(postgres)?,
+            kafka: cpu_of(kafka)?,
+            machine,
+        })
     }
 
     /// What was used since `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
+            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+            itself: self.itself.saturating_sub(earlier.itself),
             postgres: self.postgres.saturating_sub(earlier.postgres),
             kafka: self.kafka.saturating_sub(earlier.kafka),
             machine: self.machine.saturating_sub(earlier.machine),
         }
+    }
+
+    /// Processors that were busy with the subject, PostgreSQL, Kafka, and
+    /// everything else.
+    pub(crate) fn cores(&self) -> [f64; 4] {
+        let known = self.itself + self.postgres + self.kafka;
+        let others = self.machine.saturating_sub(known);
+        [self.itself, self.postgres, self.kafka, others]
+            .map(|cpu| cpu.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 }
 
@@ -151,6 +175,19 @@ mod tests {
     fn the_machine_is_busy_when_it_is_neither_idle_nor_waiting() {
         assert_eq!(parse_busy("cpu  10 1 5 900 50 2 3 7 0 0\ncpu0 1\n"), Some(21));
         assert_eq!(parse_busy("cpu0 1"), None);
+    }
+
+    #[test]
+    fn cores_are_shares_of_the_time_that_passed() {
+        let seconds = Duration::from_secs;
+        let load = |n| Load {
+            elapsed: seconds(2 * n),
+            itself: seconds(n),
+            postgres: seconds(2 * n),
+            kafka: Duration::ZERO,
+            machine: seconds(4 * n),
+        };
+        assert_eq!(load(5).since(&load(3)).cores(), [0.5, 1.0, 0.0, 0.5]);
     }
 
     #[test]

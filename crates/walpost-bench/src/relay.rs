@@ -136,7 +136,7 @@ impl Bench<'_> {
         &mut self,
         subject: &dyn Subject,
         duration: Duration,
-    ) -> Result<Vec<(u32, latency::Percentiles)>> {
+    ) -> Result<Vec<latency::Latency>> {
         let slot = format!("latency_{}", subject.name());
         let files = self.files(subject, true)?;
         create_slot(&self.database, &slot)?;
@@ -145,7 +145,7 @@ impl Bench<'_> {
         let job = files.job(self.services, &slot, None);
         let child = subject.start(&job)?;
         let measured = await_slot(&self.database, &slot, true)
-            .and_then(|()| latency::measure(subject, &job, &RATES, duration))
+            .and_then(|()| latency::measure(subject, &job, child.pid(), &RATES, duration))
             .with_context(|| format!("latency of {}: {}", subject.name(), child.log_tail()))?;
         drop(child);
         drop_slot(&self.database, &slot)?;

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    thread,
+    process, thread,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use walpost_local::{Kafka, Postgres};
 use walpost_migrate::{Migrator, Set};
 
-use crate::{database::Database, progress};
+use crate::{database::Database, measure::Load, progress};
 
 /// The database of every measurement.
 pub(crate) const DATABASE: &str = "postgres";
@@ -40,7 +40,11 @@ impl Services {
             .setting("autovacuum", "off")
             .start()?;
         let kafka = Kafka::builder().jvm_args(["-Xmx1g"]).start()?;
-        let services = Self { postgres, kafka, folder: tempfile::tempdir()? };
+        // Named as those of the servers, so that one which is left behind by a
+        // kill goes with theirs at the next start.
+        let name = format!("walpost-{}-", process::id());
+        let folder = tempfile::Builder::new().prefix(&name).tempdir()?;
+        let services = Self { postgres, kafka, folder };
         let mut database = services.connect()?;
         database.with(async |client| Migrator::new().set(set).migrate(client).await)?;
         Ok(services)
@@ -53,6 +57,13 @@ impl Services {
     /// Over the Unix socket.
     pub(crate) fn conninfo(&self) -> String {
         self.postgres.socket_conninfo(DATABASE)
+    }
+
+    /// CPU time so far of `subject`, if it runs, and of everyone else.
+    pub(crate) fn load(&self, elapsed: Duration, subject: Option<u32>) -> Result<Load> {
+        let running = "both servers run";
+        let postgres = self.postgres.pid().context(running)?;
+        Load::sample(elapsed, subject, postgres, self.kafka.pid().context(running)?)
     }
 
     pub(crate) fn folder(&self) -> &Path {

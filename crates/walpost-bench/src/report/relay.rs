@@ -4,7 +4,11 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{aligned, grouped, rounded, row};
-use crate::{drain::Drain, latency::Percentiles};
+use crate::{
+    drain::Drain,
+    latency::{Latency, Percentiles},
+    measure::Load,
+};
 
 /// What was measured of one subject.
 #[derive(Clone, Debug)]
@@ -12,12 +16,12 @@ pub(crate) struct Measured {
     pub(crate) subject: &'static str,
     pub(crate) version: String,
     pub(crate) drain: Drain,
-    pub(crate) latency: Vec<(u32, Percentiles)>,
+    pub(crate) latency: Vec<Latency>,
 }
 
 impl Measured {
     fn p99(&self, rate: u32) -> Option<f64> {
-        self.latency.iter().find(|(measured, _)| *measured == rate).map(|(_, found)| found.p99)
+        self.latency.iter().find(|found| found.rate == rate).map(|found| found.percentiles.p99)
     }
 }
 
@@ -99,7 +103,7 @@ impl Report {
         self.measured.push(measured);
     }
 
-    pub(crate) fn add_latency(&mut self, subject: &str, latency: Vec<(u32, Percentiles)>) {
+    pub(crate) fn add_latency(&mut self, subject: &str, latency: Vec<Latency>) {
         if let Some(measured) = self.measured.iter_mut().find(|known| known.subject == subject) {
             measured.latency = latency;
         }
@@ -163,29 +167,31 @@ impl Report {
         let head = ["cores used while draining", "itself", "PostgreSQL", "Kafka", "bench, others"];
         let mut rows = vec![row(head)];
         rows.extend(self.measured.iter().map(|measured| {
-            let drain = &measured.drain;
-            let around = &drain.surroundings;
-            let known = drain.usage.cpu + around.postgres + around.kafka;
-            let others = around.machine.saturating_sub(known);
-            let used = [drain.usage.cpu, around.postgres, around.kafka, others];
-            let cells =
-                used.map(|cpu| format!("{:.2}", cpu.as_secs_f64() / drain.done.as_secs_f64()));
+            let cells = cores(&measured.drain.load);
             [vec![measured.subject.to_owned()], cells.into()].concat()
         }));
         rows
     }
 
     fn latency(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![row(["latency, ms", "events/s", "p50", "p99", "p99.9"])];
+        let head = [
+            "latency, ms",
+            "events/s",
+            "p50",
+            "p99",
+            "p99.9",
+            "cores: itself",
+            "PostgreSQL",
+            "Kafka",
+            "bench, others",
+        ];
+        let mut rows = vec![row(head)];
         for measured in &self.measured {
-            rows.extend(measured.latency.iter().map(|(rate, found)| {
-                vec![
-                    measured.subject.to_owned(),
-                    grouped(f64::from(*rate)),
-                    format!("{:.1}", found.p50),
-                    format!("{:.1}", found.p99),
-                    format!("{:.1}", found.p99_9),
-                ]
+            rows.extend(measured.latency.iter().map(|found| {
+                let Percentiles { p50, p99, p99_9 } = found.percentiles;
+                let times = [p50, p99, p99_9].map(|time| format!("{time:.1}"));
+                let start = [measured.subject.to_owned(), grouped(f64::from(found.rate))];
+                [&start[..], &times[..], &cores(&found.load)[..]].concat()
             }));
         }
         rows
@@ -243,12 +249,16 @@ impl Report {
     }
 }
 
+fn cores(load: &Load) -> [String; 4] {
+    load.cores().map(|cores| format!("{cores:.2}"))
+}
+
 fn line(measured: &Measured) -> Line<'_> {
     let drain = &measured.drain;
-    let latency = measured.latency.iter().map(|(rate, found)| {
-        let Percentiles { p50, p99, p99_9 } = *found;
+    let latency = measured.latency.iter().map(|found| {
+        let Percentiles { p50, p99, p99_9 } = found.percentiles;
         let [p50, p99, p99_9] = [p50, p99, p99_9].map(|value| rounded(value, 2));
-        (*rate, Percentiles { p50, p99, p99_9 })
+        (found.rate, Percentiles { p50, p99, p99_9 })
     });
     Line {
         bench: "relay",
@@ -265,7 +275,8 @@ const LEGEND: &str = "
 events/s: from the first event seen to the last, in the topic (pg_recvlogical:
 in its output). CPU: user and system time of the process from its start to the
 last event; beside it from the first event on. Latency: from just before an
-INSERT is sent, commit included, to the arrival at a reader of the topic.
+INSERT is sent, commit included, to the arrival at a reader of the topic. Cores:
+processors busy with each; when others had many, measure again.
 ";
 
 #[cfg(test)]
@@ -273,7 +284,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::measure::{Surroundings, Usage};
+    use crate::measure::Usage;
 
     fn measured(subject: &'static str, seconds: u64, cpu_ms: u64, p99: f64) -> Measured {
         let usage = Usage {
@@ -288,9 +299,10 @@ mod tests {
             done: Duration::from_millis(500) + Duration::from_secs(seconds),
             usage,
             cpu_at_first: Duration::ZERO,
-            surroundings: Surroundings::default(),
+            load: Load::default(),
         };
-        let latency = vec![(2_000, Percentiles { p50: 1.0, p99, p99_9: 30.126 })];
+        let percentiles = Percentiles { p50: 1.0, p99, p99_9: 30.126 };
+        let latency = vec![Latency { rate: 2_000, percentiles, load: Load::default() }];
         Measured { subject, version: "1".into(), drain, latency }
     }
 
