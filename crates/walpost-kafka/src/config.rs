@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::ClientConfig;
+use rdkafka::{ClientConfig, error::KafkaError};
 use walpost_relay::RelayError;
 
 use crate::sink::KafkaSink;
@@ -23,13 +23,20 @@ const QUEUE_MESSAGES: usize = 200_000;
 ///
 /// Settings are librdkafka's, as strings. Those that the promise rests on are
 /// fixed: see [`KafkaConnector::new`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct KafkaConnector {
     settings: BTreeMap<String, String>,
     pub(crate) queue_max_bytes: usize,
     pub(crate) default_max_message_bytes: usize,
     pub(crate) connect_timeout: Duration,
     pub(crate) batch_bytes: Arc<AtomicUsize>,
+}
+
+impl std::fmt::Debug for KafkaConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&String> = self.settings.keys().collect();
+        f.debug_struct("KafkaConnector").field("settings", &names).finish_non_exhaustive()
+    }
 }
 
 /// A setting cannot be used.
@@ -57,7 +64,8 @@ pub enum ConfigError {
 }
 
 /// What the promise rests on, and may not be changed.
-const FIXED: [(&str, &str); 6] = [
+const FIXED: [(&str, &str); 7] = [
+    ("delivery.report.only.error", "false"),
     ("enable.idempotence", "true"),
     ("enable.gapless.guarantee", "true"),
     ("acks", "all"),
@@ -94,6 +102,7 @@ impl KafkaConnector {
             let ours = match fixed {
                 Some((_, ours)) => *ours,
                 None if name == "partitioner" => "Java's default partitioner",
+                None if name == "transactional.id" => "none",
                 None => continue,
             };
             if !same_value(name, value, ours) {
@@ -117,7 +126,7 @@ impl KafkaConnector {
         connector
             .client_config()
             .create_native_config()
-            .map_err(|error| ConfigError::Refused(error.to_string()))?;
+            .map_err(|error| ConfigError::Refused(without_value(&error)))?;
         Ok(connector)
     }
 
@@ -190,6 +199,14 @@ impl KafkaConnector {
     }
 }
 
+/// What librdkafka says of a setting, without the value, which may be a secret.
+fn without_value(error: &KafkaError) -> String {
+    match error {
+        KafkaError::ClientConfig(_, description, key, _) => format!("{key}: {description}"),
+        error => error.to_string(),
+    }
+}
+
 /// `acks` has two spellings of the same value.
 fn same_value(name: &str, value: &str, ours: &str) -> bool {
     let value = value.trim();
@@ -217,6 +234,8 @@ mod tests {
             ("delivery.timeout.ms", "120000"),
             ("max.in.flight", "1000000"),
             ("partitioner", "consistent"),
+            ("transactional.id", "x"),
+            ("delivery.report.only.error", "true"),
         ] {
             let text = refusal(&[("bootstrap.servers", "h:1"), (key, value)]);
             assert!(text.contains(key) && text.contains("promise"), "{text}");
@@ -229,7 +248,15 @@ mod tests {
     #[test]
     fn a_missing_broker_and_an_unknown_setting_are_named() {
         assert!(refusal(&[]).contains("bootstrap.servers"));
-        assert!(refusal(&[("bootstrap.servers", "h:1"), ("no.such", "1")]).contains("no.such"));
+        let unknown = refusal(&[("bootstrap.servers", "h:1"), ("sasl.pasword", "hunter2")]);
+        assert!(unknown.contains("sasl.pasword") && !unknown.contains("hunter2"), "{unknown}");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let given = settings(&[("bootstrap.servers", "h:1"), ("sasl.password", "hunter2")]);
+        let shown = format!("{:?}", KafkaConnector::new(given).unwrap());
+        assert!(shown.contains("sasl.password") && !shown.contains("hunter2"), "{shown}");
     }
 
     #[test]

@@ -1,7 +1,4 @@
-use std::sync::{
-    Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rdkafka::{
     ClientContext, Message as _, config::RDKafkaLogLevel, error::KafkaError,
@@ -18,7 +15,6 @@ pub(crate) struct Reports {
     settled: Mutex<Vec<Report>>,
     wake: Notify,
     trouble: Mutex<Option<String>>,
-    batch_too_large: AtomicBool,
 }
 
 /// One delivery report, with what the sink keeps books on.
@@ -27,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) delivery: Delivery,
     pub(crate) lane: LaneId,
     pub(crate) bytes: usize,
+    /// The broker found the batch too large.
+    pub(crate) too_large: bool,
 }
 
 /// Index of a topic-partition within one sink.
@@ -75,11 +73,8 @@ impl Reports {
         *lock(&self.trouble) = trouble;
     }
 
-    pub(crate) fn batch_too_large(&self) -> bool {
-        self.batch_too_large.load(Ordering::Relaxed)
-    }
-
-    fn push(&self, report: Report) {
+    /// Adds a report.
+    pub(crate) fn push(&self, report: Report) {
         let mut settled = lock(&self.settled);
         settled.push(report);
         let first = settled.len() == 1;
@@ -129,12 +124,10 @@ impl ProducerContext for Context {
 
     fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
         let (ticket, lane) = unpack(opaque);
+        let too_large = result.as_ref().is_err_and(|(error, _)| is_batch_too_large(error));
         let (message, result) = match result {
             Ok(message) => (message, Ok(())),
             Err((error, message)) => {
-                if is_batch_too_large(error) {
-                    self.reports.batch_too_large.store(true, Ordering::Relaxed);
-                }
                 let error = DeliveryError {
                     kind: classify(error),
                     topic: message.topic().into(),
@@ -144,7 +137,8 @@ impl ProducerContext for Context {
             }
         };
         let bytes = queued_bytes(message.key_len(), message.payload_len());
-        self.reports.push(Report { delivery: Delivery { ticket, result }, lane, bytes });
+        let delivery = Delivery { ticket, result };
+        self.reports.push(Report { delivery, lane, bytes, too_large });
     }
 }
 

@@ -15,8 +15,8 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use tokio::{sync::oneshot, task::JoinSet};
-use walpost_event::Message;
-use walpost_relay::{Delivery, RelayError, Sink, Ticket, Unsent};
+use walpost_event::{Bytes, Message};
+use walpost_relay::{Delivery, DeliveryError, DeliveryErrorKind, RelayError, Sink, Ticket, Unsent};
 
 use crate::{
     config::KafkaConnector,
@@ -237,15 +237,43 @@ impl KafkaSink {
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
                 Err(Refusal::Never("the record is larger than librdkafka takes".into()))
             }
-            // A full queue, or a producer that ended: its deliveries tell.
-            Err(_) => Err(Refusal::Later),
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                Err(Refusal::Later)
+            }
+            Err((error, _)) => {
+                self.fail(ticket, lane, message, &error);
+                Ok(())
+            }
         }
+    }
+
+    /// The producer has ended: a delivery says so, and ends the session.
+    fn fail(&self, ticket: Ticket, lane: LaneId, message: &Message, error: &KafkaError) {
+        let reason = self.producer.as_ref().and_then(|producer| producer.client().fatal_error());
+        let detail = reason.map_or_else(|| error.to_string(), |(_, reason)| reason);
+        let error = DeliveryError {
+            kind: DeliveryErrorKind::Refused,
+            topic: message.topic.clone(),
+            detail: detail.into(),
+        };
+        let delivery = Delivery { ticket, result: Err(error) };
+        let bytes = bytes_of(message);
+        self.reports.push(Report { delivery, lane, bytes, too_large: false });
     }
 
     fn settle(&mut self, deliveries: &mut Vec<Delivery>) {
         let mut settled = std::mem::take(&mut self.settled);
         self.reports.take(&mut settled);
-        for report in settled.drain(..) {
+        let too_large = settled.iter().any(|report| report.too_large);
+        // As small as batches get, it is the record that is too large.
+        let smallest = too_large && !self.connector.shrink_batches();
+        for mut report in settled.drain(..) {
+            if let Err(error) = &mut report.delivery.result
+                && report.too_large
+                && smallest
+            {
+                error.kind = DeliveryErrorKind::Rejected;
+            }
             self.outstanding -= 1;
             self.queued_bytes -= report.bytes;
             let lane = &mut self.lanes[report.lane as usize];
@@ -259,10 +287,12 @@ impl KafkaSink {
         if !deliveries.is_empty() && self.asking.is_empty() && self.reports.trouble().is_some() {
             self.reports.set_trouble(None);
         }
-        if self.reports.batch_too_large() && !self.connector.shrink_batches() {
-            tracing::warn!("the broker refuses even the smallest batches as too large");
-        }
     }
+}
+
+fn bytes_of(message: &Message) -> usize {
+    let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    queued_bytes(part(&message.key), part(&message.value))
 }
 
 enum Refusal {
@@ -272,10 +302,7 @@ enum Refusal {
 
 impl Sink for KafkaSink {
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<(), Unsent> {
-        let bytes = queued_bytes(
-            message.key.as_ref().map_or(0, |key| key.len()),
-            message.value.as_ref().map_or(0, |value| value.len()),
-        );
+        let bytes = bytes_of(&message);
         // A message larger than the whole queue goes when it is alone.
         if self.outstanding > 0 && self.queued_bytes + bytes > self.connector.queue_max_bytes {
             return Err(Unsent::Full(Box::new(message)));

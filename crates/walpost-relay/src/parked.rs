@@ -22,7 +22,7 @@ pub(crate) struct Parked {
     pipeline: String,
     generation: Generation,
     mode: ParkMode,
-    positions: HashSet<Position>,
+    positions: HashMap<Position, Option<String>>,
     aggregates: HashSet<Aggregate>,
     rejected: HashMap<Position, Parking>,
 }
@@ -81,7 +81,7 @@ impl Parked {
             pipeline: config.pipeline.clone(),
             generation,
             mode: config.park,
-            positions: HashSet::new(),
+            positions: HashMap::new(),
             aggregates: HashSet::new(),
             rejected,
         };
@@ -90,9 +90,10 @@ impl Parked {
         Ok(parked)
     }
 
-    /// Whether the event has a row already, in whatever state.
-    pub(crate) fn contains(&self, position: Position) -> bool {
-        !self.positions.is_empty() && self.positions.contains(&position)
+    /// Whether this very event has a row already, in whatever state. The id
+    /// counts too: rows that were deleted meanwhile shift a load's ordinals.
+    pub(crate) fn contains(&self, position: Position, identity: &Identity) -> bool {
+        self.positions.get(&position).is_some_and(|id| *id == text(identity.event_id.as_ref()))
     }
 
     /// Why the event has to be parked before anybody tries to send it.
@@ -107,9 +108,10 @@ impl Parked {
         Some(Parking { reason: ParkReason::Behind, detail })
     }
 
-    /// Whether anything is rejected or waits, so that identities matter.
+    /// Whether anything is parked, rejected or waits, so that identities
+    /// matter.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rejected.is_empty() && self.aggregates.is_empty()
+        self.rejected.is_empty() && self.aggregates.is_empty() && self.positions.is_empty()
     }
 
     /// Commits a row for the event.
@@ -142,7 +144,7 @@ impl Parked {
                 ],
             )
             .await?;
-        self.positions.insert(position);
+        self.positions.insert(position, text(identity.event_id.as_ref()));
         if self.mode == ParkMode::Aggregate && identity.aggregate_id.is_some() {
             self.aggregates.insert(aggregate(identity));
         }
@@ -158,7 +160,7 @@ impl Parked {
 
     async fn load_positions(&mut self, confirmed: Lsn) -> Result<(), RelayError> {
         let sql = format!(
-            "select commit_lsn, ordinal from {} \
+            "select commit_lsn, ordinal, event_id from {} \
              where pipeline = $1 and generation = $2 and commit_lsn >= $3",
             self.table
         );
@@ -178,10 +180,11 @@ impl Parked {
             )
             .await?;
         for row in rows {
-            self.positions.insert(Position {
+            let position = Position {
                 commit_lsn: Lsn::from(u64::from(row.get::<_, PgLsn>(0))),
                 ordinal: u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX),
-            });
+            };
+            self.positions.insert(position, row.get(2));
         }
         Ok(())
     }

@@ -197,13 +197,14 @@ impl Session<'_> {
 
     async fn create_slot(&self, found: &mut Found, server: &Server) -> Result<(), RelayError> {
         let new = slot::create(self.database, &found.client, self.config, server.version).await?;
+        let reader = self.database.connect().await?;
+        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
+        // Without a choice the table was empty when we looked: what it holds
+        // now was committed before the slot could see it.
         let initial = match self.config.initial {
-            Some(Initial::Publish) => {
-                let reader = self.database.connect().await?;
-                let boundary = preflight::snapshot_text(&reader, &new.snapshot).await?;
-                InitialState::Publish { boundary }
-            }
-            Some(Initial::Skip) | None => InitialState::Done,
+            Some(Initial::Skip) => InitialState::Done,
+            None if !before.has_rows => InitialState::Done,
+            Some(Initial::Publish) | None => InitialState::Publish { boundary: before.boundary },
         };
         found.checkpoints.set_initial(&initial, new.consistent).await?;
         tracing::info!(slot = self.config.slot, position = %new.consistent, "slot created");

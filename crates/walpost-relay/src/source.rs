@@ -58,6 +58,13 @@ pub enum SourceItem {
     },
     /// `pg_logical_emit_message`.
     Message(LogicalMessage),
+    /// A message larger than `max_event_bytes`, without its content.
+    OversizeMessage {
+        /// Its prefix.
+        prefix: String,
+        /// Bytes of the whole message in the WAL stream.
+        size_bytes: u64,
+    },
     /// The transaction ends.
     Commit {
         /// End of its commit record: what to confirm.

@@ -54,9 +54,8 @@ impl<H: Handler> Partition<H> {
         let count = self.sizing.cut(session.batch.iter().map(Event::offset));
         let count = session.replay.cut(&session.batch[..count]);
         let mut batch = std::mem::take(&mut session.batch);
-        if self.attempt(session, &batch[..count]).await? {
-            batch.drain(..count);
-        }
+        let done = self.attempt(session, &batch[..count]).await?;
+        batch.drain(..done);
         session.batch = batch;
         self.take_answer(session)?;
         self.send_commit(session).await;
@@ -98,17 +97,17 @@ impl<H: Handler> Partition<H> {
         }
     }
 
-    /// Whether the events are done with.
+    /// How many of the events are done with, from the first.
     async fn attempt(
         &mut self,
         session: &mut Session,
         events: &[Event],
-    ) -> Result<bool, Interrupt> {
+    ) -> Result<usize, Interrupt> {
         let Some(first) = events.first() else {
-            return Ok(true);
+            return Ok(0);
         };
         if let Err(problem) = first.identity() {
-            return self.park(session, events, problem.reason(), 0).await;
+            return self.park(session, &events[..1], problem.reason(), 0).await;
         }
         if let Some(condemned) = self.condemned.take_if(|event| event.offset == first.offset()) {
             let Condemned { reason, attempts, .. } = condemned;
@@ -124,13 +123,13 @@ impl<H: Handler> Partition<H> {
                 }
                 self.transient_failures = 0;
                 self.done(session, events, applied, false);
-                Ok(true)
+                Ok(events.len())
             }
             Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
             Err(Failure::Handler { error, at, discard }) => {
                 self.metrics.failures.increment(1);
                 self.handler_failed(events, error, at).await?;
-                if discard { Err(Interrupt::Discarded) } else { Ok(false) }
+                if discard { Err(Interrupt::Discarded) } else { Ok(0) }
             }
         }
     }
@@ -188,7 +187,7 @@ impl<H: Handler> Partition<H> {
         events: &[Event],
         reason: &str,
         attempts: u32,
-    ) -> Result<bool, Interrupt> {
+    ) -> Result<usize, Interrupt> {
         match self.apply(session, events, Work::Park { reason, attempts }).await {
             Ok(applied) => {
                 self.parked_in_row += 1;
@@ -206,7 +205,7 @@ impl<H: Handler> Partition<H> {
         }
         let offset = session.key.next_offset - 1;
         tracing::error!(%partition, offset, reason, attempts, "parked an event");
-        Ok(true)
+        Ok(events.len())
     }
 
     /// The events are committed.

@@ -33,6 +33,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             SourceItem::Change(change) => self.change(change).await,
             SourceItem::Oversize { change, size_bytes } => self.oversize(change, size_bytes).await,
             SourceItem::Message(message) => self.logical_message(message).await,
+            SourceItem::OversizeMessage { prefix, size_bytes } => {
+                self.oversize_message(&prefix, size_bytes).await
+            }
         }
     }
 
@@ -75,24 +78,39 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if !self.converter.is_outbox(change.row.relation()) {
             return Ok(());
         }
-        let (ticket, position) = self.progress.tracker.event();
         let identity = self.converter.identity(&change.row);
+        self.park_oversize(&identity, size_bytes).await
+    }
+
+    async fn oversize_message(&mut self, prefix: &str, size_bytes: u64) -> Result<(), RelayError> {
+        if !self.converter.is_outbox_prefix(prefix) {
+            return Ok(());
+        }
+        self.park_oversize(&Identity::default(), size_bytes).await
+    }
+
+    async fn park_oversize(
+        &mut self,
+        identity: &Identity,
+        size_bytes: u64,
+    ) -> Result<(), RelayError> {
+        let (ticket, position) = self.progress.tracker.event();
         let limit = self.config.max_event_bytes;
-        let detail = format!("the row has {size_bytes} bytes, max_event_bytes is {limit}");
+        let detail = format!("the event has {size_bytes} bytes, max_event_bytes is {limit}");
         let parking = Parking { reason: ParkReason::Oversize, detail };
-        self.park(ticket, position, &identity, parking).await
+        self.park(ticket, position, identity, parking).await
     }
 
     /// An insert: its own ticket, then parked or sent.
     pub(super) async fn event(&mut self, change: RowChange) -> Result<(), RelayError> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
-        if self.parked.contains(position) {
-            self.progress.tracker.done(ticket);
-            return Ok(());
-        }
         if !self.parked.is_empty() {
             let identity = self.converter.identity(&change.row);
+            if self.parked.contains(position, &identity) {
+                self.progress.tracker.done(ticket);
+                return Ok(());
+            }
             if let Some(parking) = self.parked.must_wait(position, &identity) {
                 return self.park(ticket, position, &identity, parking).await;
             }
@@ -137,6 +155,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         identity: &Identity,
         parking: Parking,
     ) -> Result<(), RelayError> {
+        if self.parked.contains(position, identity) {
+            self.progress.tracker.done(ticket);
+            return Ok(());
+        }
         // What waits behind a parked event is no sign of a fault.
         if parking.reason != ParkReason::Behind && !self.progress.streak.may_park() {
             return Err(RelayError::Halted {

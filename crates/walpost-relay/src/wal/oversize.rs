@@ -11,11 +11,15 @@ const XLOG_HEADER_BYTES: usize = 25;
 /// Tag, relation, tuple kind, number of columns.
 const INSERT_HEADER_BYTES: usize = 8;
 
+/// Tag, flags, LSN of a logical message.
+const MESSAGE_PREFIX_AT: usize = 10;
+
 /// Lets a CopyData message that is too large for memory stream past.
 ///
 /// Of an insert it keeps the small values and turns each large one into "not
-/// in the WAL", so that the decoder reads the result as it reads any row. Of
-/// any other message nothing but the WAL header is kept.
+/// in the WAL", so that the decoder reads the result as it reads any row. Of a
+/// logical message it keeps all but the content. Of anything else nothing but
+/// the WAL header is kept.
 #[derive(Debug)]
 pub(super) struct Shrinker {
     size_bytes: usize,
@@ -28,6 +32,7 @@ pub(super) struct Shrinker {
 enum State {
     WalHeader,
     InsertHeader,
+    MessageHeader,
     Column { left: u16 },
     Value { columns_left: u16, kind: u8, bytes: usize },
     SkipValue { columns_left: u16, bytes: usize },
@@ -60,7 +65,11 @@ impl Shrinker {
                 // The tag of the pgoutput message decides what follows.
                 let Some(tag) = buffer.get(XLOG_HEADER_BYTES).copied() else { return Ok(false) };
                 self.keep(buffer, XLOG_HEADER_BYTES)?;
-                self.state = if tag == b'I' { State::InsertHeader } else { State::SkipRest };
+                self.state = match tag {
+                    b'I' => State::InsertHeader,
+                    b'M' => State::MessageHeader,
+                    _ => State::SkipRest,
+                };
             }
             State::InsertHeader => {
                 let Some(header) = buffer.get(..INSERT_HEADER_BYTES) else { return Ok(false) };
@@ -68,6 +77,7 @@ impl Shrinker {
                 self.keep(buffer, INSERT_HEADER_BYTES)?;
                 self.state = State::Column { left };
             }
+            State::MessageHeader => return self.message_header(buffer),
             State::Column { left: 0 } => return Err(invalid("bytes behind the last column")),
             State::Column { left } => return self.column(buffer, left - 1),
             State::Value { columns_left, kind, bytes } => {
@@ -92,6 +102,21 @@ impl Shrinker {
                 return Ok(self.skip(buffer, all)? > 0);
             }
         }
+        Ok(true)
+    }
+
+    /// Tag, flags, LSN and prefix of a logical message; then no content.
+    fn message_header(&mut self, buffer: &mut BytesMut) -> io::Result<bool> {
+        let prefix = buffer.get(MESSAGE_PREFIX_AT..).unwrap_or_default();
+        let Some(end) = prefix.iter().position(|byte| *byte == 0) else {
+            if prefix.len() > KEPT_VALUE_BYTES {
+                return Err(invalid("a message prefix of more than 16 KiB"));
+            }
+            return Ok(false);
+        };
+        self.keep(buffer, MESSAGE_PREFIX_AT + end + 1)?;
+        self.kept.put_u32(0);
+        self.state = State::SkipRest;
         Ok(true)
     }
 
@@ -186,10 +211,26 @@ mod tests {
     fn other_messages_leave_their_wal_header() {
         let mut message = vec![b'w'];
         message.extend([7; 24]);
-        message.push(b'M');
+        message.push(b'U');
         message.extend(vec![0; 100_000]);
         let (kept, _) = shrink(&message, 1000).unwrap();
         assert_eq!(kept, message[..XLOG_HEADER_BYTES]);
+    }
+
+    #[test]
+    fn a_logical_message_keeps_its_prefix_and_loses_its_content() {
+        let mut message = vec![b'w'];
+        message.extend([7; 24]);
+        message.extend(*b"M\x01\0\0\0\0\0\0\0\x05walpost\0");
+        let kept_bytes = message.len();
+        message.extend(50_000_u32.to_be_bytes());
+        message.extend(vec![b'x'; 50_000]);
+        for piece in [1, 13, 4096] {
+            let (kept, size) = shrink(&message, piece).unwrap();
+            assert_eq!(kept[..kept_bytes], message[..kept_bytes]);
+            assert_eq!(kept[kept_bytes..], [0; 4]);
+            assert_eq!(size, message.len() as u64);
+        }
     }
 
     #[test]

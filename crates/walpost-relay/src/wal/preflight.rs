@@ -194,7 +194,7 @@ pub(crate) async fn publication_found(
     let name = &config.publication;
     let found = client
         .query_typed_opt(
-            "select puballtables, pubinsert from pg_publication where pubname = $1",
+            "select puballtables, pubinsert, pubviaroot from pg_publication where pubname = $1",
             &[(name, Type::TEXT)],
         )
         .await
@@ -214,6 +214,9 @@ pub(crate) async fn publication_found(
             format!("run `alter publication {} set (publish = 'insert')`", quote_identifier(name)),
         ));
     }
+    for table in &config.tables {
+        named_as_published(client, name, found.get(2), table).await?;
+    }
     if found.get(0) {
         return Ok(format!("{name:?}, for all tables"));
     }
@@ -221,6 +224,48 @@ pub(crate) async fn publication_found(
         published(client, name, table).await?;
     }
     Ok(format!("{name:?}"))
+}
+
+/// Rows of a partitioned table come under the name of the root or of the
+/// partition, as the publication has it: only the one that is listed in
+/// `tables` would be an event.
+async fn named_as_published(
+    client: &Client,
+    name: &str,
+    via_root: bool,
+    table: &TableName,
+) -> Result<(), RelayError> {
+    let row = client
+        .query_typed_opt(
+            "select relkind = 'p', relispartition from pg_class where oid = to_regclass($1)",
+            &[(&table.quoted(), Type::TEXT)],
+        )
+        .await
+        .map_err(RelayError::sql("reading the outbox table's kind"))?;
+    let Some(row) = row else { return Ok(()) };
+    let (partitioned, partition): (bool, bool) = (row.get(0), row.get(1));
+    if partitioned && !via_root {
+        return Err(RelayError::prerequisite(
+            format!(
+                "table {table} is partitioned, and publication {name:?} publishes its rows under \
+                 the names of the partitions"
+            ),
+            format!(
+                "run `alter publication {} set (publish_via_partition_root = true)`",
+                quote_identifier(name)
+            ),
+        ));
+    }
+    if partition && via_root {
+        return Err(RelayError::prerequisite(
+            format!(
+                "table {table} is a partition, and publication {name:?} publishes its rows under \
+                 the name of the root"
+            ),
+            "name the root in `tables`",
+        ));
+    }
+    Ok(())
 }
 
 async fn published(client: &Client, name: &str, table: &TableName) -> Result<(), RelayError> {
@@ -297,8 +342,20 @@ pub(crate) async fn first_table_with_rows(
     Ok(None)
 }
 
-/// The snapshot of an exporting session as `pg_current_snapshot()` text.
-pub(crate) async fn snapshot_text(client: &Client, snapshot: &str) -> Result<String, RelayError> {
+/// What an exported snapshot sees.
+pub(crate) struct Before {
+    /// The snapshot as `pg_current_snapshot()` text.
+    pub(crate) boundary: String,
+    /// Whether an outbox table has a row in it.
+    pub(crate) has_rows: bool,
+}
+
+/// Looks at the outbox tables through the snapshot of an exporting session.
+pub(crate) async fn snapshot(
+    client: &Client,
+    config: &RelayConfig,
+    snapshot: &str,
+) -> Result<Before, RelayError> {
     let adopt = format!(
         "begin isolation level repeatable read read only; set transaction snapshot {}",
         quote_literal(snapshot)
@@ -309,6 +366,7 @@ pub(crate) async fn snapshot_text(client: &Client, snapshot: &str) -> Result<Str
         .query_typed_one("select pg_current_snapshot()::text", &[])
         .await
         .map_err(RelayError::sql(attempt))?;
+    let has_rows = first_table_with_rows(client, config).await?.is_some();
     client.batch_execute("rollback").await.map_err(RelayError::sql(attempt))?;
-    Ok(row.get(0))
+    Ok(Before { boundary: row.get(0), has_rows })
 }

@@ -114,7 +114,8 @@ impl Source for SnapshotSource {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         if !self.begun {
             self.begun = true;
-            let commit_lsn = self.position;
+            // A byte before where the slot begins: no commit record is there.
+            let commit_lsn = Lsn::from(u64::from(self.position).saturating_sub(1));
             items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0 });
             return Ok(());
         }

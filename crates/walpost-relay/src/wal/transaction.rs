@@ -55,16 +55,30 @@ impl Transactions {
         Ok(())
     }
 
-    /// Appends a row whose large values were left out on the way.
+    /// Appends a row or message whose large values were left out on the way.
     pub(super) fn push_oversize(
         &mut self,
         message: WalMessage,
         size_bytes: u64,
         items: &mut Vec<SourceItem>,
     ) -> Result<(), SourceError> {
-        self.expect(true, "a row without BEGIN")?;
-        if let WalMessage::Row(change) = message {
-            items.push(SourceItem::Oversize { change, size_bytes });
+        match message {
+            WalMessage::Row(change) => {
+                self.expect(true, "a row without BEGIN")?;
+                items.push(SourceItem::Oversize { change, size_bytes });
+            }
+            WalMessage::Logical(message) if message.transactional => {
+                self.expect(true, "a transactional message without BEGIN")?;
+                items.push(SourceItem::OversizeMessage { prefix: message.prefix, size_bytes });
+            }
+            WalMessage::Logical(message) => {
+                self.expect(false, "a non-transactional message within a transaction")?;
+                let (commit_lsn, prefix) = (message.lsn, message.prefix);
+                items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0 });
+                items.push(SourceItem::OversizeMessage { prefix, size_bytes });
+                items.push(SourceItem::Commit { end_lsn: commit_lsn });
+            }
+            _ => {}
         }
         Ok(())
     }

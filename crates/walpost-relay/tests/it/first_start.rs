@@ -93,3 +93,44 @@ async fn an_existing_slot_is_taken_over_where_it_stands() {
     assert_eq!(rig.landed(1).await, ["1"]);
     stop(relay).await;
 }
+
+#[tokio::test]
+async fn what_commits_while_the_slot_is_made_is_published() {
+    let rig = Rig::new().await;
+    let writer = rig.database.connect().await.unwrap();
+    let insert = "begin; insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  values ('order', 'a', 'Placed', '1')";
+    writer.batch_execute(insert).await.unwrap();
+    let relay = rig.start();
+    // The slot waits for the writer, and its snapshot sees what the writer did.
+    let waiting = "select count(*) from walpost.checkpoint c join pg_replication_slots s \
+                   on s.slot_name = c.slot where c.initial = 'creating'";
+    until(SOON, "the slot waits", async || rig.count(waiting).await == 1).await;
+    writer.batch_execute("commit").await.unwrap();
+    phase(&relay, &Phase::Streaming).await;
+    rig.insert("a", &["2"]).await;
+    assert_eq!(rig.landed(2).await, ["1", "2"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_row_deleted_during_a_load_hides_no_other_behind_a_parked_one() {
+    let mut rig = Rig::new().await;
+    rig.config.initial = Some(Initial::Publish);
+    rig.world.never("2");
+    for (aggregate, value) in [("a", "0"), ("b", "1"), ("c", "2"), ("d", "3"), ("e", "4")] {
+        rig.insert(aggregate, &[value]).await;
+    }
+    rig.world.hold(true);
+    let relay = rig.start();
+    let parked = "select count(*) from walpost.parked";
+    until(SOON, "the parked row", async || rig.count(parked).await == 1).await;
+    drop(relay);
+    rig.client.batch_execute("delete from walpost.outbox where payload = '0'").await.unwrap();
+    rig.released().await;
+    rig.world.hold(false);
+    let relay = rig.streaming().await;
+    until(SOON, "the row behind", async || rig.world.values().contains(&"3".to_owned())).await;
+    until(SOON, "the last row", async || rig.world.values().contains(&"4".to_owned())).await;
+    stop(relay).await;
+}

@@ -133,3 +133,17 @@ async fn a_message_that_is_no_event_is_parked() {
     assert_eq!(reasons(&rig).await, "undecodable");
     stop(relay).await;
 }
+
+#[tokio::test]
+async fn a_message_beyond_the_limit_is_parked_and_never_passed_over() {
+    let mut rig = Rig::new().await;
+    rig.config.max_event_bytes = 100_000;
+    let relay = rig.streaming().await;
+    let emit = "select pg_logical_emit_message(true, $1, repeat('x', 200000))";
+    rig.client.query(emit, &[&"walpost"]).await.unwrap();
+    rig.client.query(emit, &[&"other"]).await.unwrap();
+    rig.insert("b", &["1"]).await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    assert_eq!(reasons(&rig).await, "oversize");
+    stop(relay).await;
+}

@@ -143,3 +143,24 @@ async fn a_server_without_logical_wal_is_told_so() {
     let rig = Rig::on_local(server).await;
     check(&rig, &["wal_level is replica", "alter system set wal_level"]).await;
 }
+
+#[tokio::test]
+async fn rows_that_would_come_under_another_name_are_refused_beforehand() {
+    let mut rig = Rig::new().await;
+    rig.client
+        .batch_execute(
+            "create table ob (id text, aggregatetype text, aggregateid text, type text, \
+             payload text) partition by list (type); \
+             create table ob1 partition of ob default; \
+             create publication plain for table ob; \
+             create publication rooted for table ob with (publish_via_partition_root = true)",
+        )
+        .await
+        .unwrap();
+    rig.config.tables = vec!["public.ob".parse().unwrap()];
+    rig.config.publication = "plain".into();
+    check(&rig, &["is partitioned", "publish_via_partition_root = true"]).await;
+    rig.config.tables = vec!["public.ob1".parse().unwrap()];
+    rig.config.publication = "rooted".into();
+    check(&rig, &["is a partition", "name the root"]).await;
+}
