@@ -9,7 +9,7 @@ use walpost_event::{Lsn, Position};
 /// is done when its event is durable in the sink or parked in a committed row.
 /// Tickets may be done in any order. A keep-alive is an empty transaction.
 ///
-/// Memory is a bit for each event between the oldest that is not done and the
+/// Memory is a byte for each event between the oldest that is not done and the
 /// newest, and an entry for each transaction that is not confirmed.
 #[derive(Debug, Default)]
 pub struct AckTracker {
@@ -143,9 +143,11 @@ impl AckTracker {
     /// microseconds since 1970.
     pub fn oldest_committed_at_us(&self) -> Option<i64> {
         let pending = self.transactions.iter().find(|tx| tx.tickets.end > self.prefix);
-        pending.map(|tx| tx.committed_at_us).or_else(|| {
+        let oldest = pending.map(|tx| tx.committed_at_us).or_else(|| {
             self.open.as_ref().filter(|open| open.first < self.next).map(|o| o.committed_at_us)
-        })
+        });
+        // 0 where the source does not know: rows of before the slot.
+        oldest.filter(|committed_at_us| *committed_at_us > 0)
     }
 
     fn boundary(&mut self, transaction: Transaction) {

@@ -120,6 +120,7 @@ impl Relay {
                 Ok(Ended::Stopped) => return Ok(()),
                 Ok(Ended::Reached) => continue,
                 Ok(Ended::Rejected(positions)) => {
+                    retries.succeeded();
                     rejected = positions;
                     continue;
                 }

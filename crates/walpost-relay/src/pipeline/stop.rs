@@ -31,6 +31,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             }
             self.settle(&mut deliveries);
         }
+        self.keep_progress().await?;
         let mut rejected = HashMap::new();
         let mut retry = None;
         for (ticket, error) in &self.progress.failed {
@@ -50,6 +51,18 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             Some(error) => Err(RelayError::Sink { detail: error.to_string(), transient: true }),
             None => Err(RelayError::Sink { detail: "no reason given".into(), transient: true }),
         }
+    }
+
+    /// What is durable before a failure is not to be sent again.
+    async fn keep_progress(&mut self) -> Result<(), RelayError> {
+        if let Some(writing) = self.progress.writing.take() {
+            writing.await.unwrap_or_else(|_| Err(interrupted()))?;
+        }
+        self.note_done();
+        if self.progress.done > self.progress.checkpointed {
+            self.checkpoints.write(self.progress.done).await?;
+        }
+        Ok(())
     }
 
     /// Orderly stop, between two transactions where there is time for it:
