@@ -57,6 +57,8 @@ pub struct KafkaSink {
     settled: Vec<Report>,
     outstanding: usize,
     queued_bytes: usize,
+    /// The broker found a batch too large: whether batches were at their floor.
+    smallest: Option<bool>,
 }
 
 /// A topic-partition that this producer has sent to.
@@ -110,6 +112,7 @@ impl KafkaSink {
             settled: Vec::new(),
             outstanding: 0,
             queued_bytes: 0,
+            smallest: None,
         })
     }
 
@@ -264,9 +267,12 @@ impl KafkaSink {
     fn settle(&mut self, deliveries: &mut Vec<Delivery>) {
         let mut settled = std::mem::take(&mut self.settled);
         self.reports.take(&mut settled);
-        let too_large = settled.iter().any(|report| report.too_large);
-        // As small as batches get, it is the record that is too large.
-        let smallest = too_large && !self.connector.shrink_batches();
+        if self.smallest.is_none() && settled.iter().any(|report| report.too_large) {
+            // Once for this producer: the next one has smaller batches. As
+            // small as they get, it is the record that is too large.
+            self.smallest = Some(!self.connector.shrink_batches());
+        }
+        let smallest = self.smallest == Some(true);
         for mut report in settled.drain(..) {
             if let Err(error) = &mut report.delivery.result
                 && report.too_large
