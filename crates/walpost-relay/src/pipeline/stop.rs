@@ -22,15 +22,7 @@ const SETTLE: Duration = Duration::from_secs(30);
 impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Waits for the fate of everything on its way, then decides.
     pub(super) async fn settle_failures(&mut self) -> Result<Ended, RelayError> {
-        let deadline = Instant::now() + SETTLE;
-        let mut deliveries = Vec::new();
-        while self.sink.outstanding() > 0 {
-            let wait = self.sink.deliveries(&mut deliveries);
-            if tokio::time::timeout_at(deadline, wait).await.is_err() {
-                break;
-            }
-            self.settle(&mut deliveries);
-        }
+        self.settle_until(Instant::now() + SETTLE).await;
         self.keep_progress().await?;
         let mut rejected = HashMap::new();
         let mut retry = None;
@@ -53,34 +45,21 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
     }
 
-    /// What is durable before a failure is not to be sent again.
-    async fn keep_progress(&mut self) -> Result<(), RelayError> {
-        if let Some(writing) = self.progress.writing.take() {
-            writing.await.unwrap_or_else(|_| Err(interrupted()))?;
-        }
-        self.note_done();
-        if self.progress.done > self.progress.checkpointed {
-            self.checkpoints.write(self.progress.done).await?;
-        }
-        Ok(())
-    }
-
-    /// Orderly stop, between two transactions where there is time for it:
-    /// everything on its way settled, a last checkpoint, and its position
-    /// confirmed if the stream passes it soon.
-    pub(super) async fn drain(&mut self, deadline: Instant) -> Result<Ended, RelayError> {
+    /// Waits for the fate of everything on its way; whether all of it came.
+    async fn settle_until(&mut self, deadline: Instant) -> bool {
         let mut deliveries = Vec::new();
         while self.sink.outstanding() > 0 {
             let wait = self.sink.deliveries(&mut deliveries);
             if tokio::time::timeout_at(deadline, wait).await.is_err() {
-                tracing::warn!(
-                    outstanding = self.sink.outstanding(),
-                    "stopping although the sink has not answered; these events come again"
-                );
-                break;
+                return false;
             }
             self.settle(&mut deliveries);
         }
+        true
+    }
+
+    /// A last checkpoint: what is durable is not to be sent again.
+    async fn keep_progress(&mut self) -> Result<(), RelayError> {
         self.note_done();
         if let Some(writing) = self.progress.writing.take() {
             let written = writing.await.unwrap_or_else(|_| Err(interrupted()));
@@ -91,6 +70,20 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             let wal = self.checkpoints.write(confirmed).await?;
             self.note_written(Ok(Written { confirmed, wal }))?;
         }
+        Ok(())
+    }
+
+    /// Orderly stop, between two transactions where there is time for it:
+    /// everything on its way settled, a last checkpoint, and its position
+    /// confirmed if the stream passes it soon.
+    pub(super) async fn drain(&mut self, deadline: Instant) -> Result<Ended, RelayError> {
+        if !self.settle_until(deadline).await {
+            tracing::warn!(
+                outstanding = self.sink.outstanding(),
+                "stopping although the sink has not answered; these events come again"
+            );
+        }
+        self.keep_progress().await?;
         self.confirm_last(deadline).await?;
         self.report();
         Ok(Ended::Stopped)
