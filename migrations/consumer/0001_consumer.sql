@@ -14,6 +14,9 @@ create table {schema}.position (
     epoch bigint not null default 0,
     -- null until the first start has been decided
     next_offset bigint check (next_offset >= 0),
+    -- of the leader that appended the record before next_offset, null where that
+    -- is not known: another one there means that Kafka has lost records
+    leader_epoch int,
     -- raised by each offset reset that runs effects again
     run int not null default 0,
     -- the last offset reset, see consumer_reset
@@ -82,7 +85,8 @@ create index consumer_reset_by_position on {schema}.consumer_reset (pos_id, at);
 -- Takes the partition over: from here on batches of older epochs fail.
 -- WP002: the row belongs to another group, cluster or topic.
 create function {schema}.claim(p int, g text, c text, t text)
-returns table (epoch bigint, next_offset bigint, run int, reset_id uuid, known bigint[])
+returns table (epoch bigint, next_offset bigint, run int, reset_id uuid, known bigint[],
+    leader_epoch int)
 language plpgsql as $$
 begin
     perform set_config('walpost.end', 'claim', true);
@@ -90,7 +94,7 @@ begin
     return query
         update {schema}.position q set epoch = q.epoch + 1
         where q.id = p and q.group_id = g and q.cluster_id = c and q.topic_id = t
-        returning q.epoch, q.next_offset, q.run, q.reset_id, q.known;
+        returning q.epoch, q.next_offset, q.run, q.reset_id, q.known, q.leader_epoch;
     if not found then
         raise exception 'other group, cluster or topic' using errcode = 'WP002';
     end if;
@@ -117,7 +121,7 @@ declare
 begin
     perform set_config('walpost.end', 'reset', true);
     update {schema}.position q
-        set next_offset = n, reset_id = r, known = array[n],
+        set next_offset = n, leader_epoch = null, reset_id = r, known = array[n],
             run = q.run + case when m = 'rerun' and n < old then 1 else 0 end
         where q.id = p and q.epoch = e and q.next_offset = old
         returning q.run into now_run;
@@ -160,15 +164,17 @@ end $$;
 
 -- First of a batch: fence and offset. WP001: another owner has claimed it.
 -- WP003: not READ COMMITTED, where a later statement would not see a claim.
-create function {schema}.batch_begin(p int, e bigint, old bigint, new bigint, kn bigint[])
-returns void language plpgsql as $$
+-- le: leader epoch of the record before new.
+create function {schema}.batch_begin(
+    p int, e bigint, old bigint, new bigint, kn bigint[], le int
+) returns void language plpgsql as $$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'read committed only' using errcode = 'WP003';
     end if;
     perform set_config('walpost.end', '', true),
         set_config('walpost.begin', p || ':' || e || ':' || new, true);
-    update {schema}.position q set next_offset = new, known = kn
+    update {schema}.position q set next_offset = new, known = kn, leader_epoch = le
         where q.id = p and q.epoch = e and q.next_offset = old;
     if not found then
         raise exception 'partition given up' using errcode = 'WP001';

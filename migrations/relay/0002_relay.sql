@@ -4,14 +4,12 @@ create table {schema}.checkpoint (
     pipeline text primary key,
     token uuid not null,
     generation bigint not null check (generation between 0 and 4294967295),
-    system_id text,
-    timeline int,
-    slot text,
-    mode text not null check (mode in ('idempotent', 'transactional')),
-    confirmed_lsn pg_lsn,
-    initial text not null default 'none'
-        check (initial in ('none', 'creating', 'publish', 'skip', 'done')),
-    initial_boundary text,
+    system_id text not null,
+    timeline bigint not null check (timeline between 1 and 4294967295),
+    slot text not null,
+    confirmed_lsn pg_lsn not null,
+    initial text not null check (initial in ('creating', 'publish', 'done')),
+    initial_boundary text check ((initial_boundary is not null) = (initial = 'publish')),
     updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
@@ -24,7 +22,7 @@ comment on column {schema}.checkpoint.generation is
 comment on column {schema}.checkpoint.system_id is
     'system_identifier of the server that has the slot';
 comment on column {schema}.checkpoint.timeline is
-    'Timeline of confirmed_lsn';
+    'Timeline of the WAL that confirmed_lsn lies in';
 comment on column {schema}.checkpoint.confirmed_lsn is
     'Every event of the transactions that end here or before is published or parked';
 comment on column {schema}.checkpoint.initial is
@@ -32,14 +30,16 @@ comment on column {schema}.checkpoint.initial is
 comment on column {schema}.checkpoint.initial_boundary is
     'Snapshot that sees exactly the rows that are older than the slot';
 
--- parked: an event that could not be delivered, or that waits behind one.
+-- parked: an event that could not be delivered, or that waits behind one. The
+-- row keeps the event, as the record that it would have become or else as what
+-- it was made of, so that it can be sent on when WAL and outbox row are gone.
 create table {schema}.parked (
     id bigint generated always as identity primary key,
     pipeline text not null,
     generation bigint not null check (generation between 0 and 4294967295),
     commit_lsn pg_lsn not null,
     ordinal bigint not null check (ordinal between 0 and 4294967295),
-    source text,
+    source text not null,
     event_id text,
     aggregate_type text,
     aggregate_id text,
@@ -50,16 +50,29 @@ create table {schema}.parked (
     state text not null default 'open'
         check (state in ('open', 'sending', 'done', 'discarded')),
     topic text,
+    record_partition int,
     record_key bytea,
     record_value bytea,
     record_headers jsonb,
+    record_timestamp_ms bigint,
+    row_columns jsonb,
+    message_content bytea,
     parked_at timestamptz not null default clock_timestamp(),
     updated_at timestamptz not null default clock_timestamp(),
-    unique (pipeline, generation, commit_lsn, ordinal)
+    check (num_nonnulls(topic, row_columns, message_content) <= 1)
 );
 
-create index parked_aggregate on {schema}.parked (pipeline, aggregate_type, aggregate_id)
+-- The id counts, because rows that are deleted during an initial load shift the
+-- ordinals of the others. Hashes, because ids have any length and index entries
+-- have not.
+create unique index parked_event on {schema}.parked
+    (pipeline, generation, commit_lsn, ordinal, coalesce(hashtextextended(event_id, 0), 0));
+create index parked_aggregate on {schema}.parked
+    (pipeline, hashtextextended(aggregate_id, 0))
     where state in ('open', 'sending');
+
+-- Whole events are in it: for its owner, and for whom the owner grants it.
+revoke all on {schema}.parked from public;
 
 comment on table {schema}.parked is
     'Events that could not be delivered; see `walpost parked`';
@@ -74,4 +87,14 @@ comment on column {schema}.parked.reason is
 comment on column {schema}.parked.detail is
     'What was wrong; never contents of the event';
 comment on column {schema}.parked.attempts is
-    'Deliveries tried since it was parked';
+    'Deliveries that were refused';
+comment on column {schema}.parked.topic is
+    'Topic of the record; null where the event becomes no record, or was too large to keep';
+comment on column {schema}.parked.record_partition is
+    'Partition that the event names; null for that of the key';
+comment on column {schema}.parked.record_headers is
+    'Headers of the record in order: name, then text, or hex where it is no text, or null';
+comment on column {schema}.parked.row_columns is
+    'Columns of a row that becomes no record, in order: name and type, then text, or hex, or null';
+comment on column {schema}.parked.message_content is
+    'Content of a logical message that becomes no record';

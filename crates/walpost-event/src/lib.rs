@@ -8,7 +8,12 @@
 //!
 //! A [`Position`] says where in the WAL an event stands. It means nothing
 //! outside its history; see [`Position`].
+//!
+//! Two more things are alike everywhere: how long to wait before an attempt,
+//! [`RetrySchedule`] with [`jitter`], the one function here that is random; and
+//! how an error is printed, [`error_chain`].
 
+mod chain;
 mod lsn;
 mod message;
 mod position;
@@ -20,11 +25,12 @@ mod schedule;
 pub use bytes::Bytes;
 
 pub use crate::{
+    chain::error_chain,
     lsn::{Lsn, ParseLsnError},
     message::{Header, Headers, Message},
     position::{Generation, ParsePositionError, Position},
     record::{Field, Identity, NamedField, Record, RecordValue},
     relation::{Column, Relation, ReplicaIdentity, type_oid},
     row::{Operation, Row, RowBuilder, RowChange, Value},
-    schedule::RetrySchedule,
+    schedule::{RetrySchedule, jitter},
 };

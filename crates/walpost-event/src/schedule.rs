@@ -1,8 +1,12 @@
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 /// How long to wait before each further attempt.
 ///
-/// Pure data: jitter is an argument, so that a test or a simulation decides.
+/// Pure data: jitter is an argument, so that a test or a simulation decides;
+/// everyone else draws it with [`jitter`](jitter()).
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,9 +64,29 @@ impl RetrySchedule {
     }
 }
 
+/// A random number from 0 up to 1, another one with each call: so that those
+/// who failed at once do not all come back at once.
+///
+/// Not for secrets. The argument of [`RetrySchedule::delay`].
+pub fn jitter() -> f64 {
+    // The keys of each state are random; 53 bits fill a float.
+    let bits = RandomState::new().hash_one(()) >> 11;
+    bits as f64 / (1_u64 << 53) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jitter_fills_its_range_and_does_not_leave_it() {
+        let drawn: Vec<f64> = (0..1_000).map(|_| jitter()).collect();
+        assert!(drawn.iter().all(|jitter| (0.0..1.0).contains(jitter)));
+        for tenth in 0..10 {
+            let from = f64::from(tenth) / 10.0;
+            assert!(drawn.iter().any(|jitter| (from..from + 0.1).contains(jitter)), "{from}");
+        }
+    }
 
     #[test]
     fn backoff_doubles_to_its_cap_and_stays() {

@@ -6,22 +6,22 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub use self::builder::KafkaBuilder;
-use crate::{ChildGuard, Launch, LocalError, Signal, command, workdir::WorkDir};
+use crate::{
+    ChildGuard, LocalError, Signal, command,
+    service::{Kind, Service},
+};
 
 /// The version of Kafka that is fetched and started.
 pub const KAFKA_VERSION: &str = "4.3.1";
 
 const NAME: &str = "Kafka";
-const START_LIMIT: Duration = Duration::from_secs(90);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const KIND: Kind =
+    Kind { start_limit: Duration::from_secs(90), orderly: Signal::Terminate, hasty: Signal::Kill };
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(20);
 
 /// An Apache Kafka of our own: one process, broker and controller. Ends with
 /// this value; its files go with it unless [`KafkaBuilder::home`] named a
@@ -30,14 +30,12 @@ const POLL: Duration = Duration::from_millis(20);
 /// Topics are not created by use; see [`KafkaBuilder::property`].
 #[derive(Debug)]
 pub struct Kafka {
-    child: Mutex<Option<ChildGuard>>,
+    service: Service,
     java: PathBuf,
     libraries: PathBuf,
     jvm_args: Vec<String>,
     client_port: u16,
     proxied_port: Option<u16>,
-    detached: bool,
-    home: WorkDir,
 }
 
 impl Kafka {
@@ -70,13 +68,13 @@ impl Kafka {
     /// Its log, over all its starts.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.home.path().join("log")
+        self.service.log()
     }
 
     /// Its process id, or `None` when it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.lock().as_ref().filter(|child| child.is_running()).map(ChildGuard::pid)
+        self.service.pid()
     }
 
     /// What Java needs as `-cp` to find Kafka and its tools.
@@ -128,13 +126,7 @@ impl Kafka {
     ///
     /// When it ends before it is ready, or is not ready within 90 s.
     pub fn start(&self) -> Result<(), LocalError> {
-        let mut child = self.lock();
-        if child.as_ref().is_some_and(ChildGuard::is_running) {
-            return Ok(());
-        }
-        *child = None;
-        *child = Some(self.start_once()?);
-        Ok(())
+        self.service.start(|| self.start_once())
     }
 
     /// Stops it with SIGTERM, which closes its logs in order. Does nothing
@@ -144,7 +136,7 @@ impl Kafka {
     ///
     /// When it still runs after 60 s.
     pub fn stop(&self) -> Result<(), LocalError> {
-        self.end(Signal::Terminate)
+        self.service.end(Signal::Terminate)
     }
 
     /// Ends it with SIGKILL. Does nothing when it is stopped.
@@ -153,7 +145,7 @@ impl Kafka {
     ///
     /// When the system refuses.
     pub fn kill(&self) -> Result<(), LocalError> {
-        self.end(Signal::Kill)
+        self.service.end(Signal::Kill)
     }
 
     /// Freezes it: connections stay open and nothing answers.
@@ -162,7 +154,7 @@ impl Kafka {
     ///
     /// When it is not running.
     pub fn pause(&self) -> Result<(), LocalError> {
-        self.running("freeze it", ChildGuard::pause)
+        self.service.running("freeze it", ChildGuard::pause)
     }
 
     /// Lets it run on after [`Kafka::pause`].
@@ -171,75 +163,18 @@ impl Kafka {
     ///
     /// When it is not running.
     pub fn resume(&self) -> Result<(), LocalError> {
-        self.running("let it run on", ChildGuard::resume)
+        self.service.running("let it run on", ChildGuard::resume)
     }
 
     fn start_once(&self) -> Result<ChildGuard, LocalError> {
-        let home = self.home.path();
-        let child = Launch::new(NAME, &self.java, self.log())
+        let launch = self
+            .service
+            .launch(&self.java)
             .args(&self.jvm_args)
             .arg("-cp")
             .arg(self.classpath())
             .arg("kafka.Kafka")
-            .arg(home.join(builder::PROPERTIES))
-            .directory(home)
-            .disposable(self.home.disposable())
-            .detached(self.detached)
-            .last_signal(match self.home {
-                WorkDir::Temporary(_) => Signal::Kill,
-                WorkDir::Kept(_) => Signal::Terminate,
-            })
-            .spawn()?;
-        self.await_ready(&child)?;
-        Ok(child)
-    }
-
-    fn await_ready(&self, child: &ChildGuard) -> Result<(), LocalError> {
-        let start = Instant::now();
-        loop {
-            if probe::knows_a_broker(self.address()) {
-                return Ok(());
-            }
-            if let Some(status) = child.try_wait()? {
-                return Err(LocalError::Ended {
-                    service: NAME.into(),
-                    status: status.to_string(),
-                    log: self.log(),
-                    tail: child.log_tail(),
-                });
-            }
-            if start.elapsed() > START_LIMIT {
-                return Err(LocalError::Timeout {
-                    what: format!("the start of {NAME}"),
-                    limit: START_LIMIT,
-                    tail: child.log_tail(),
-                });
-            }
-            thread::sleep(POLL);
-        }
-    }
-
-    fn end(&self, signal: Signal) -> Result<(), LocalError> {
-        let mut child = self.lock();
-        if let Some(running) = child.as_ref() {
-            running.end(signal, STOP_LIMIT)?;
-        }
-        *child = None;
-        Ok(())
-    }
-
-    fn running(
-        &self,
-        attempt: &'static str,
-        act: impl FnOnce(&ChildGuard) -> Result<(), LocalError>,
-    ) -> Result<(), LocalError> {
-        match self.lock().as_ref() {
-            Some(child) => act(child),
-            None => Err(LocalError::NotRunning { attempt, service: NAME.into() }),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ChildGuard>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+            .arg(self.service.home().join(builder::PROPERTIES));
+        self.service.run(launch, |_| probe::knows_a_broker(self.address()))
     }
 }

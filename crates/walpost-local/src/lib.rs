@@ -29,6 +29,7 @@ mod java;
 mod kafka;
 mod port;
 mod postgres;
+mod service;
 mod signal;
 mod workdir;
 

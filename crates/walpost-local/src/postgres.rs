@@ -5,23 +5,24 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    process::Command,
+    time::Duration,
 };
 
 use self::builder::quoted;
 pub use self::builder::{Auth, PostgresBuilder};
-use crate::{ChildGuard, Launch, LocalError, Signal, account::Account, command, workdir::WorkDir};
+use crate::{
+    ChildGuard, LocalError, Signal,
+    account::Account,
+    command,
+    service::{Kind, Service},
+    workdir::WorkDir,
+};
 
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const NAME: &str = "PostgreSQL";
+const KIND: Kind =
+    Kind { start_limit: Duration::from_secs(60), orderly: Signal::Interrupt, hasty: Signal::Quit };
 const PSQL_LIMIT: Duration = Duration::from_secs(60);
-/// How long a start is tried again while the shared memory or the port of a
-/// killed predecessor is still taken.
-const BUSY_LIMIT: Duration = Duration::from_secs(15);
-const POLL: Duration = Duration::from_millis(5);
 
 /// A PostgreSQL server of our own. Ends with this value; its files go with it
 /// unless [`PostgresBuilder::home`] named a place for them.
@@ -29,15 +30,13 @@ const POLL: Duration = Duration::from_millis(5);
 /// Its superuser is `postgres`. Its folder holds `data`, `log`, `socket`.
 #[derive(Debug)]
 pub struct Postgres {
-    child: Mutex<Option<ChildGuard>>,
+    service: Service,
     bin: PathBuf,
     major: u32,
     port: u16,
     socket_dir: PathBuf,
     auth: Auth,
     account: Option<Account>,
-    detached: bool,
-    home: WorkDir,
     /// Only when the folder's own path is too long for a socket.
     _socket_home: Option<WorkDir>,
 }
@@ -105,13 +104,6 @@ impl Postgres {
         self.major
     }
 
-    /// The folder of its programs: `postgres`, `initdb`, `pg_ctl`; the client
-    /// programs only when PostgreSQL is installed, not when it was fetched.
-    #[must_use]
-    pub fn bin_dir(&self) -> &Path {
-        &self.bin
-    }
-
     /// A client program such as `psql` or `pg_recvlogical`: the one beside the
     /// server, else of another installed version, else on `PATH`.
     ///
@@ -129,19 +121,19 @@ impl Postgres {
     /// Its data folder.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
-        self.home.path().join("data")
+        self.service.home().join("data")
     }
 
     /// Its log, over all its starts.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.home.path().join("log")
+        self.service.log()
     }
 
     /// The process id of its postmaster, or `None` when it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.lock().as_ref().filter(|child| child.is_running()).map(ChildGuard::pid)
+        self.service.pid()
     }
 
     /// Starts it again, on the same data, port and socket. Returns when it
@@ -151,23 +143,7 @@ impl Postgres {
     ///
     /// When it ends before it is ready, or is not ready within 60 s.
     pub fn start(&self) -> Result<(), LocalError> {
-        let mut child = self.lock();
-        if child.as_ref().is_some_and(ChildGuard::is_running) {
-            return Ok(());
-        }
-        *child = None;
-        let start = Instant::now();
-        *child = Some(loop {
-            match self.start_once() {
-                Err(LocalError::Ended { tail, .. })
-                    if is_busy(&tail) && start.elapsed() < BUSY_LIMIT =>
-                {
-                    thread::sleep(POLL);
-                }
-                done => break done?,
-            }
-        });
-        Ok(())
+        self.service.start(|| self.start_once())
     }
 
     /// Stops it as `pg_ctl stop -m fast` does: connections are cut, walsenders
@@ -178,7 +154,7 @@ impl Postgres {
     /// When it still runs after 60 s, as it does while a replication client
     /// does not confirm what it was sent.
     pub fn stop_fast(&self) -> Result<(), LocalError> {
-        self.end(Signal::Interrupt)
+        self.service.end(Signal::Interrupt)
     }
 
     /// Stops it as `pg_ctl stop -m immediate` does: a crash, with recovery at
@@ -188,7 +164,7 @@ impl Postgres {
     ///
     /// When it still runs after 60 s.
     pub fn stop_immediate(&self) -> Result<(), LocalError> {
-        self.end(Signal::Quit)
+        self.service.end(Signal::Quit)
     }
 
     /// Ends its postmaster with SIGKILL. Its other processes notice and end by
@@ -198,7 +174,7 @@ impl Postgres {
     ///
     /// When the system refuses.
     pub fn kill(&self) -> Result<(), LocalError> {
-        self.end(Signal::Kill)
+        self.service.end(Signal::Kill)
     }
 
     /// Adds a setting, to hold from the next start, or from
@@ -208,7 +184,7 @@ impl Postgres {
     ///
     /// When the file of settings cannot be written.
     pub fn set(&self, name: &str, value: &str) -> Result<(), LocalError> {
-        let path = self.home.path().join(builder::SETTINGS);
+        let path = self.service.home().join(builder::SETTINGS);
         fs::OpenOptions::new()
             .append(true)
             .open(&path)
@@ -222,12 +198,7 @@ impl Postgres {
     ///
     /// When it is not running.
     pub fn reload(&self) -> Result<(), LocalError> {
-        match self.lock().as_ref() {
-            Some(child) => child.signal(Signal::Hangup),
-            None => {
-                Err(LocalError::NotRunning { attempt: "reload settings", service: self.name() })
-            }
-        }
+        self.service.running("reload settings", |child| child.signal(Signal::Hangup))
     }
 
     /// Runs SQL with `psql` over the socket and returns its unaligned output,
@@ -245,66 +216,17 @@ impl Postgres {
         Ok(command::run("psql", &mut command, PSQL_LIMIT)?.stdout)
     }
 
+    /// The postmaster writes its status into `postmaster.pid`, for `pg_ctl`.
     fn start_once(&self) -> Result<ChildGuard, LocalError> {
-        let launch = Launch::new(self.name(), self.bin.join("postgres"), self.log())
+        let launch = self
+            .service
+            .launch(self.bin.join("postgres"))
             .arg("-D")
             .arg(self.data_dir())
-            .directory(self.home.path())
-            .account(self.account.clone())
-            .disposable(self.home.disposable())
-            .detached(self.detached)
-            .last_signal(match self.home {
-                WorkDir::Temporary(_) => Signal::Quit,
-                WorkDir::Kept(_) => Signal::Interrupt,
-            });
-        let child = launch.spawn()?;
-        self.await_ready(&child)?;
-        Ok(child)
-    }
-
-    /// The postmaster writes its status into `postmaster.pid`, for `pg_ctl`.
-    fn await_ready(&self, child: &ChildGuard) -> Result<(), LocalError> {
+            .account(self.account.clone());
         let pid_file = self.data_dir().join("postmaster.pid");
-        let start = Instant::now();
-        loop {
-            let status = fs::read_to_string(&pid_file).unwrap_or_default();
-            if is_ready(&status, child.pid()) {
-                return Ok(());
-            }
-            if let Some(status) = child.try_wait()? {
-                return Err(LocalError::Ended {
-                    service: self.name(),
-                    status: status.to_string(),
-                    log: self.log(),
-                    tail: child.log_tail(),
-                });
-            }
-            if start.elapsed() > START_LIMIT {
-                return Err(LocalError::Timeout {
-                    what: format!("the start of {}", self.name()),
-                    limit: START_LIMIT,
-                    tail: child.log_tail(),
-                });
-            }
-            thread::sleep(POLL);
-        }
-    }
-
-    fn end(&self, signal: Signal) -> Result<(), LocalError> {
-        let mut child = self.lock();
-        if let Some(running) = child.as_ref() {
-            let _: ExitStatus = running.end(signal, STOP_LIMIT)?;
-        }
-        *child = None;
-        Ok(())
-    }
-
-    fn name(&self) -> String {
-        format!("PostgreSQL {}", self.major)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ChildGuard>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+        self.service
+            .run(launch, |pid| is_ready(&fs::read_to_string(&pid_file).unwrap_or_default(), pid))
     }
 }
 
@@ -312,12 +234,6 @@ fn is_ready(pid_file: &str, pid: u32) -> bool {
     let mut lines = pid_file.lines();
     let ours = lines.next().and_then(|line| line.trim().parse().ok()) == Some(pid);
     ours && lines.nth(6).is_some_and(|status| status.trim() == "ready")
-}
-
-/// "could not bind ... Address already in use", or "pre-existing shared memory
-/// block ... is still in use".
-fn is_busy(tail: &str) -> bool {
-    tail.contains("in use")
 }
 
 fn percent_encoded(text: &str) -> String {

@@ -25,6 +25,23 @@ pub(crate) enum WorkDir {
 }
 
 impl WorkDir {
+    /// The folder that the user of `service` named, or a temporary one, which a
+    /// detached service would not outlive.
+    pub(crate) fn open(
+        service: &'static str,
+        home: Option<&Path>,
+        detached: bool,
+    ) -> Result<Self, LocalError> {
+        match home {
+            Some(path) => Self::kept(path),
+            None if detached => Err(LocalError::Setting {
+                service,
+                reason: "to be detached it needs a `home` that stays".into(),
+            }),
+            None => Self::temporary(),
+        }
+    }
+
     /// A new temporary folder `walpost-<pid>-<random>` with a short path.
     /// Those of owners that are gone are removed first.
     pub(crate) fn temporary() -> Result<Self, LocalError> {
@@ -38,8 +55,8 @@ impl WorkDir {
         Ok(Self::Temporary(folder))
     }
 
-    pub(crate) fn kept(path: PathBuf) -> Result<Self, LocalError> {
-        fs::create_dir_all(&path).map_err(LocalError::io("create", path.display()))?;
+    fn kept(path: &Path) -> Result<Self, LocalError> {
+        fs::create_dir_all(path).map_err(LocalError::io("create", path.display()))?;
         let path = path.canonicalize().map_err(LocalError::io("resolve", path.display()))?;
         Ok(Self::Kept(path))
     }
@@ -84,6 +101,21 @@ fn owner(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_detached_needs_a_folder_that_stays() {
+        let error = WorkDir::open("Kafka", None, true).unwrap_err();
+        assert!(matches!(error, LocalError::Setting { service: "Kafka", .. }), "{error}");
+        let home = tempfile::tempdir().unwrap();
+        let inside = home.path().join("a/b");
+        let kept = WorkDir::open("Kafka", Some(&inside), true).unwrap();
+        assert!(kept.disposable().is_none() && kept.path().is_dir());
+        let temporary = WorkDir::open("Kafka", None, false).unwrap();
+        let path = temporary.path().to_owned();
+        assert_eq!(temporary.disposable(), Some(&*path));
+        drop(temporary);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn the_owner_is_read_from_the_name() {

@@ -52,19 +52,19 @@ const RELAY: &[Migration] = &[
     Migration {
         number: 1,
         name: "outbox",
-        template: include_str!("../../../migrations/relay/0001_outbox.sql"),
+        template: include_str!("../migrations/relay/0001_outbox.sql"),
     },
     Migration {
         number: 2,
         name: "relay",
-        template: include_str!("../../../migrations/relay/0002_relay.sql"),
+        template: include_str!("../migrations/relay/0002_relay.sql"),
     },
 ];
 
 const CONSUMER: &[Migration] = &[Migration {
     number: 1,
     name: "consumer",
-    template: include_str!("../../../migrations/consumer/0001_consumer.sql"),
+    template: include_str!("../migrations/consumer/0001_consumer.sql"),
 }];
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn every_file_of_the_folders_is_built_in_under_its_name() {
         for set in Set::ALL {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
             let mut files: Vec<String> = fs::read_dir(folder.join(set.as_str()))
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())

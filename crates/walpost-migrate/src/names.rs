@@ -1,3 +1,5 @@
+use postgres_protocol::escape::escape_identifier;
+
 use crate::error::NameError;
 
 /// What PostgreSQL keeps of a name; it would cut the rest off without an error.
@@ -40,7 +42,7 @@ impl Names {
                 (None, &from[1..])
             };
             match name {
-                Some(name) => sql.push_str(&quoted(name)),
+                Some(name) => sql.push_str(&escape_identifier(name)),
                 None => sql.push('{'),
             }
             rest = after;
@@ -48,11 +50,6 @@ impl Names {
         sql.push_str(rest);
         sql
     }
-}
-
-/// A name as an SQL identifier.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn check(what: &'static str, name: &str) -> Result<(), NameError> {

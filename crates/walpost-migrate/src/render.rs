@@ -1,7 +1,6 @@
-use crate::{
-    Migration, Set, checksum,
-    names::{Names, quoted},
-};
+use postgres_protocol::escape::escape_identifier;
+
+use crate::{Migration, Set, checksum, names::Names};
 
 /// One migration as plain SQL, to be run by another tool as one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub(crate) fn script(names: &Names, set: Set, migration: &Migration) -> Script {
 }
 
 pub(crate) fn create_schema(names: &Names) -> String {
-    format!("create schema if not exists {}", quoted(names.schema()))
+    format!("create schema if not exists {}", escape_identifier(names.schema()))
 }
 
 /// The table of what is applied. Not a migration itself: it has to be there
@@ -57,7 +56,7 @@ pub(crate) fn insert_entry(names: &Names, set: Set, migration: &Migration) -> St
     format!(
         "insert into {}.migration (set_name, number, name, checksum)\n    \
          values ('{set}', {}, '{}', '{}');\n",
-        quoted(names.schema()),
+        escape_identifier(names.schema()),
         migration.number,
         migration.name,
         checksum(migration.template)

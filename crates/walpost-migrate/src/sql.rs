@@ -1,9 +1,10 @@
+use postgres_protocol::escape::escape_identifier;
 use tokio_postgres::{Client, GenericClient, Transaction, types::Type};
 
 use crate::{
     Entry, Error, Set, checksum,
     error::Error::{Exists, LockTimeout, MissingRight, Sql},
-    names::{Names, quoted},
+    names::Names,
 };
 
 /// Version 14: pgoutput sends logical messages from there on.
@@ -150,9 +151,9 @@ async fn missing_right(
         )
         .await?;
     let (role, database): (String, String) = (row.get(0), row.get(1));
-    let (to, schema) = (quoted(&role), quoted(names.schema()));
+    let (to, schema) = (escape_identifier(&role), escape_identifier(names.schema()));
     let grant = match (row.get::<_, bool>(2), row.get::<_, Option<bool>>(3)) {
-        (false, _) => format!("grant create on database {} to {to}", quoted(&database)),
+        (false, _) => format!("grant create on database {} to {to}", escape_identifier(&database)),
         (true, Some(false)) => format!("grant usage, create on schema {schema} to {to}"),
         // Altering and publishing a table belong to its owner alone.
         (true, _) => format!(

@@ -2,10 +2,17 @@ use tokio_postgres::error::SqlState;
 
 /// An event could not be written.
 ///
-/// Errors of the server end the transaction: all that is left is to roll it
-/// back. The others come before anything is sent, except [`Error::NotWritten`],
-/// [`Error::KeyUnstable`] and [`Error::WalLevel`], after which it must not be
-/// committed.
+/// Errors of the server, [`Error::DuplicateKey`], [`Error::DuplicateId`],
+/// [`Error::Conflict`], [`Error::NoUniqueIndex`], [`Error::Refused`] and
+/// [`Error::Connection`], end the transaction: all that is left is to roll it
+/// back, or back to a savepoint ([`Transaction::transaction`]) that was made
+/// before. After [`Error::NotWritten`], [`Error::KeyUnstable`],
+/// [`Error::IdType`] and [`Error::WalLevel`] it must not be committed. All
+/// others come before anything is sent, and the transaction goes on.
+///
+/// None shows a payload, a header or a key.
+///
+/// [`Transaction::transaction`]: tokio_postgres::Transaction::transaction
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,7 +24,8 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A column is to hold two things.
+    /// A column is to hold two things: it is named twice by the builder of the
+    /// table, or by the table and by [`NewEvent::column`](crate::NewEvent::column).
     #[error("column {column:?} is named twice")]
     ColumnTwice {
         /// Its name.
@@ -35,8 +43,8 @@ pub enum Error {
         /// Which.
         what: &'static str,
     },
-    /// The payload cannot be serialized, or is no JSON.
-    #[error("the event's payload is no JSON")]
+    /// The payload cannot be serialized as JSON, or is no JSON.
+    #[error("the event's payload cannot be JSON")]
     Json {
         /// Why.
         #[source]
@@ -49,6 +57,38 @@ pub enum Error {
         id: String,
         /// `uuid`, `text` or `bigint`.
         expected: &'static str,
+    },
+    /// The table has an id that is not of the declared type. The event may be
+    /// written, and must not be committed.
+    #[error(
+        "{table} has an id that is no {declared}; declare its id column in OutboxTable::builder as \
+         what it is"
+    )]
+    IdType {
+        /// Schema and table.
+        table: String,
+        /// `uuid` or `bigint`, as declared.
+        declared: &'static str,
+    },
+    /// One event of [`write_all`](crate::write_all) cannot be written.
+    #[error("event {index} of the call, counted from 0, cannot be written")]
+    Event {
+        /// Which, from 0.
+        index: usize,
+        /// Why.
+        #[source]
+        source: Box<Self>,
+    },
+    /// Two events of [`write_all`](crate::write_all) have the same idempotency
+    /// key or id.
+    #[error("events {first} and {second} of the call, counted from 0, have the same {what}")]
+    Twice {
+        /// `idempotency key` or `id`.
+        what: &'static str,
+        /// The one, from 0.
+        first: usize,
+        /// The other, from 0.
+        second: usize,
     },
     /// A payload of bytes for a column that cannot hold them.
     #[error(
@@ -76,16 +116,21 @@ pub enum Error {
     KeyWithoutTable,
     /// An event with this idempotency key is written already. The transaction
     /// has failed.
-    #[error("{table} has an event with this idempotency key already")]
+    #[error("{table} has an event with this idempotency key already{}", of_call(.index))]
     DuplicateKey {
         /// Schema and table.
         table: String,
+        /// Which event of [`write_all`](crate::write_all), from 0, where the
+        /// server says so: to those who may `select` from the table.
+        index: Option<usize>,
     },
     /// An event with this id is written already. The transaction has failed.
-    #[error("{table} has an event with this id already")]
+    #[error("{table} has an event with this id already{}", of_call(.index))]
     DuplicateId {
         /// Schema and table.
         table: String,
+        /// As in [`Error::DuplicateKey`].
+        index: Option<usize>,
     },
     /// A concurrent transaction was first. Under `repeatable read` and
     /// `serializable` also when it wrote an event with the same idempotency key
@@ -140,7 +185,10 @@ pub enum Error {
         wal_level: String,
     },
     /// The server refused the statement.
-    #[error("writing to {target} was refused ({}{}){}", .code.code(), text(.message), hint(.code))]
+    #[error(
+        "writing to {target} was refused ({}{}){}{}{}",
+        .code.code(), text(.message), of_column(.message, .column), of_call(.index), hint(.code)
+    )]
     Refused {
         /// Schema and table, or `the WAL`.
         target: String,
@@ -150,6 +198,9 @@ pub enum Error {
         message: Option<String>,
         /// The column it concerns, where the server says so.
         column: Option<String>,
+        /// Which event of [`write_all`](crate::write_all) it concerns, from 0,
+        /// where the server says so.
+        index: Option<usize>,
     },
     /// The connection failed; whether the transaction committed is unknown only
     /// if this came from its commit.
@@ -194,7 +245,28 @@ impl Error {
         }
         let message = (!code.code().starts_with("22")).then(|| error.message().to_owned());
         let column = error.column().map(str::to_owned);
-        Self::Refused { target, code, message, column }
+        Self::Refused { target, code, message, column, index: None }
+    }
+
+    /// The same, about this value.
+    pub(crate) fn at(mut self, at: &str, event: Option<usize>) -> Self {
+        if let Self::Refused { column, index, .. } = &mut self {
+            *column = Some(at.to_owned());
+            *index = event;
+        }
+        self
+    }
+}
+
+fn of_call(index: &Option<usize>) -> String {
+    index.map_or_else(String::new, |index| format!(" (event {index} of the call, counted from 0)"))
+}
+
+/// The server's message names the column, if it has one.
+fn of_column(message: &Option<String>, column: &Option<String>) -> String {
+    match (message, column) {
+        (None, Some(column)) => format!(" for column {column:?}"),
+        _ => String::new(),
     }
 }
 
@@ -205,10 +277,20 @@ fn text(message: &Option<String>) -> String {
 fn hint(code: &SqlState) -> &'static str {
     match code.code() {
         "42P01" | "3F000" => "; create it with `walpost migrate`, or name your own table",
-        "42703" => "; name the columns that the table has in its OutboxTable",
+        "42703" => {
+            "; name the columns that the table has, with OutboxTable::builder and NewEvent::column"
+        }
+        "42804" => "; declare that column in OutboxTable::builder as what it is",
+        "428C9" => "; leave the id out, or have the column generated by default, not always",
+        "23502" => "; give that column a default, or a value with NewEvent",
         "42501" => "; grant usage on the schema, and insert and select on the table",
         "25006" => "; write on the primary, in a transaction that is not read only",
         "25P02" => "; an earlier statement of this transaction has failed",
+        "22P05" => "; jsonb cannot hold \\u0000: leave it out, or use a json or text column",
+        data if data.starts_with("22") => {
+            "; the value does not fit the type of its column: compare the table with its \
+             OutboxTable, and with what NewEvent::column was given"
+        }
         _ => "",
     }
 }

@@ -99,7 +99,9 @@ impl NewEvent {
         self
     }
 
-    /// The id. Without: a new UUID of version 7, or for
+    /// The id, of the type of the table's id column or its text: a UUID, a
+    /// number, or for [`IdColumn::Text`](crate::IdColumn::Text) any text.
+    /// Without: a new UUID of version 7, or for
     /// [`IdColumn::BigInt`](crate::IdColumn::BigInt) what the database draws.
     #[must_use]
     pub fn id(mut self, id: impl Into<EventId>) -> Self {
@@ -107,7 +109,8 @@ impl NewEvent {
         self
     }
 
-    /// At most one event is ever written with this key.
+    /// At most one event is ever written with this key, as long as the table
+    /// has a unique index on it, as `walpost.outbox` has, and keeps the row.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
@@ -135,8 +138,10 @@ impl NewEvent {
         self
     }
 
-    /// A further column of a table of your own, in its type's text form; one of
-    /// the same name is replaced. [`emit`](crate::emit) makes it a member.
+    /// A further column of a table of your own, in its type's text form, as
+    /// `"8"` for an `integer`; one of the same name is replaced. Events that do
+    /// not have it leave the column its default. [`emit`](crate::emit) makes it
+    /// a member of the message.
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         put(&mut self.columns, name.into(), value.into());

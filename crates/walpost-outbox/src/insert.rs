@@ -1,10 +1,9 @@
 use std::fmt::Write as _;
 
+use postgres_protocol::escape::escape_identifier;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{
-    Error, EventId, IdColumn, NewEvent, OutboxTable, message::headers, names::quoted, param::Cell,
-};
+use crate::{Error, EventId, IdColumn, NewEvent, OutboxTable, message::headers, param::Cell};
 
 /// The protocol counts a statement's parameters in 16 bits.
 const MAX_PARAMETERS: usize = 65_535;
@@ -56,9 +55,12 @@ impl<'a> InsertRow<'a> {
         Ok(Self { id, cells })
     }
 
-    /// Whether it gives this column a value.
-    pub(crate) fn names(&self, column: &str) -> bool {
-        self.cells.iter().any(|(name, _)| *name == column)
+    /// The text that it gives this column.
+    pub(crate) fn text(&self, column: &str) -> Option<&str> {
+        self.cells.iter().find_map(|(name, cell)| match cell {
+            Cell::Text(text) if *name == column => Some(&**text),
+            Cell::Text(_) | Cell::Bytes(_) | Cell::Null => None,
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -96,7 +98,7 @@ pub(crate) fn statement<'a>(
     clause: Clause<'_>,
 ) -> (String, Vec<(&'a (dyn ToSql + Sync), Type)>) {
     let columns = union(rows);
-    let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+    let names: Vec<String> = columns.iter().map(|name| escape_identifier(name)).collect();
     let mut sql = format!("insert into {} ({}) values ", table.quoted(), names.join(", "));
     let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
@@ -115,7 +117,7 @@ pub(crate) fn statement<'a>(
         }
         sql.push(')');
     }
-    let id = quoted(&table.id);
+    let id = escape_identifier(&table.id);
     match clause {
         Clause::None => {}
         Clause::ReturnIds => {
@@ -123,7 +125,7 @@ pub(crate) fn statement<'a>(
         }
         Clause::SkipTaken(key) => {
             // With the condition, whole and partial indexes both fit.
-            let key = quoted(key);
+            let key = escape_identifier(key);
             write!(
                 sql,
                 " on conflict ({key}) where {key} is not null do nothing returning {id}::text"
@@ -132,6 +134,20 @@ pub(crate) fn statement<'a>(
         }
     }
     (sql, parameters)
+}
+
+/// Row and column of a parameter of [`statement`], counted from 1.
+pub(crate) fn place_of<'a>(rows: &[InsertRow<'a>], number: usize) -> Option<(usize, &'a str)> {
+    let mut before = 0;
+    for (index, row) in rows.iter().enumerate() {
+        if number <= before + row.cells.len() {
+            let is_given = |column: &&str| row.cells.iter().any(|(name, _)| name == column);
+            let place = number.checked_sub(before + 1)?;
+            return union(rows).into_iter().filter(is_given).nth(place).map(|name| (index, name));
+        }
+        before += row.cells.len();
+    }
+    None
 }
 
 /// All columns that any row names, in the order they first appear.
@@ -202,6 +218,20 @@ mod tests {
         let values = "values ($1, $2, $3, $4, $5, default), ($6, $7, $8, $9, default, $10)";
         assert!(text.ends_with(values), "{text}");
         assert!(text.contains(r#""payload", "x", "n")"#), "{text}");
+    }
+
+    #[test]
+    fn a_parameter_is_found_by_its_number() {
+        let table = OutboxTable::builder("s", "t").id("n", IdColumn::BigInt).build().unwrap();
+        let events = [event().column("x", "1"), event().id(7)];
+        let rows: Vec<_> = events.iter().map(|one| InsertRow::new(&table, one).unwrap()).collect();
+        let columns = ["aggregatetype", "aggregateid", "type", "payload"];
+        let first = columns.iter().chain(&["x"]).map(|name| (0, *name));
+        let second = columns.iter().chain(&["n"]).map(|name| (1, *name));
+        for (index, place) in first.chain(second).enumerate() {
+            assert_eq!(place_of(&rows, index + 1), Some(place));
+        }
+        assert_eq!((place_of(&rows, 0), place_of(&rows, 11)), (None, None));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! An event is written inside the transaction that changes the state, so both
 //! commit or neither does. Every function here takes a
-//! [`tokio_postgres::Transaction`]; there is no way to write outside of one.
-//! After the commit, the relay reads the event from the WAL and publishes it.
+//! [`tokio_postgres::Transaction`] (also one of a pool that dereferences to it);
+//! there is no way to write outside of one. After the commit, the relay reads
+//! the event from the WAL and publishes it: by default to the topic
+//! `outbox.event.<aggregate type>`, under the aggregate id as key.
 //!
 //! ```no_run
 //! use serde::Serialize;
@@ -32,13 +34,14 @@
 //! ```
 //!
 //! - The table is `walpost.outbox`, which `walpost migrate` creates, or one of
-//!   your own: [`OutboxTable::builder`]. The role needs `usage` on the schema and
-//!   `insert` on the table; also `select`, where ids come from the database and
-//!   for [`write_once`].
-//! - [`write()`] and [`write_all`] fail when an idempotency key is taken;
-//!   [`write_once`] answers [`Written::AlreadyWritten`] instead. There is never a
-//!   second event with the same key.
+//!   your own: [`OutboxTable`] says how to name it, here and for the relay. The
+//!   role needs `usage` on the schema and `insert` on the table; also `select`,
+//!   where ids come from the database and for [`write_once`].
+//! - [`write()`] and [`write_all`] fail when an idempotency key is taken, and the
+//!   transaction with them; [`write_once`] answers [`Written::AlreadyWritten`]
+//!   instead. There is never a second event with the same key.
 //! - [`emit`] needs no table: the event goes into the WAL alone.
+//! - [`Error`] says after which errors the transaction goes on.
 //!
 //! Nothing is kept in the session, no prepared statement and no setting, so all
 //! of it works through a pooler that gives each transaction another session.

@@ -10,20 +10,9 @@ pub(crate) fn check(what: &'static str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A name as an SQL identifier.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_stays_one_identifier() {
-        assert_eq!(quoted("OutboxEvent"), "\"OutboxEvent\"");
-        assert_eq!(quoted("a\"; drop table b; --"), "\"a\"\"; drop table b; --\"");
-    }
 
     #[test]
     fn what_postgresql_would_cut_or_refuse_is_refused() {

@@ -1,11 +1,27 @@
 use std::fmt;
 
+use postgres_protocol::escape::escape_identifier;
+
 use crate::{Error, names};
 
 /// The table that events are inserted into, with the names of its columns.
 ///
 /// [`OutboxTable::default`] is `walpost.outbox` as `walpost migrate` creates
 /// it. Names are as stored, without quotes, and are quoted here.
+///
+/// The relay has to know a table of your own too: its name in
+/// `pipeline.tables`, and in `[router]` the columns with other names than those
+/// of the default:
+///
+/// | column of | key of the relay |
+/// |---|---|
+/// | [`id`](OutboxTableBuilder::id) | `event_id` |
+/// | [`aggregate_type`](OutboxTableBuilder::aggregate_type) | `route_by_field` |
+/// | [`aggregate_id`](OutboxTableBuilder::aggregate_id) | `event_key` |
+/// | [`event_type`](OutboxTableBuilder::event_type) | `event_type`, `additional_placement` |
+/// | [`payload`](OutboxTableBuilder::payload) | `event_payload` |
+/// | [`headers`](OutboxTableBuilder::headers) | `headers_column` |
+/// | [`traceparent`](OutboxTableBuilder::traceparent), [`tracestate`](OutboxTableBuilder::tracestate), [`NewEvent::column`](crate::NewEvent::column) | `additional_placement` |
 ///
 /// ```
 /// use walpost_outbox::{IdColumn, OutboxTable, PayloadColumn};
@@ -106,7 +122,7 @@ impl OutboxTable {
 
     /// `"schema"."table"`.
     pub(crate) fn quoted(&self) -> String {
-        format!("{}.{}", names::quoted(&self.schema), names::quoted(&self.name))
+        format!("{}.{}", escape_identifier(&self.schema), escape_identifier(&self.name))
     }
 
     /// What each name is for, and the name.
@@ -218,7 +234,7 @@ impl OutboxTableBuilder {
     }
 
     /// A text column with a unique index on it alone, whole or `where … is not
-    /// null`. Default none.
+    /// null`; without that index nothing stops a second event. Default none.
     pub fn idempotency_key(mut self, column: impl Into<String>) -> Self {
         self.table.idempotency_key = Some(column.into());
         self
@@ -288,6 +304,12 @@ mod tests {
         }
         assert!(OutboxTable::shipped("").is_err());
         assert_eq!(OutboxTable::shipped("walpost").unwrap(), OutboxTable::default());
+    }
+
+    #[test]
+    fn a_name_stays_one_identifier() {
+        let odd = OutboxTable::builder("My.Schema", "a\"; drop table b; --").build().unwrap();
+        assert_eq!(odd.quoted(), r#""My.Schema"."a""; drop table b; --""#);
     }
 
     #[test]

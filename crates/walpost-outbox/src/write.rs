@@ -1,11 +1,11 @@
-use std::slice;
+use std::{collections::HashMap, slice};
 
+use postgres_protocol::escape::escape_identifier;
 use tokio_postgres::{Row, Transaction, error::SqlState};
 
 use crate::{
     Error, EventId, NewEvent, OutboxTable,
-    insert::{Clause, InsertRow, chunk, statement},
-    names::quoted,
+    insert::{Clause, InsertRow, chunk, place_of, statement},
     param::Cell,
 };
 
@@ -38,40 +38,76 @@ impl Written {
 ///
 /// # Errors
 /// [`Error::DuplicateKey`] when its idempotency key is taken, after which `tx`
-/// can only be rolled back; else see [`Error`].
+/// can only be rolled back ([`write_once`] is for those who want to go on);
+/// else see [`Error`].
 pub async fn write(
     tx: &Transaction<'_>,
     table: &OutboxTable,
     event: &NewEvent,
 ) -> Result<EventId, Error> {
-    let mut ids = write_all(tx, table, slice::from_ref(event)).await?;
+    let row = InsertRow::new(table, event)?;
+    let mut ids = insert(tx, table, slice::from_ref(&row), None).await?;
     Ok(ids.pop().expect("one event has one id"))
 }
 
 /// Writes events in their order and returns their ids in the same.
 ///
 /// One round trip for each 1,000 events or 4 MiB. All of them are checked
-/// before the first is sent.
+/// before the first is sent. None at all is fine.
 ///
 /// Not cancellation-safe: if this future is dropped, roll `tx` back.
 ///
 /// # Errors
-/// As [`write()`]; one bad event fails them all.
+/// One bad event fails them all: [`Error::Event`] says which, and
+/// [`Error::Twice`] which two have the same key or id. Once something is sent,
+/// as [`write()`].
+///
+/// ```no_run
+/// # use walpost_outbox::{Error, NewEvent, OutboxTable, tokio_postgres::Transaction, write_all};
+/// # async fn place(tx: &Transaction<'_>, lines: &[(i64, String)]) -> Result<(), Error> {
+/// let events: Vec<NewEvent> = lines
+///     .iter()
+///     .map(|(order, line)| NewEvent::new("order", order.to_string(), "LineAdded").json(line))
+///     .collect::<Result<_, _>>()?;
+/// let ids = write_all(tx, &OutboxTable::default(), &events).await?;
+/// assert_eq!(ids.len(), events.len());
+/// # Ok(())
+/// # }
+/// ```
 pub async fn write_all(
     tx: &Transaction<'_>,
     table: &OutboxTable,
     events: &[NewEvent],
 ) -> Result<Vec<EventId>, Error> {
-    let rows: Vec<InsertRow<'_>> =
-        events.iter().map(|event| InsertRow::new(table, event)).collect::<Result<_, _>>()?;
+    let row = |(index, event)| {
+        InsertRow::new(table, event)
+            .map_err(|source| Error::Event { index, source: Box::new(source) })
+    };
+    let rows: Vec<InsertRow<'_>> = events.iter().enumerate().map(row).collect::<Result<_, _>>()?;
+    all_differ(table, &rows)?;
     let mut ids = Vec::with_capacity(rows.len());
-    let mut rest = rows.as_slice();
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(chunk(rest));
-        ids.extend(insert(tx, table, now).await?);
-        rest = later;
+    while ids.len() < rows.len() {
+        let first = ids.len();
+        let rest = &rows[first..];
+        ids.extend(insert(tx, table, &rest[..chunk(rest)], Some(first)).await?);
     }
     Ok(ids)
+}
+
+/// The server would tell of one of them alone, as if it had been there before.
+fn all_differ(table: &OutboxTable, rows: &[InsertRow<'_>]) -> Result<(), Error> {
+    let (mut ids, mut keys) = (HashMap::new(), HashMap::new());
+    for (second, row) in rows.iter().enumerate() {
+        let same_id = row.id.as_ref().and_then(|id| ids.insert(id, second));
+        let key = table.idempotency_key.as_deref().and_then(|column| row.text(column));
+        let same_key = key.and_then(|key| keys.insert(key, second));
+        for (what, same) in [("idempotency key", same_key), ("id", same_id)] {
+            if let Some(first) = same {
+                return Err(Error::Twice { what, first, second });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes an event unless its idempotency key is taken, and says which. Either
@@ -84,6 +120,18 @@ pub async fn write_all(
 ///
 /// The table needs a unique index on the key alone, and the role `select`.
 ///
+/// ```no_run
+/// # use walpost_outbox::{Error, NewEvent, OutboxTable, Written, tokio_postgres::Transaction};
+/// # use walpost_outbox::write_once;
+/// # async fn paid(tx: &Transaction<'_>, event: &NewEvent) -> Result<(), Error> {
+/// match write_once(tx, &OutboxTable::default(), event).await? {
+///     Written::New(id) => println!("{id} will be published"),
+///     Written::AlreadyWritten(id) => println!("{id} was there before"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Not cancellation-safe: if this future is dropped, roll `tx` back.
 ///
 /// # Errors
@@ -95,7 +143,8 @@ pub async fn write_once(
 ) -> Result<Written, Error> {
     let row = InsertRow::new(table, event)?;
     let (Some(column), Some(key)) = (&table.idempotency_key, &event.idempotency_key) else {
-        return write(tx, table, event).await.map(Written::New);
+        let mut ids = insert(tx, table, slice::from_ref(&row), None).await?;
+        return Ok(Written::New(ids.pop().expect("one event has one id")));
     };
     let rows = slice::from_ref(&row);
     for _ in 0..MAX_TRIES {
@@ -114,13 +163,16 @@ pub async fn write_once(
     Err(Error::KeyUnstable { table: table.to_string() })
 }
 
+/// `first` is the place of the first row among the events of the call, where
+/// it may have more than one.
 async fn insert(
     tx: &Transaction<'_>,
     table: &OutboxTable,
     rows: &[InsertRow<'_>],
+    first: Option<usize>,
 ) -> Result<Vec<EventId>, Error> {
     let known: Option<Vec<EventId>> = rows.iter().map(|row| row.id.clone()).collect();
-    let failed = |source| duplicate(table, rows, source);
+    let failed = |source| duplicate(table, rows, first, source);
     let ids = if let Some(ids) = known {
         // Nothing to return: the right to insert is enough.
         let (sql, parameters) = statement(table, rows, Clause::None);
@@ -145,9 +197,9 @@ async fn holder(
 ) -> Result<Option<EventId>, Error> {
     let sql = format!(
         "select {}::text from {} where {} = $1",
-        quoted(&table.id),
+        escape_identifier(&table.id),
         table.quoted(),
-        quoted(column)
+        escape_identifier(column)
     );
     let key = Cell::text(key);
     let row = tx
@@ -158,7 +210,9 @@ async fn holder(
 }
 
 fn returned(table: &OutboxTable, row: &Row) -> Result<EventId, Error> {
-    EventId::from(row.get::<_, &str>(0)).for_column(table.id_column)
+    EventId::from(row.get::<_, &str>(0))
+        .for_column(table.id_column)
+        .map_err(|_| Error::IdType { table: table.to_string(), declared: table.id_column.as_str() })
 }
 
 fn complete(table: &OutboxTable, rows: &[InsertRow<'_>], written: u64) -> Result<(), Error> {
@@ -178,30 +232,45 @@ fn refused(
     if source.code() == Some(&SqlState::INVALID_COLUMN_REFERENCE) {
         return Error::NoUniqueIndex { table: table.to_string(), column: column.to_owned() };
     }
-    duplicate(table, rows, source)
+    duplicate(table, rows, None, source)
 }
 
 /// Which column a unique violation is about. The server says so in its detail,
 /// `(columns)=(values)` in every language, if the role may read them; without,
 /// the name of a primary key tells it from the key's index.
-fn duplicate(table: &OutboxTable, rows: &[InsertRow<'_>], source: tokio_postgres::Error) -> Error {
+fn duplicate(
+    table: &OutboxTable,
+    rows: &[InsertRow<'_>],
+    first: Option<usize>,
+    source: tokio_postgres::Error,
+) -> Error {
     let Some(error) =
         source.as_db_error().filter(|error| *error.code() == SqlState::UNIQUE_VIOLATION)
     else {
-        return Error::from_driver(&table.to_string(), source);
+        let number = source.as_db_error().and_then(|error| parameter(error.where_()?));
+        let error = Error::from_driver(&table.to_string(), source);
+        return match number.and_then(|number| place_of(rows, number)) {
+            Some((row, column)) => error.at(column, first.map(|first| first + row)),
+            None => error,
+        };
     };
     let key = table.idempotency_key.as_deref();
     let (by_key, by_id) = match error.detail() {
         Some(detail) => (key.is_some_and(|key| is_about(detail, key)), is_about(detail, &table.id)),
         None => {
             let primary = error.constraint().is_some_and(|name| name.ends_with("_pkey"));
-            let keyed = key.is_some_and(|key| rows.iter().any(|row| row.names(key)));
+            let keyed = key.is_some_and(|key| rows.iter().any(|row| row.text(key).is_some()));
             (keyed && !primary, primary)
         }
     };
+    let index = |column: &str| {
+        let detail = error.detail()?;
+        let row = rows.iter().position(|row| has_value(detail, row.text(column)))?;
+        Some(first? + row)
+    };
     match (by_key, by_id) {
-        (true, _) => Error::DuplicateKey { table: table.to_string() },
-        (false, true) => Error::DuplicateId { table: table.to_string() },
+        (true, _) => Error::DuplicateKey { table: table.to_string(), index: key.and_then(index) },
+        (false, true) => Error::DuplicateId { table: table.to_string(), index: index(&table.id) },
         (false, false) => Error::from_driver(&table.to_string(), source),
     }
 }
@@ -211,12 +280,42 @@ fn is_about(detail: &str, column: &str) -> bool {
         .split_once(")=(")
         .and_then(|(before, _)| before.split_once('('))
         .map_or("", |(_, columns)| columns);
-    columns.split(", ").any(|name| name == column || name == quoted(column))
+    columns.split(", ").any(|name| name == column || name == escape_identifier(column))
+}
+
+/// The parameter that the server could not read: it stands in the context, in
+/// one line and in every language as `$7`. What functions say has more lines.
+fn parameter(context: &str) -> Option<usize> {
+    let (_, number) = context.split_once('$').filter(|_| !context.contains('\n'))?;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Whether a violation of an index on one column is about this value.
+fn has_value(detail: &str, value: Option<&str>) -> bool {
+    value.is_some_and(|value| detail.contains(&format!(")=({value})")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parameter_is_read_from_the_context() {
+        assert_eq!(parameter("unnamed portal parameter $12"), Some(12));
+        assert_eq!(parameter("Parameter $3 = '$4' des unbenannten Portals"), Some(3));
+        for other in ["", "PL/pgSQL function f() line 1", "$", "SQL \"select $1\"\nPL/pgSQL f()"] {
+            assert_eq!(parameter(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_violation_is_found_whole() {
+        let detail = "Key (id)=(17) already exists.";
+        assert!(has_value(detail, Some("17")));
+        for other in [Some("1"), Some("7"), Some("id"), None] {
+            assert!(!has_value(detail, other), "{other:?}");
+        }
+    }
 
     #[test]
     fn the_columns_of_a_violation_are_read_in_every_language() {

@@ -20,7 +20,27 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// Decodes one session's `pgoutput` messages.
 ///
 /// Keeps the relations that the session has described, as rows name theirs by
-/// OID only. One decoder per session, or [`clear`](Self::clear) between.
+/// OID only. A new session describes them again: give it a new decoder.
+///
+/// ```
+/// use walpost_event::{Operation, Value};
+/// use walpost_pgoutput::{Bytes, Decoder, WalMessage};
+///
+/// // Table 7, public.t, with the one column `id` of type text.
+/// let relation = b"R\0\0\0\x07public\0t\0d\0\x01\x01id\0\0\0\0\x19\xff\xff\xff\xff";
+/// let insert = b"I\0\0\0\x07N\0\x01t\0\0\0\x02e1";
+///
+/// let mut decoder = Decoder::new();
+/// decoder.decode(Bytes::from_static(insert)).expect_err("table 7 is not described yet");
+/// decoder.decode(Bytes::from_static(relation))?;
+/// let WalMessage::Row(change) = decoder.decode(Bytes::from_static(insert))? else {
+///     panic!("a row");
+/// };
+/// assert_eq!(change.operation, Operation::Insert);
+/// assert_eq!(change.row.relation().name, "t");
+/// assert_eq!(change.row.value(0), Value::Text(b"e1"));
+/// # Ok::<(), walpost_pgoutput::DecodeError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Decoder {
     relations: Relations,
@@ -30,12 +50,6 @@ impl Decoder {
     /// A decoder that knows no relation.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Forgets every relation: to be called when a new session starts, which
-    /// describes them again.
-    pub fn clear(&mut self) {
-        self.relations.clear();
     }
 
     /// Decodes one message: the data of one XLogData message, or one row of

@@ -2,7 +2,7 @@
 ///
 /// The bytes are not what PostgreSQL's protocol version 1 allows, or they come
 /// out of order. The session that delivered them cannot be trusted further:
-/// end it, [`clear`](crate::Decoder::clear) the decoder and start again.
+/// end it, and start another one with a new decoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("decoding a pgoutput message failed at byte {offset}: {kind}")]
 pub struct DecodeError {

@@ -1,10 +1,9 @@
 //! Bytes of PostgreSQL's `pgoutput` plugin, protocol version 1 with logical
 //! messages, to [`WalMessage`]s.
 //!
-//! No I/O and no clock. Values share the bytes they came in; nothing is copied
-//! and no value is checked for UTF-8. Malformed bytes give a [`DecodeError`]
-//! with the offset, never a panic, and no length field can ask for more memory
-//! than the message itself holds.
+//! No I/O and no clock. Values share the bytes they came in; none is copied or
+//! checked for UTF-8. Malformed bytes give a [`DecodeError`] with the offset,
+//! never a panic, and no length or count reserves memory for what has not come.
 //!
 //! ```
 //! use walpost_pgoutput::{Bytes, Decoder, WalMessage};

@@ -19,10 +19,6 @@ const MIN_COLUMN_BYTES: u64 = 1 + 1 + 4 + 4;
 pub(crate) struct Relations(HashMap<u32, Arc<Relation>>);
 
 impl Relations {
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Reads a relation's OID and finds it.
     pub(crate) fn read_known(&self, reader: &mut Reader<'_>) -> Result<Arc<Relation>, DecodeError> {
         let at = reader.offset();

@@ -74,15 +74,6 @@ impl Seeded {
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
-
-    /// One of `choices`.
-    ///
-    /// # Panics
-    ///
-    /// When there are none.
-    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
-        &choices[self.below(choices.len())]
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio_postgres::{Client, NoTls};
+use walpost_event::error_chain;
 use walpost_local::{Kafka, Postgres};
 
 /// The PostgreSQL that all tests of this binary share, started on first use
@@ -29,9 +30,9 @@ pub fn postgres() -> &'static SharedPostgres {
     })
 }
 
-/// The PostgreSQL of this major version that all tests of this binary share,
-/// fetched and started on first use. Never the one of
-/// `WALPOST_TEST_POSTGRES`.
+/// The PostgreSQL of exactly this major version that all tests of this binary
+/// share, started on first use; fetched where this machine has only others.
+/// Never the one of `WALPOST_TEST_POSTGRES`.
 ///
 /// # Panics
 ///
@@ -66,7 +67,7 @@ pub fn kafka() -> &'static SharedKafka {
         let local = Kafka::builder().start().unwrap_or_else(|error| {
             panic!(
                 "the tests need Kafka: {}\n(or name a broker in WALPOST_TEST_KAFKA)",
-                chain(&error)
+                error_chain(&error)
             )
         });
         SharedKafka { bootstrap: local.bootstrap(), local: Some(local) }
@@ -123,7 +124,9 @@ impl SharedPostgres {
         admin
             .batch_execute(&format!("create database {name} template template0"))
             .await
-            .unwrap_or_else(|error| panic!("cannot create the database {name}: {}", chain(&error)));
+            .unwrap_or_else(|error| {
+                panic!("cannot create the database {name}: {}", error_chain(&error))
+            });
         Database { url: with_database(&self.url, &name), name }
     }
 
@@ -139,7 +142,7 @@ impl SharedPostgres {
             .unwrap_or_else(|error| {
                 panic!(
                     "the tests need PostgreSQL: {}\n(or name a server in WALPOST_TEST_POSTGRES)",
-                    chain(&error)
+                    error_chain(&error)
                 )
             });
         Self { url: local.url("postgres"), local: Some(local) }
@@ -210,10 +213,10 @@ impl Database {
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
-        .unwrap_or_else(|error| panic!("cannot connect to the database: {}", chain(&error)));
+        .unwrap_or_else(|error| panic!("cannot connect to the database: {}", error_chain(&error)));
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            eprintln!("a connection of the test ended: {}", chain(&error));
+            eprintln!("a connection of the test ended: {}", error_chain(&error));
         }
     });
     client
@@ -232,17 +235,6 @@ fn with_database(url: &str, name: &str) -> String {
     let host = rest.split_once('/').map_or(rest, |(host, _)| host);
     let parameters = parameters.map_or(String::new(), |parameters| format!("?{parameters}"));
     format!("{scheme}://{host}/{name}{parameters}")
-}
-
-/// An error with its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -35,6 +35,10 @@ const CRATES: [(&str, May, bool); 17] = [
 /// lints of its own.
 pub(super) const UNSAFE_CRATE: &str = "walpost-librdkafka";
 
+/// What every crate says of itself, and what those say that can be published.
+const OF_ALL: [&str; 2] = ["description", "license"];
+const OF_PUBLISHED: [&str; 4] = ["repository", "readme", "keywords", "categories"];
+
 /// A manifest, read line by line: the tables and keys that the rules ask for.
 struct Manifest<'a> {
     path: &'a str,
@@ -127,7 +131,9 @@ impl May {
 pub(super) fn manifests(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for manifest in Manifest::all(tree) {
-        for key in ["description", "license"] {
+        let is_published = manifest.value("package", "publish") != Some("false");
+        let more: &[&str] = if is_published { &OF_PUBLISHED } else { &[] };
+        for key in OF_ALL.iter().chain(more) {
             let inherited = format!("{key}.workspace");
             if manifest.value("package", key).is_none()
                 && manifest.value("package", &inherited).is_none()
@@ -183,12 +189,25 @@ mod tests {
 
     #[test]
     fn a_crate_describes_itself() {
-        let complete = "[package]\nname = \"a\"\ndescription = \"A\"\nlicense.workspace = true\n\
-                        [lints]\nworkspace = true\n";
-        says(manifests, &[("crates/a/Cargo.toml", complete)], &[]);
+        let private = "[package]\nname = \"a\"\ndescription = \"A\"\nlicense.workspace = true\n\
+                       publish = false\n[lints]\nworkspace = true\n";
+        says(manifests, &[("crates/a/Cargo.toml", private)], &[]);
+        let published = private.replace(
+            "publish = false",
+            "repository = \"r\"\nreadme = \"r\"\nkeywords = []\ncategories.workspace = true",
+        );
+        says(manifests, &[("crates/a/Cargo.toml", &published)], &[]);
         says(
             manifests,
-            &[("crates/a/Cargo.toml", "[package]\nname = \"a\"\n# license = \"x\"\n")],
+            &[("crates/a/Cargo.toml", &published.replace("keywords", "words"))],
+            &["crates/a/Cargo.toml: keywords is missing"],
+        );
+        says(
+            manifests,
+            &[(
+                "crates/a/Cargo.toml",
+                "[package]\nname = \"a\"\n# license = \"x\"\npublish = false",
+            )],
             &[
                 "crates/a/Cargo.toml: description is missing",
                 "crates/a/Cargo.toml: license is missing",

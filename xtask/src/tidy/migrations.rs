@@ -2,11 +2,18 @@ use std::collections::BTreeMap;
 
 use super::tree::{Tree, Violation};
 
+/// Where the crate finds them when it is packaged: a link, which the tree does
+/// not follow.
+const LINK: &str = "crates/walpost-migrate/migrations";
+
 /// In each folder `0001_name.sql`, `0002_name.sql` and so on, with line ends as
-/// the checksums need them.
+/// the checksums need them; and no copy of it in the crate.
 pub(super) fn numbered(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    if tree.exists(LINK) {
+        violations.push(Violation::at(LINK, 0, "it has to be a symbolic link to migrations"));
+    }
     for (path, text) in tree.files().filter(|(path, _)| path.starts_with("migrations/")) {
         let (folder, file) = path.rsplit_once('/').expect("it begins with a folder");
         if text.contains('\r') || !text.ends_with('\n') {
@@ -51,6 +58,15 @@ mod tests {
         says(numbered, &files.map(|path| (path, "\n")), &[expected]);
         let expected = "migrations/a/1_X.sql: 0001_name.sql is expected here, in lower case";
         says(numbered, &[("migrations/a/1_X.sql", "\n")], &[expected]);
+    }
+
+    #[test]
+    fn a_copy_in_the_crate_is_found() {
+        let expected =
+            "crates/walpost-migrate/migrations: it has to be a symbolic link to migrations";
+        for path in ["crates/walpost-migrate/migrations", "crates/walpost-migrate/migrations/a/b"] {
+            says(numbered, &[(path, "../../migrations")], &[expected]);
+        }
     }
 
     #[test]

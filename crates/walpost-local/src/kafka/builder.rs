@@ -3,16 +3,18 @@ use std::{
     hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
     time::Duration,
 };
 
-use super::Kafka;
-use crate::{LocalError, command, fetch, free_port, java, workdir::WorkDir};
+use super::{KIND, Kafka, NAME};
+use crate::{
+    LocalError, command, fetch, free_port, java,
+    service::{Service, start_on_free_ports},
+    workdir::WorkDir,
+};
 
 pub(super) const PROPERTIES: &str = "server.properties";
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);
-const PORT_TRIES: u32 = 3;
 
 /// Kafka's defaults, less replicas and shorter waits: it is alone.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -119,49 +121,30 @@ impl KafkaBuilder {
     ///
     /// When any of that fails; see [`LocalError`].
     pub fn start(self) -> Result<Kafka, LocalError> {
-        if self.detached && self.home.is_none() {
-            return Err(LocalError::Setting {
-                service: "Kafka",
-                reason: "a detached broker needs a `home` that stays".into(),
-            });
-        }
-        let home = match &self.home {
-            Some(path) => WorkDir::kept(path.clone())?,
-            None => WorkDir::temporary()?,
-        };
+        let home = WorkDir::open(NAME, self.home.as_deref(), self.detached)?;
         let mut kafka = Kafka {
-            child: Mutex::new(None),
+            service: Service::new(KIND, NAME, home, self.detached),
             java: java::find()?,
             libraries: fetch::fetch_kafka()?,
             jvm_args: self.jvm_args.clone(),
             client_port: 0,
             proxied_port: None,
-            detached: self.detached,
-            home,
         };
-        self.start_on_some_ports(&mut kafka)?;
+        let child = start_on_free_ports(self.port.is_none(), || {
+            kafka.client_port = self.port.map_or_else(free_port, Ok)?;
+            kafka.proxied_port = self.proxy_port.map(|_| free_port()).transpose()?;
+            format(&kafka, &self.write_properties(&kafka)?)?;
+            kafka.start_once()
+        })?;
+        kafka.service.keep(child);
         Ok(kafka)
     }
 
-    /// Another process may take a port between its choice and its use.
-    fn start_on_some_ports(&self, kafka: &mut Kafka) -> Result<(), LocalError> {
-        for left in (0..PORT_TRIES).rev() {
-            kafka.client_port = self.port.map_or_else(free_port, Ok)?;
-            kafka.proxied_port = self.proxy_port.map(|_| free_port()).transpose()?;
-            let path = kafka.home.path().join(PROPERTIES);
-            let text = self.server_properties(kafka, free_port()?);
-            fs::write(&path, text).map_err(LocalError::io("write", path.display()))?;
-            format(kafka, &path)?;
-            match kafka.start_once() {
-                Err(LocalError::Ended { tail, .. })
-                    if left > 0 && self.port.is_none() && tail.contains("already in use") => {}
-                child => {
-                    *kafka.lock() = Some(child?);
-                    break;
-                }
-            }
-        }
-        Ok(())
+    fn write_properties(&self, kafka: &Kafka) -> Result<PathBuf, LocalError> {
+        let path = kafka.service.home().join(PROPERTIES);
+        let text = self.server_properties(kafka, free_port()?);
+        fs::write(&path, text).map_err(LocalError::io("write", path.display()))?;
+        Ok(path)
     }
 
     fn server_properties(&self, kafka: &Kafka, controller_port: u16) -> String {
@@ -173,7 +156,7 @@ impl KafkaBuilder {
             listeners.push(local("PROXIED", behind));
             advertised.push(local("PROXIED", front));
         }
-        let data = kafka.home.path().join("data");
+        let data = kafka.service.home().join("data");
         let own = [
             ("process.roles", "broker,controller".to_owned()),
             ("node.id", "1".to_owned()),
@@ -198,7 +181,7 @@ impl KafkaBuilder {
 }
 
 fn format(kafka: &Kafka, properties: &Path) -> Result<(), LocalError> {
-    if kafka.home.path().join("data/meta.properties").is_file() {
+    if kafka.service.home().join("data/meta.properties").is_file() {
         return Ok(());
     }
     let mut command = Command::new(&kafka.java);
@@ -232,11 +215,5 @@ mod tests {
         let (one, other) = (cluster_id(), cluster_id());
         assert!(one.len() == 22 && one.starts_with('W'));
         assert_ne!(one, other);
-    }
-
-    #[test]
-    fn a_detached_broker_needs_a_home() {
-        let error = Kafka::builder().detached().start().unwrap_err();
-        assert!(matches!(error, LocalError::Setting { .. }));
     }
 }

@@ -3,21 +3,20 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
     time::Duration,
 };
 
-use super::{Postgres, binaries, is_busy};
+use super::{KIND, NAME, Postgres, binaries};
 use crate::{
     LocalError,
     account::Account,
     command, free_port,
+    service::{Service, start_on_free_ports},
     workdir::{MAX_SOCKET_DIR_BYTES, WorkDir},
 };
 
 pub(super) const SETTINGS: &str = "settings.conf";
 const INITDB_LIMIT: Duration = Duration::from_secs(120);
-const PORT_TRIES: u32 = 5;
 
 /// How connections over TCP prove who they are. Over the socket they need not.
 #[derive(Clone, PartialEq, Eq)]
@@ -170,55 +169,32 @@ impl PostgresBuilder {
     ///
     /// When any of that fails; see [`LocalError`].
     pub fn start(self) -> Result<Postgres, LocalError> {
-        if self.detached && self.home.is_none() {
-            return Err(LocalError::Setting {
-                service: "PostgreSQL",
-                reason: "a detached server needs a `home` that stays".into(),
-            });
-        }
+        let home = WorkDir::open(NAME, self.home.as_deref(), self.detached)?;
         let binaries = binaries::find(self.version)?;
         let account = Account::for_postgres()?;
-        let home = match &self.home {
-            Some(path) => WorkDir::kept(path.clone())?,
-            None => WorkDir::temporary()?,
-        };
         if let Some(account) = &account {
             account.check_way_to(home.path())?;
             account.check_way_to(&binaries.bin)?;
         }
         let (socket_dir, socket_home) = self.socket_dir(&home, account.as_ref())?;
         let mut postgres = Postgres {
-            child: Mutex::new(None),
+            service: Service::new(KIND, format!("{NAME} {}", binaries.major), home, self.detached),
             bin: binaries.bin,
             major: binaries.major,
             port: 0,
             socket_dir,
             auth: self.auth.clone(),
             account,
-            detached: self.detached,
-            home,
             _socket_home: socket_home,
         };
         self.create_data(&postgres)?;
-        self.start_on_some_port(&mut postgres)?;
-        Ok(postgres)
-    }
-
-    /// Another process may take the port between its choice and its use.
-    fn start_on_some_port(&self, postgres: &mut Postgres) -> Result<(), LocalError> {
-        for left in (0..PORT_TRIES).rev() {
+        let child = start_on_free_ports(self.port.is_none(), || {
             postgres.port = self.port.map_or_else(free_port, Ok)?;
-            self.write_settings(postgres)?;
-            match postgres.start_once() {
-                Err(LocalError::Ended { tail, .. })
-                    if left > 0 && self.port.is_none() && is_busy(&tail) => {}
-                child => {
-                    *postgres.lock() = Some(child?);
-                    break;
-                }
-            }
-        }
-        Ok(())
+            self.write_settings(&postgres)?;
+            postgres.start_once()
+        })?;
+        postgres.service.keep(child);
+        Ok(postgres)
     }
 
     fn socket_dir(
@@ -236,7 +212,7 @@ impl PostgresBuilder {
             }
             (false, true) => {
                 return Err(LocalError::Setting {
-                    service: "PostgreSQL",
+                    service: NAME,
                     reason: format!(
                         "its home must be shorter than {} bytes, for the socket in it",
                         MAX_SOCKET_DIR_BYTES - "/socket".len()
@@ -254,7 +230,7 @@ impl PostgresBuilder {
             create_owned(&data, postgres.account.as_ref())?;
             self.initdb(postgres, &data)?;
             let conf = data.join("postgresql.conf");
-            let include = postgres.home.path().join(SETTINGS);
+            let include = postgres.service.home().join(SETTINGS);
             fs::read_to_string(&conf)
                 .and_then(|text| {
                     let include = quoted(&include.to_string_lossy());
@@ -279,7 +255,7 @@ impl PostgresBuilder {
             .current_dir(data);
         let mut password_file = None;
         if let Some(password) = self.auth.password() {
-            let path = postgres.home.path().join("password");
+            let path = postgres.service.home().join("password");
             write_secret(&path, password.as_bytes(), postgres.account.as_ref())?;
             command.arg(format!("--pwfile={}", path.display()));
             password_file = Some(path);
@@ -295,7 +271,7 @@ impl PostgresBuilder {
     }
 
     fn write_settings(&self, postgres: &Postgres) -> Result<(), LocalError> {
-        let home = postgres.home.path();
+        let home = postgres.service.home();
         let mut settings = vec![
             ("listen_addresses".to_owned(), postgres.host().to_owned()),
             ("port".to_owned(), postgres.port.to_string()),
@@ -358,11 +334,5 @@ mod tests {
     fn a_password_is_not_in_the_debug_text() {
         let builder = Postgres::builder().auth(Auth::Md5("hunter2".into()));
         assert!(!format!("{builder:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_detached_server_needs_a_home() {
-        let error = Postgres::builder().detached().start().unwrap_err();
-        assert!(matches!(error, LocalError::Setting { .. }));
     }
 }

@@ -114,11 +114,10 @@ async fn the_relay_finds_its_columns() {
             "pipeline text not null",
             "token uuid not null",
             "generation bigint not null",
-            "system_id text",
-            "timeline integer",
-            "slot text",
-            "mode text not null",
-            "confirmed_lsn pg_lsn",
+            "system_id text not null",
+            "timeline bigint not null",
+            "slot text not null",
+            "confirmed_lsn pg_lsn not null",
             "initial text not null",
             "initial_boundary text",
             "updated_at timestamp with time zone not null",
@@ -132,7 +131,7 @@ async fn the_relay_finds_its_columns() {
             "generation bigint not null",
             "commit_lsn pg_lsn not null",
             "ordinal bigint not null",
-            "source text",
+            "source text not null",
             "event_id text",
             "aggregate_type text",
             "aggregate_id text",
@@ -141,9 +140,13 @@ async fn the_relay_finds_its_columns() {
             "attempts integer not null",
             "state text not null",
             "topic text",
+            "record_partition integer",
             "record_key bytea",
             "record_value bytea",
             "record_headers jsonb",
+            "record_timestamp_ms bigint",
+            "row_columns jsonb",
+            "message_content bytea",
             "parked_at timestamp with time zone not null",
             "updated_at timestamp with time zone not null",
         ]
@@ -153,23 +156,23 @@ async fn the_relay_finds_its_columns() {
 #[tokio::test]
 async fn closed_sets_are_closed() {
     let client = relay().await;
-    let checkpoint = |mode: &str, initial: &str| {
+    let checkpoint = |initial: &str, boundary: &str| {
         format!(
-            "insert into walpost.checkpoint (pipeline, token, generation, mode, initial) \
-             values (gen_random_uuid()::text, gen_random_uuid(), 4294967295, '{mode}', '{initial}')"
+            "insert into walpost.checkpoint (pipeline, token, generation, system_id, timeline, \
+             slot, confirmed_lsn, initial, initial_boundary) \
+             values (gen_random_uuid()::text, gen_random_uuid(), 4294967295, '1', 1, 's', '0/1', \
+             '{initial}', {boundary})"
         )
     };
     let parked = |reason: &str, state: &str| {
         format!(
-            "insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, reason, state) \
-             values (gen_random_uuid()::text, 1, '0/1', 0, '{reason}', '{state}')"
+            "insert into walpost.parked \
+             (pipeline, generation, commit_lsn, ordinal, source, reason, state) \
+             values (gen_random_uuid()::text, 1, '0/1', 0, 's', '{reason}', '{state}')"
         )
     };
-    for mode in ["idempotent", "transactional"] {
-        client.batch_execute(&checkpoint(mode, "none")).await.unwrap();
-    }
-    for initial in ["creating", "publish", "skip", "done"] {
-        client.batch_execute(&checkpoint("idempotent", initial)).await.unwrap();
+    for (initial, boundary) in [("creating", "null"), ("publish", "'5:9:7'"), ("done", "null")] {
+        client.batch_execute(&checkpoint(initial, boundary)).await.unwrap();
     }
     for reason in ["unroutable", "oversize", "rejected", "undecodable", "behind"] {
         client.batch_execute(&parked(reason, "open")).await.unwrap();
@@ -178,12 +181,72 @@ async fn closed_sets_are_closed() {
         client.batch_execute(&parked("behind", state)).await.unwrap();
     }
     for wrong in [
-        checkpoint("other", "none"),
-        checkpoint("idempotent", "other"),
+        checkpoint("other", "null"),
+        checkpoint("publish", "null"),
+        checkpoint("done", "'5:9:7'"),
         parked("other", "open"),
         parked("behind", "other"),
     ] {
         let error = client.batch_execute(&wrong).await.unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION), "{wrong}");
     }
+}
+
+#[tokio::test]
+async fn a_position_holds_one_parked_event_for_each_id_of_whatever_length() {
+    let client = relay().await;
+    let park = async |id: Option<&str>| {
+        let sql = "insert into walpost.parked \
+                   (pipeline, generation, commit_lsn, ordinal, source, event_id, aggregate_id, reason) \
+                   values ('shop', 1, '0/1', 0, 's', $1, $1, 'rejected')";
+        client.execute(sql, &[&id]).await
+    };
+    // Beyond what an index entry takes, and not to be compressed below it.
+    let digests =
+        "select string_agg(sha256(n::text::bytea)::text, '') from generate_series(1, 200) n";
+    let long: String = client.query_one(digests, &[]).await.unwrap().get(0);
+    for id in [None, Some("a"), Some("b"), Some(&*long)] {
+        park(id).await.unwrap();
+        let error = park(id).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::UNIQUE_VIOLATION), "{:?}", id.map(str::len));
+    }
+}
+
+#[tokio::test]
+async fn a_parked_event_is_kept_in_one_form() {
+    let client = relay().await;
+    let park = async |columns: &str, values: &str| {
+        let sql = format!(
+            "insert into walpost.parked \
+             (pipeline, generation, commit_lsn, ordinal, source, reason, {columns}) \
+             values (gen_random_uuid()::text, 1, '0/1', 0, 's', 'rejected', {values})"
+        );
+        client.batch_execute(&sql).await
+    };
+    for (columns, values) in [("topic", "'t'"), ("row_columns", "'[]'"), ("message_content", "'x'")]
+    {
+        park(columns, values).await.unwrap();
+    }
+    for (columns, values) in
+        [("topic, row_columns", "'t', '[]'"), ("topic, message_content", "'t', 'x'")]
+    {
+        let error = park(columns, values).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION), "{columns}");
+    }
+}
+
+#[tokio::test]
+async fn parked_events_are_not_for_everybody_also_where_new_tables_are() {
+    let mut client = fresh_database().await.connect().await;
+    client
+        .batch_execute("alter default privileges grant select on tables to public")
+        .await
+        .unwrap();
+    Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();
+    let may_read = async |table: &str| -> bool {
+        let sql = "select has_table_privilege('public', 'walpost.' || $1::text, 'select')";
+        client.query_one(sql, &[&table]).await.unwrap().get(0)
+    };
+    assert!(may_read("checkpoint").await);
+    assert!(!may_read("parked").await);
 }

@@ -146,6 +146,23 @@ async fn further_columns_take_their_types_text_form_and_else_their_default() {
     walpost_outbox::write_all(&tx, &table, &[full, event()]).await.unwrap();
     let error = write(&tx, &table, &event().column("colour", "secret")).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    let expected = "writing to public.events was refused (22P02) for column \"colour\"; the value \
+                    does not fit the type of its column: compare the table with its OutboxTable, \
+                    and with what NewEvent::column was given";
+    assert_eq!(error.to_string(), expected);
+    drop(tx);
+    let tx = client.transaction().await.unwrap();
+    let mut events = vec![event().column("colour", "red"); 1_100];
+    events[1_050] = event().column("at", "secret").column("colour", "red");
+    let error = walpost_outbox::write_all(&tx, &table, &events).await.unwrap_err();
+    let Error::Refused { column, index, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((column.as_deref(), *index), (Some("at"), Some(1_050)));
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    drop(tx);
+    let tx = client.transaction().await.unwrap();
+    let error = write(&tx, &table, &event().column("color", "red")).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("\"color\"") && text.contains("NewEvent::column"), "{text}");
     drop(tx);
     let tx = client.transaction().await.unwrap();
     let full = event().column("tenant", "8").column("colour", "red").column("at", "2026-01-02Z");

@@ -38,18 +38,74 @@ async fn a_key_that_is_taken_is_an_error_and_no_second_event() {
     assert!(!error.is_transient());
     drop(tx);
 
-    let tx = client.transaction().await.unwrap();
-    let error = write_all(&tx, &table, &[event(), keyed.clone()]).await.unwrap_err();
-    assert!(matches!(error, Error::DuplicateKey { .. }), "{error:?}");
-    drop(tx);
-
     let id = Uuid::from_u128(1);
     let tx = client.transaction().await.unwrap();
-    let twice = [event().id(id), event().id(id).idempotency_key("other")];
-    let error = write_all(&tx, &table, &twice).await.unwrap_err();
+    write(&tx, &table, &event().id(id)).await.unwrap();
+    let error = write(&tx, &table, &event().id(id).idempotency_key("other")).await.unwrap_err();
     assert!(matches!(error, Error::DuplicateId { .. }) && error.is_duplicate(), "{error:?}");
     drop(tx);
     assert_eq!(count(&client, "walpost.outbox").await, 1);
+}
+
+#[tokio::test]
+async fn of_many_events_the_one_that_was_there_is_named() {
+    let (_database, mut client) = outbox().await;
+    let table = OutboxTable::default();
+    let (keyed, known) = (event().idempotency_key("k"), event().id(Uuid::from_u128(1)));
+    let tx = client.transaction().await.unwrap();
+    write_all(&tx, &table, &[keyed.clone(), known.clone()]).await.unwrap();
+    tx.commit().await.unwrap();
+
+    // The second statement of the call has it.
+    let mut events = vec![event(); 1_500];
+    events[1_207] = keyed;
+    let tx = client.transaction().await.unwrap();
+    let error = write_all(&tx, &table, &events).await.unwrap_err();
+    assert!(matches!(error, Error::DuplicateKey { index: Some(1_207), .. }), "{error:?}");
+    assert!(error.to_string().ends_with(" (event 1207 of the call, counted from 0)"), "{error}");
+    drop(tx);
+
+    events[1_207] = event();
+    events[3] = known;
+    let tx = client.transaction().await.unwrap();
+    let error = write_all(&tx, &table, &events).await.unwrap_err();
+    assert!(matches!(error, Error::DuplicateId { index: Some(3), .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn two_of_one_call_with_the_same_key_or_id_are_named_and_nothing_is_sent() {
+    let (_database, mut client) = outbox().await;
+    let table = OutboxTable::default();
+    let id = Uuid::from_u128(1);
+    let tx = client.transaction().await.unwrap();
+    let keyed = || event().idempotency_key("secret");
+    let error = write_all(&tx, &table, &[event(), keyed(), event(), keyed()]).await.unwrap_err();
+    let expected = "events 1 and 3 of the call, counted from 0, have the same idempotency key";
+    assert_eq!(error.to_string(), expected);
+    assert!(!error.is_duplicate() && !error.is_transient());
+    // As text it is the same id.
+    let twins = [event().id(id), event().id(id.to_string())];
+    let error = write_all(&tx, &table, &twins).await.unwrap_err();
+    assert!(matches!(error, Error::Twice { what: "id", first: 0, second: 1 }), "{error:?}");
+    write_all(&tx, &table, &[keyed()]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(count(&client, "walpost.outbox").await, 1);
+}
+
+#[tokio::test]
+async fn a_savepoint_outlives_a_key_that_is_taken() {
+    let (_database, mut client) = outbox().await;
+    let table = OutboxTable::default();
+    let keyed = event().idempotency_key("k");
+    let mut tx = client.transaction().await.unwrap();
+    write(&tx, &table, &keyed).await.unwrap();
+    let savepoint = tx.transaction().await.unwrap();
+    let error = write(&savepoint, &table, &keyed).await.unwrap_err();
+    assert!(error.is_duplicate(), "{error:?}");
+    savepoint.rollback().await.unwrap();
+    write(&tx, &table, &event()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(count(&client, "walpost.outbox").await, 2);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-use walpost_outbox::{EventId, IdColumn, OutboxTable, Uuid, write, write_all};
+use walpost_outbox::{Error, EventId, IdColumn, OutboxTable, Uuid, write, write_all};
 use walpost_testkit::fresh_database;
 
 use crate::{event, outbox};
@@ -56,4 +56,41 @@ async fn numbers_are_drawn_by_the_database_and_come_back_in_order() {
     let mut expected: Vec<EventId> = drawn.collect();
     expected.insert(1, EventId::BigInt(-9));
     assert_eq!(ids, expected);
+}
+
+#[tokio::test]
+async fn an_id_that_the_database_alone_may_draw_is_refused_with_the_way_out() {
+    let mut client = fresh_database().await.connect().await;
+    let create = format!("create table events (id bigint generated always as identity, {COLUMNS})");
+    client.batch_execute(&create).await.unwrap();
+    let table =
+        OutboxTable::builder("public", "events").id("id", IdColumn::BigInt).build().unwrap();
+    let tx = client.transaction().await.unwrap();
+    let error = write(&tx, &table, &event().id(7)).await.unwrap_err().to_string();
+    assert!(error.contains("leave the id out"), "{error}");
+    drop(tx);
+    let tx = client.transaction().await.unwrap();
+    assert_eq!(write(&tx, &table, &event()).await.unwrap(), EventId::BigInt(1));
+}
+
+#[tokio::test]
+async fn an_id_column_that_is_not_what_was_declared_is_an_error() {
+    let mut client = fresh_database().await.connect().await;
+    let create =
+        format!("create table events (id uuid not null default gen_random_uuid(), {COLUMNS})");
+    client.batch_execute(&create).await.unwrap();
+    let table = |kind| OutboxTable::builder("public", "events").id("id", kind).build().unwrap();
+    let tx = client.transaction().await.unwrap();
+    let error = write(&tx, &table(IdColumn::BigInt), &event()).await.unwrap_err();
+    assert!(matches!(error, Error::IdType { declared: "bigint", .. }), "{error:?}");
+    drop(tx);
+    let tx = client.transaction().await.unwrap();
+    let error = write(&tx, &table(IdColumn::Text), &event().id("ulid")).await.unwrap_err();
+    assert!(error.to_string().contains("for column \"id\"; the value does not fit"), "{error}");
+    assert!(!error.to_string().contains("ulid"), "{error}");
+    drop(tx);
+    client.batch_execute("alter table events alter id drop default").await.unwrap();
+    let tx = client.transaction().await.unwrap();
+    let error = write(&tx, &table(IdColumn::BigInt), &event()).await.unwrap_err().to_string();
+    assert!(error.contains("\"id\"") && error.contains("give that column a default"), "{error}");
 }

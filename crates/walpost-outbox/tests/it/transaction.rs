@@ -78,13 +78,16 @@ async fn a_savepoint_that_is_rolled_back_takes_its_event_with_it() {
 }
 
 #[tokio::test]
-async fn one_bad_event_of_many_is_found_before_any_is_sent() {
+async fn one_bad_event_of_many_is_named_before_any_is_sent() {
     let (_database, mut client) = outbox().await;
     let tx = client.transaction().await.unwrap();
     let mut events = vec![event(); 3_000];
     events.push(event().text("\0"));
     let error = write_all(&tx, &OutboxTable::default(), &events).await.unwrap_err();
-    assert!(matches!(error, Error::Nul { what: "payload" }), "{error:?}");
+    let expected = "event 3000 of the call, counted from 0, cannot be written";
+    assert_eq!(error.to_string(), expected);
+    let Error::Event { index: 3_000, source } = error else { panic!("{error:?}") };
+    assert!(matches!(*source, Error::Nul { what: "payload" }), "{source:?}");
     let row = tx.query_one("select count(*) from walpost.outbox", &[]).await.unwrap();
     assert_eq!(row.get::<_, i64>(0), 0);
 }

@@ -214,12 +214,3 @@ fn debug_output_shows_no_content() {
         assert!(!text.contains("secret") && !text.contains("115, 101"), "{text}");
     }
 }
-
-#[test]
-fn a_cleared_decoder_knows_no_relation() {
-    let mut decoder = with_outbox();
-    let row = frames::insert(OUTBOX, &[Cell::Null, Cell::Null]);
-    decoder.decode(row.clone()).unwrap();
-    decoder.clear();
-    assert!(decoder.decode(row).is_err());
-}
