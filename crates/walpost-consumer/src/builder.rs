@@ -5,6 +5,31 @@ use walpost_event::RetrySchedule;
 use crate::{Consumer, Database, Error, FirstStart, Handler, OnReset, settings::Settings};
 
 /// What a [`Consumer`] is to do. Made by [`Consumer::builder`].
+///
+/// ```
+/// use walpost_consumer::{
+///     Consumer, Database, Event, Handler, HandlerError, tokio_postgres::Transaction,
+/// };
+///
+/// struct Count;
+///
+/// impl Handler for Count {
+///     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+///         tx.execute("update total set events = events + 1", &[]).await?;
+///         Ok(())
+///     }
+/// }
+///
+/// let consumer = Consumer::builder("count")
+///     .kafka("bootstrap.servers", "localhost:9092")
+///     .kafka("security.protocol", "ssl")
+///     .topics(["outbox.event.order", "outbox.event.invoice"])
+///     .database(Database::config("host=localhost user=app dbname=shop".parse()?))
+///     .max_batch_events(2_000)
+///     .handler(Count)?;
+/// assert_eq!(consumer.name(), "count");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -24,7 +49,16 @@ impl Builder {
         self
     }
 
-    /// Many librdkafka settings.
+    /// Many librdkafka settings, as from a configuration file.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// let mut settings = BTreeMap::new();
+    /// settings.insert("bootstrap.servers".to_owned(), "localhost:9092".to_owned());
+    /// settings.insert("sasl.mechanism".to_owned(), "SCRAM-SHA-512".to_owned());
+    /// let builder = walpost_consumer::Consumer::builder("shipping").kafka_settings(settings);
+    /// ```
     pub fn kafka_settings(mut self, settings: BTreeMap<String, String>) -> Self {
         self.settings.kafka.extend(settings);
         self
@@ -95,6 +129,16 @@ impl Builder {
 
     /// Waits between attempts at one event. Unless set 0.1, 0.5, 2, then 10
     /// seconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use walpost_consumer::{Consumer, RetrySchedule};
+    ///
+    /// let waits = [1, 10, 60].map(Duration::from_secs);
+    /// let builder = Consumer::builder("shipping")
+    ///     .max_attempts(10)
+    ///     .retry_schedule(RetrySchedule::new(waits).repeating_last());
+    /// ```
     pub fn retry_schedule(mut self, schedule: RetrySchedule) -> Self {
         self.settings.retry_schedule = schedule;
         self

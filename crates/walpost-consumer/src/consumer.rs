@@ -16,10 +16,10 @@ use walpost_event::RetrySchedule;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
     database_error::Verdict,
-    error::chain,
     kafka::{self, AssignmentId, GroupEvent},
     metrics,
-    partition::{Partition, Shared, Stop},
+    partition::{Fatal, Partition, Shared, Stop},
+    report::report,
     settings::Settings,
     sql::Sql,
     status::Board,
@@ -32,7 +32,7 @@ const LOOK_INTERVAL_MS: u64 = 250;
 
 /// A member of a Kafka consumer group that applies events to a database.
 ///
-/// See the [crate's documentation](crate).
+/// See the [crate's documentation](crate) for one that runs.
 pub struct Consumer<H> {
     settings: Settings,
     database: Database,
@@ -55,6 +55,19 @@ impl<H> Consumer<H> {
     }
 
     /// What it is doing, from now on and while it runs.
+    ///
+    /// ```
+    /// use walpost_consumer::{Consumer, PartitionState};
+    ///
+    /// /// For a readiness probe.
+    /// fn is_ready<H>(consumer: &Consumer<H>) -> impl Fn() -> bool + use<H> {
+    ///     let status = consumer.status();
+    ///     move || {
+    ///         let partitions = &status.borrow().partitions;
+    ///         partitions.values().all(|partition| partition.state == PartitionState::Running)
+    ///     }
+    /// }
+    /// ```
     pub fn status(&self) -> watch::Receiver<Status> {
         self.board.subscribe()
     }
@@ -76,6 +89,18 @@ impl<H: Handler> Consumer<H> {
     /// # Errors
     /// If the tables are missing, the database refuses what is needed, the
     /// Kafka client cannot be used, or every assigned partition has halted.
+    ///
+    /// ```no_run
+    /// # async fn run(consumer: walpost_consumer::Consumer<impl walpost_consumer::Handler>) {
+    /// use walpost_consumer::Error;
+    ///
+    /// match consumer.run(std::future::pending()).await {
+    ///     Ok(()) => {}
+    ///     Err(error @ Error::Halted { .. }) => eprintln!("somebody has to decide: {error}"),
+    ///     Err(error) => eprintln!("{error}"),
+    /// }
+    /// # }
+    /// ```
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         metrics::describe();
         let sql = Sql::new(&self.settings);
@@ -85,7 +110,7 @@ impl<H: Handler> Consumer<H> {
             () = &mut shutdown => return Ok(()),
         }
         let (kafka, thread, mut events) = kafka::start(&self.settings)?;
-        let (fatal, mut failures) = mpsc::channel(16);
+        let (fatal, mut failures) = Fatal::new();
         let Self { settings, database, handler, board } = self;
         let shared = Arc::new(Shared {
             settings,
@@ -229,7 +254,8 @@ async fn check_database(database: &Database, sql: &Sql, settings: &Settings) -> 
         let source = match probed.await {
             Ok(true) => return Ok(()),
             Ok(false) => {
-                let (schema, source) = (settings.schema.clone(), "batch_end is missing".into());
+                let (schema, source) =
+                    (settings.schema.clone(), "the function batch_begin is missing".into());
                 return Err(Error::NotMigrated { schema, source });
             }
             Err(source) => source,
@@ -241,7 +267,7 @@ async fn check_database(database: &Database, sql: &Sql, settings: &Settings) -> 
             return Err(Error::Database { attempted: attempted.to_owned(), source });
         }
         failures += 1;
-        tracing::warn!(failures, reason = chain(&*source), "the database is away, trying again");
+        tracing::warn!(failures, reason = report(&*source), "the database is away, trying again");
         tokio::time::sleep(backoff.delay(failures, 0.0).unwrap_or_default()).await;
     }
 }

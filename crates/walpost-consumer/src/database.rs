@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::BoxError;
+use crate::{BoxError, report::report};
 
 /// Longest wait for a new connection.
 const CONNECT_TIMEOUT_MS: u64 = 10_000;
@@ -23,6 +23,13 @@ pub struct Database {
 
 impl Database {
     /// Connects by `config`, without TLS.
+    ///
+    /// ```
+    /// use walpost_consumer::Database;
+    ///
+    /// let database = Database::config("host=localhost user=app dbname=shop".parse()?);
+    /// # Ok::<(), walpost_consumer::tokio_postgres::Error>(())
+    /// ```
     pub fn config(config: Config) -> Self {
         Self::connect_with(move || {
             let config = config.clone();
@@ -30,7 +37,8 @@ impl Database {
                 let (client, connection) = config.connect(NoTls).await?;
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
-                        tracing::debug!(%error, "a database connection ended");
+                        let reason = report(&error);
+                        tracing::debug!(reason, "a database connection ended");
                     }
                 });
                 Ok::<_, tokio_postgres::Error>(client)

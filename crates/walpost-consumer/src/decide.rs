@@ -4,6 +4,12 @@
 use uuid::Uuid;
 
 /// What an offset reset of the group does to effects already made.
+///
+/// ```
+/// use walpost_consumer::{Consumer, OnReset};
+///
+/// let builder = Consumer::builder("shipping").on_reset(OnReset::Refuse);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnReset {
@@ -18,6 +24,12 @@ pub enum OnReset {
 }
 
 /// Where a partition starts that neither the database nor the group knows.
+///
+/// ```
+/// use walpost_consumer::{Consumer, FirstStart};
+///
+/// let builder = Consumer::builder("mailing").first_start(FirstStart::Latest);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FirstStart {

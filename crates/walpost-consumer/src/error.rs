@@ -60,18 +60,3 @@ pub enum Error {
     #[error("the {0} of the consumer panicked; restart the process and report it")]
     Panicked(&'static str),
 }
-
-/// `error` and its causes in one line, for a table or a log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
-}

@@ -1,4 +1,4 @@
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -20,6 +20,8 @@ pub struct Event {
     topic: Arc<str>,
     partition: i32,
     offset: i64,
+    /// Of the leader that appended the record.
+    leader_epoch: Option<i32>,
     timestamp_ms: Option<i64>,
     /// Key, value, and headers' names and values, one after another.
     buffer: Bytes,
@@ -30,10 +32,11 @@ pub struct Event {
     source: Option<Span>,
 }
 
+/// Bytes of the buffer. An optional one is no larger.
 #[derive(Clone, Copy)]
 struct Span {
     start: u32,
-    end: u32,
+    end_plus_one: NonZeroU32,
 }
 
 /// Why an event cannot be told from others, and so is parked.
@@ -72,6 +75,7 @@ impl Event {
                 topic: topic.into(),
                 partition: 0,
                 offset: 0,
+                leader_epoch: None,
                 timestamp_ms: None,
                 buffer: Bytes::new(),
                 key: None,
@@ -136,6 +140,14 @@ impl Event {
 
     /// Value of the first header `name`; `None` for no such header and for a
     /// null one.
+    ///
+    /// ```
+    /// use walpost_consumer::Event;
+    ///
+    /// let event = Event::builder("t").header("eventType", Some(b"OrderPlaced")).build();
+    /// assert_eq!(event.header("eventType"), Some(&b"OrderPlaced"[..]));
+    /// assert_eq!(event.header("tenant"), None);
+    /// ```
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers().find(|(header, _)| *header == name)?.1
     }
@@ -146,6 +158,20 @@ impl Event {
     }
 
     /// Reads the value as JSON.
+    ///
+    /// ```
+    /// use walpost_consumer::Event;
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct OrderPlaced {
+    ///     total: u32,
+    /// }
+    ///
+    /// let event = Event::builder("t").value(Some(br#"{"total":12}"#)).build();
+    /// let order: OrderPlaced = event.json()?;
+    /// assert_eq!(order.total, 12);
+    /// # Ok::<(), walpost_consumer::HandlerError>(())
+    /// ```
     ///
     /// # Errors
     /// [`HandlerError::Park`] if it is none, or not of that shape: trying
@@ -174,6 +200,10 @@ impl Event {
         self.id.map(|_| ())
     }
 
+    pub(crate) fn leader_epoch(&self) -> Option<i32> {
+        self.leader_epoch
+    }
+
     fn text(&self, span: Span) -> &str {
         std::str::from_utf8(&self.buffer[span.range()]).unwrap_or_default()
     }
@@ -189,11 +219,11 @@ impl fmt::Debug for Event {
 
 impl Span {
     fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
+        self.start as usize..self.end_plus_one.get() as usize - 1
     }
 }
 
-/// Collects the parts of an [`Event`].
+/// Collects the parts of an [`Event`]. Made by [`Event::builder`].
 #[derive(Debug)]
 pub struct EventBuilder {
     event: Event,
@@ -259,11 +289,16 @@ impl EventBuilder {
     /// The event.
     ///
     /// # Panics
-    /// If key, value and headers together are larger than 4 GiB.
+    /// If key, value and headers together have 4 GiB or more.
     pub fn build(mut self) -> Event {
-        u32::try_from(self.buffer.len()).expect("an event below 4 GiB");
+        assert!(self.buffer.len() < u32::MAX as usize, "an event below 4 GiB");
         self.event.buffer = self.buffer.into();
         self.event
+    }
+
+    pub(crate) fn leader_epoch(mut self, leader_epoch: Option<i32>) -> Self {
+        self.event.leader_epoch = leader_epoch;
+        self
     }
 
     pub(crate) fn reserve(&mut self, bytes: usize) {
@@ -273,7 +308,9 @@ impl EventBuilder {
     fn push(&mut self, bytes: &[u8]) -> Span {
         let start = self.buffer.len() as u32;
         self.buffer.extend_from_slice(bytes);
-        Span { start, end: self.buffer.len() as u32 }
+        // Positions beyond 4 GiB are wrong, and refused by `build`.
+        let end_plus_one = NonZeroU32::MIN.saturating_add(self.buffer.len() as u32);
+        Span { start, end_plus_one }
     }
 }
 
@@ -313,6 +350,12 @@ mod tests {
         assert_eq!(with(Some("ü".as_bytes())), Ok(()));
         let source = Event::builder("t").header("id", Some(b"a")).header(SOURCE, Some(b"\0"));
         assert_eq!(source.build().identity(), Err(NoIdentity::UnusableSource));
+    }
+
+    #[test]
+    fn an_event_is_small_enough_to_be_moved() {
+        assert_eq!(size_of::<Option<Span>>(), 8);
+        assert!(size_of::<Event>() <= 200, "{} bytes", size_of::<Event>());
     }
 
     #[test]

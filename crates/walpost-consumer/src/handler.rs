@@ -1,8 +1,8 @@
-use std::{error::Error as StdError, future::Future};
+use std::{error::Error as StdError, fmt, future::Future};
 
 use tokio_postgres::Transaction;
 
-use crate::{Event, database_error::Verdict};
+use crate::{Event, database_error::Verdict, report::report};
 
 /// The cause inside a [`HandlerError`].
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -54,7 +54,28 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// Why a handler did not apply an event. The transaction is rolled back.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its text and those of its causes are shown: in the log, in the column
+/// `reason` of `walpost.consumer_parked`, and in [`Status`](crate::Status). So
+/// what you put into it is your choice, and should name no contents.
+///
+/// Of what PostgreSQL says, also as a cause of an error of yours, there remain
+/// severity, SQLSTATE, the names of constraint, table, column and type, and
+/// the message where it quotes no values. DETAIL, and the text that a function
+/// raises (`raise exception`), are left out: the row of a parked event has the
+/// event itself. An error of yours that prints PostgreSQL's text as its own
+/// keeps it.
+///
+/// ```
+/// use walpost_consumer::HandlerError;
+///
+/// let unknown = HandlerError::park("no such customer");
+/// assert_eq!(unknown.to_string(), "the handler gave the event up");
+///
+/// let busy = HandlerError::transient(std::io::Error::other("the bank is closed"));
+/// assert!(matches!(busy, HandlerError::Transient(_)));
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HandlerError {
     /// The surroundings failed, not the event: tried again for ever with
@@ -94,9 +115,16 @@ impl HandlerError {
         Self::Halt(cause.into())
     }
 
-    /// Whole text with its causes, for a table or a log line.
+    /// Its text with those of its causes, for a table or a log line.
     pub(crate) fn report(&self) -> String {
-        crate::error::chain(self)
+        report(self)
+    }
+}
+
+/// As it is reported, without what PostgreSQL quotes.
+impl fmt::Debug for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HandlerError").field(&self.report()).finish()
     }
 }
 
@@ -109,14 +137,36 @@ impl From<tokio_postgres::Error> for HandlerError {
         match Verdict::of(&error) {
             Verdict::Transient | Verdict::GivenUp => Self::Transient(error.into()),
             Verdict::Data => Self::Retry(error.into()),
-            Verdict::HandlerEnded | Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
-                Self::Halt(error.into())
+            Verdict::HandlerEnded => Self::halt(Refused::Ended(error)),
+            Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
+                Self::halt(Refused::Otherwise(error))
             }
         }
     }
 }
 
+/// What halts, with the next step.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(
+        "it must not end the transaction that it is given; remove COMMIT and ROLLBACK from it, \
+         savepoints are fine, and restart the consumer"
+    )]
+    Ended(#[source] tokio_postgres::Error),
+    #[error("the database refuses what it asks for; mend that and restart the consumer")]
+    Otherwise(#[source] tokio_postgres::Error),
+}
+
 /// Why a slice was not applied, and at which of its events if that is known.
+///
+/// ```
+/// use walpost_consumer::{HandlerError, SliceError};
+///
+/// let third = SliceError::at(2, HandlerError::park("no such customer"));
+/// assert_eq!(third.index(), Some(2));
+/// // Any of them: they are tried in smaller slices until it is found.
+/// assert_eq!(SliceError::from(HandlerError::retry("full")).index(), None);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SliceError {

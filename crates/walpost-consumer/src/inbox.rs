@@ -9,6 +9,9 @@ use tokio::sync::Notify;
 
 use crate::{Event, kafka::Signal};
 
+/// Events that are polled before they are handed over.
+const MAX_POLLED_EVENTS: usize = 128;
+
 /// A queue that is bounded in events and in bytes.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -26,11 +29,19 @@ struct Queue {
     failure: Option<FetchFailure>,
 }
 
+struct Room {
+    events: usize,
+    bytes: usize,
+}
+
 /// Why no further event comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
     /// The next offset is not in the log.
     OutOfRange,
+    /// The record at `offset`, whose effect was made, was appended under the
+    /// leader epoch `then`; the one that is there was under `now`.
+    Replaced { offset: i64, then: i32, now: i32 },
     /// Anything that a new start may mend.
     Lost(String),
 }
@@ -42,29 +53,55 @@ impl Inbox {
         Self { queue, filled, room, max_events, max_bytes }
     }
 
-    /// Fills the queue from `next` while there is room. Returns the offset
-    /// after the last event, if there was one.
-    pub(crate) fn fill(&self, mut next: impl FnMut() -> Fetched) -> Option<i64> {
-        let mut queue = self.lock();
-        let mut end = None;
-        while queue.failure.is_none()
-            && queue.events.len() < self.max_events
-            && queue.bytes < self.max_bytes
-        {
-            match next() {
-                Fetched::Event(event) => {
-                    queue.bytes += event.size_bytes();
-                    end = Some(event.offset() + 1);
-                    queue.events.push_back(event);
+    /// Fills the queue from `next` while there is room, once over, by way of
+    /// `polled`. `next` runs without the lock. Called by one thread alone, and
+    /// all others only take: so there is room for what was seen to have some.
+    pub(crate) fn fill(&self, polled: &mut Vec<Event>, mut next: impl FnMut() -> Fetched) {
+        let mut filled_events = 0;
+        while filled_events < self.max_events {
+            let Some(room) = self.room_for() else { return };
+            let (mut bytes, mut failure) = (0, None);
+            while polled.len() < room.events && bytes < room.bytes && failure.is_none() {
+                match next() {
+                    Fetched::Event(event) => {
+                        bytes += event.size_bytes();
+                        polled.push(event);
+                    }
+                    Fetched::Failed(failed) => failure = Some(failed),
+                    Fetched::Nothing => break,
                 }
-                Fetched::Failed(failure) => queue.failure = Some(failure),
-                Fetched::Nothing => break,
+            }
+            let more = polled.len() >= MAX_POLLED_EVENTS && failure.is_none();
+            if polled.is_empty() && failure.is_none() {
+                return;
+            }
+            filled_events += polled.len();
+            let mut queue = self.lock();
+            queue.bytes += bytes;
+            queue.events.extend(polled.drain(..));
+            queue.failure = failure;
+            drop(queue);
+            self.filled.notify_one();
+            if !more {
+                return;
             }
         }
-        if end.is_some() || queue.failure.is_some() {
-            self.filled.notify_one();
-        }
-        end
+    }
+
+    /// No further event comes.
+    pub(crate) fn fail(&self, failure: FetchFailure) {
+        self.lock().failure.get_or_insert(failure);
+        self.filled.notify_one();
+    }
+
+    /// How much may be polled at once, `None` for nothing.
+    fn room_for(&self) -> Option<Room> {
+        let queue = self.lock();
+        let room = Room {
+            events: self.max_events.saturating_sub(queue.events.len()).min(MAX_POLLED_EVENTS),
+            bytes: self.max_bytes.saturating_sub(queue.bytes),
+        };
+        (queue.failure.is_none() && room.events > 0 && room.bytes > 0).then_some(room)
     }
 
     /// Moves events to the end of `into` until it holds `max_events` of at
@@ -118,6 +155,12 @@ pub(crate) enum Fetched {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+        time::Duration,
+    };
+
     use super::*;
 
     fn event(offset: i64) -> Event {
@@ -132,19 +175,45 @@ mod tests {
         }
     }
 
+    fn fill(inbox: &Inbox, next: impl FnMut() -> Fetched) {
+        inbox.fill(&mut Vec::new(), next);
+    }
+
+    fn held(inbox: &Inbox) -> usize {
+        inbox.lock().events.len()
+    }
+
     #[test]
     fn is_bounded_in_events_and_in_bytes() {
-        let inbox = Inbox::new(7, 1000, Signal::default());
-        assert_eq!(inbox.fill(endless()), Some(7));
+        let inbox = Inbox::new(300, 100_000, Signal::default());
+        fill(&inbox, endless());
+        assert_eq!(held(&inbox), 300);
         let inbox = Inbox::new(1000, 45, Signal::default());
-        assert_eq!(inbox.fill(endless()), Some(5));
-        assert_eq!(inbox.fill(endless()), None);
+        fill(&inbox, endless());
+        assert_eq!(held(&inbox), 5);
+        fill(&inbox, endless());
+        assert_eq!(held(&inbox), 5);
+    }
+
+    #[test]
+    fn nobody_waits_behind_a_poll() {
+        let inbox = Arc::new(Inbox::new(100, 1000, Signal::default()));
+        fill(&inbox, endless());
+        let (mut events, mut batch) = (endless(), Vec::new());
+        inbox.take(&mut batch, 50, 1000).unwrap();
+        fill(&inbox, || {
+            let (taker, (sender, taken)) = (Arc::clone(&inbox), mpsc::channel());
+            thread::spawn(move || sender.send(taker.take(&mut Vec::new(), 1, 1000)));
+            let taken = taken.recv_timeout(Duration::from_secs(10));
+            assert_eq!(taken, Ok(Ok(true)), "the queue is locked while its source is polled");
+            events()
+        });
     }
 
     #[test]
     fn takes_up_to_both_limits_but_always_one() {
         let inbox = Inbox::new(100, 1000, Signal::default());
-        inbox.fill(endless());
+        fill(&inbox, endless());
         let mut batch = Vec::new();
         assert_eq!(inbox.take(&mut batch, 3, 1000), Ok(true));
         assert_eq!(batch.len(), 3);
@@ -159,7 +228,7 @@ mod tests {
     fn a_failure_comes_after_the_events_before_it() {
         let inbox = Inbox::new(100, 1000, Signal::default());
         let mut fetched = vec![Fetched::Failed(FetchFailure::OutOfRange), Fetched::Event(event(0))];
-        inbox.fill(|| fetched.pop().unwrap_or(Fetched::Nothing));
+        fill(&inbox, || fetched.pop().unwrap_or(Fetched::Nothing));
         let mut batch = Vec::new();
         assert_eq!(inbox.take(&mut batch, 100, 1000), Ok(false));
         assert_eq!(batch.len(), 1);

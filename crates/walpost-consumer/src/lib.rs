@@ -38,6 +38,11 @@
 //! # }
 //! ```
 //!
+//! No payload, key or header value is in a log line, an error or a status of
+//! this crate; [`HandlerError`] says what becomes of a handler's own text.
+//! `tokio_postgres` logs parameters of statements under its own name at the
+//! level `debug`: leave that off where contents are not to be logged.
+//!
 //! The tables come from `walpost migrate`. Semver covers `tokio_postgres`,
 //! which is re-exported; Kafka's client is an implementation detail, and its
 //! settings are text.
@@ -57,6 +62,7 @@ mod ledger;
 mod marker;
 mod metrics;
 mod partition;
+mod report;
 mod settings;
 mod sizing;
 mod sql;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::settings::Settings;
+use postgres_protocol::escape::{escape_identifier, escape_literal};
+
+use crate::{Event, settings::Settings};
 
 /// Statements of one consumer.
 #[derive(Clone, Debug)]
@@ -30,7 +32,7 @@ pub(crate) struct Sql {
     pub(crate) dedup: String,
     /// The same where effects of earlier runs are made again.
     pub(crate) dedup_rerun: String,
-    /// A parked event, see `park.rs`.
+    /// A parked event, see `park_row`.
     pub(crate) park: String,
     /// $1 position, $2 epoch, $3 old, $4 new, $5 reset, $6 mode: the run.
     pub(crate) reset_to: String,
@@ -40,9 +42,10 @@ pub(crate) struct Sql {
 
 impl Sql {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let schema = identifier(&settings.schema);
+        let schema = escape_identifier(&settings.schema);
         let s = &schema;
-        let probe = schema.replace('\'', "''");
+        let newest = "batch_begin(int, bigint, bigint, bigint, bigint[], int)";
+        let newest = escape_literal(&format!("{s}.{newest}"));
         let columns = "consumer, topic, part, group_id, cluster_id, topic_id";
         let dedup = |conflict: &str| {
             format!(
@@ -54,7 +57,7 @@ impl Sql {
             )
         };
         Self {
-            probe: format!("select to_regprocedure('{probe}.batch_end(text)') is not null"),
+            probe: format!("select to_regprocedure({newest}) is not null"),
             ensure_position: format!(
                 "insert into {s}.position ({columns}) values ($1, $2, $3, $4, $5, $6) \
                  on conflict (consumer, topic, part) do nothing"
@@ -105,12 +108,12 @@ impl Sql {
     /// The whole claim as one message, so that a paused client cannot hold it.
     /// `nonce` finds its backend in `pg_stat_activity`.
     pub(crate) fn claim(&self, nonce: &str, position: i32, owner: [&str; 3]) -> String {
-        let [group, cluster, topic] = owner.map(literal);
+        let [group, cluster, topic] = owner.map(escape_literal);
         let Self { schema, claim_timeout_ms, .. } = self;
         format!(
             "/* walpost claim {nonce} */ begin isolation level read committed; \
              set local lock_timeout = {claim_timeout_ms}; \
-             select epoch, next_offset, run, reset_id, known \
+             select epoch, next_offset, run, reset_id, known, leader_epoch \
              from {schema}.claim({position}, {group}, {cluster}, {topic}); commit"
         )
     }
@@ -125,9 +128,10 @@ impl Sql {
     }
 
     /// After BEGIN: limits, then fence and offset.
-    pub(crate) fn batch_begin(&self, claim: &ClaimKey, new: i64, known: &[i64]) -> String {
+    pub(crate) fn batch_begin(&self, old: &ClaimKey, new: &ClaimKey, known: &[i64]) -> String {
         let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
-        let ClaimKey { position, epoch, next_offset } = claim;
+        let ClaimKey { position, epoch, next_offset, .. } = old;
+        let ClaimKey { next_offset: new_offset, leader_epoch, .. } = new;
         let mut list = String::with_capacity(known.len() * 12);
         for (index, offset) in known.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -136,14 +140,16 @@ impl Sql {
         format!(
             "set local lock_timeout = {lock_timeout_ms}; \
              set local idle_in_transaction_session_timeout = {idle_timeout_ms}; \
-             select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new}, '{{{list}}}')"
+             select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
+             '{{{list}}}', {})",
+            leader_epoch.map_or_else(|| "null".to_owned(), |epoch| epoch.to_string())
         )
     }
 
     /// Before COMMIT: whether the transaction is still the one that began.
-    pub(crate) fn batch_end(&self, claim: &ClaimKey, new: i64) -> String {
-        let ClaimKey { position, epoch, .. } = claim;
-        format!("select {}.batch_end('{position}:{epoch}:{new}')", self.schema)
+    pub(crate) fn batch_end(&self, new: &ClaimKey) -> String {
+        let ClaimKey { position, epoch, next_offset, .. } = new;
+        format!("select {}.batch_end('{position}:{epoch}:{next_offset}')", self.schema)
     }
 }
 
@@ -153,17 +159,19 @@ pub(crate) struct ClaimKey {
     pub(crate) position: i32,
     pub(crate) epoch: i64,
     pub(crate) next_offset: i64,
+    /// Of the record before `next_offset`, where that is known.
+    pub(crate) leader_epoch: Option<i32>,
 }
 
-fn identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A string constant that means the same whatever
-/// `standard_conforming_strings` is.
-fn literal(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('\'', "''");
-    format!("E'{escaped}'")
+impl ClaimKey {
+    /// What the next batch has to find after one of `events`.
+    pub(crate) fn after(self, events: &[Event]) -> Self {
+        events.last().map_or(self, |last| Self {
+            next_offset: last.offset() + 1,
+            leader_epoch: last.leader_epoch(),
+            ..self
+        })
+    }
 }
 
 #[cfg(test)]
@@ -171,21 +179,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_what_comes_from_outside() {
-        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
-        assert_eq!(literal("it's \\ me"), "E'it''s \\\\ me'");
-    }
-
-    #[test]
     fn a_batch_names_its_claim_and_the_known_offsets() {
         let sql = Sql::new(&Settings::new("c".into()));
-        let claim = ClaimKey { position: 3, epoch: 7, next_offset: 10 };
-        let begin = sql.batch_begin(&claim, 12, &[4, 10]);
+        let old = ClaimKey { position: 3, epoch: 7, next_offset: 10, leader_epoch: None };
+        let last = Event::builder("t").position(0, 11).leader_epoch(Some(5)).build();
+        let new = old.after(&[last]);
+        let begin = sql.batch_begin(&old, &new, &[4, 10]);
         assert!(
-            begin.ends_with("select \"walpost\".batch_begin(3, 7, 10, 12, '{4,10}')"),
+            begin.ends_with("select \"walpost\".batch_begin(3, 7, 10, 12, '{4,10}', 5)"),
             "{begin}"
         );
-        assert!(sql.batch_begin(&claim, 12, &[]).ends_with("12, '{}')"));
-        assert_eq!(sql.batch_end(&claim, 12), "select \"walpost\".batch_end('3:7:12')");
+        assert!(sql.batch_begin(&old, &old, &[]).ends_with("10, '{}', null)"));
+        assert_eq!(sql.batch_end(&new), "select \"walpost\".batch_end('3:7:12')");
+        assert_eq!(old.after(&[]), old);
     }
 }

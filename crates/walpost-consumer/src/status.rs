@@ -17,7 +17,18 @@ impl fmt::Display for TopicPartition {
     }
 }
 
-/// What a consumer is doing, for health checks and tests.
+/// What a consumer is doing, for health checks and tests. Given by
+/// [`Consumer::status`](crate::Consumer::status).
+///
+/// ```
+/// use tokio::sync::watch;
+/// use walpost_consumer::Status;
+///
+/// /// Waits until so many effects were made.
+/// async fn applied(mut status: watch::Receiver<Status>, count: u64) {
+///     let _ = status.wait_for(|status| status.counts.applied >= count).await;
+/// }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {

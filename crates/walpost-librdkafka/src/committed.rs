@@ -65,7 +65,7 @@ pub fn message_leader_epoch(message: &BorrowedMessage<'_>) -> Option<i32> {
     (epoch >= 0).then_some(epoch)
 }
 
-fn read(raw: &RDKafkaTopicPartition, topic: &str) -> KafkaResult<Committed> {
+pub(crate) fn read(raw: &RDKafkaTopicPartition, topic: &str) -> KafkaResult<Committed> {
     if raw.err != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
         return Err(KafkaError::OffsetFetch(raw.err.into()));
     }

@@ -1,17 +1,27 @@
-//! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids of
-//! topics, the metadata of committed offsets and the headers of messages as
-//! bytes, the outcome of asynchronous commits, and leader epochs.
+//! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
+//! partitions and settings of topics, the metadata of committed offsets and the
+//! headers of messages as bytes, what became of messages and asynchronous
+//! commits, questions that do not block, and leader epochs.
 //!
 //! The only crate of Walpost with `unsafe` code.
 
+mod answer;
 mod commit;
 mod committed;
 mod headers;
+mod owned;
+mod questions;
+mod status;
 mod topic_id;
+mod topics;
 
 pub use crate::{
+    answer::{Answer, AnswerError, Topic},
     commit::commit_async,
     committed::{Committed, committed, message_leader_epoch},
     headers::{MessageHeaders, message_headers},
+    questions::{End, Questions},
+    status::may_have_landed,
     topic_id::{TopicId, TopicIdError, topic_ids},
+    topics::{TopicsInUse, topic_settings, topics_in_use},
 };

@@ -1,7 +1,6 @@
 use std::{
     ffi::{CStr, CString, c_char},
     fmt,
-    ptr::NonNull,
     time::Duration,
 };
 
@@ -11,6 +10,8 @@ use rdkafka::{
     metadata::MetadataBroker,
 };
 use rdkafka_sys as native;
+
+use crate::owned::Owned;
 
 /// The id that Kafka gives a topic when it is created: 128 random bits.
 ///
@@ -108,32 +109,7 @@ pub fn topic_ids<C: ClientContext>(
     Ok(names.iter().map(id_of).collect())
 }
 
-/// Something of librdkafka's that is freed when it goes.
-struct Owned<T> {
-    pointer: NonNull<T>,
-    free: unsafe extern "C" fn(*mut T),
-}
-
-impl<T> Owned<T> {
-    fn new(pointer: *mut T, free: unsafe extern "C" fn(*mut T)) -> Self {
-        let pointer = NonNull::new(pointer).expect("librdkafka ends the process without memory");
-        Self { pointer, free }
-    }
-
-    fn ptr(&self) -> *mut T {
-        self.pointer.as_ptr()
-    }
-}
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        // SAFETY: the pointer came from the constructor that `free` belongs
-        // to, and is freed here alone.
-        unsafe { (self.free)(self.pointer.as_ptr()) }
-    }
-}
-
-type Event = Owned<native::rd_kafka_event_t>;
+pub(crate) type Event = Owned<native::rd_kafka_event_t>;
 
 fn describe<C: ClientContext>(
     client: &Client<C>,
@@ -194,7 +170,8 @@ fn describe<C: ClientContext>(
     Ok(event)
 }
 
-fn descriptions(event: &Event) -> Result<Vec<Description<'_>>, TopicIdError> {
+/// The topics of an answer.
+pub(crate) fn descriptions(event: &Event) -> Result<Vec<Description<'_>>, TopicIdError> {
     // SAFETY: the event is alive; another type of event gives a null.
     let result = unsafe { native::rd_kafka_event_DescribeTopics_result(event.ptr()) };
     if result.is_null() {
@@ -213,17 +190,17 @@ fn descriptions(event: &Event) -> Result<Vec<Description<'_>>, TopicIdError> {
 }
 
 /// One topic of an answer, alive as long as its event.
-struct Description<'event>(&'event native::rd_kafka_TopicDescription_t);
+pub(crate) struct Description<'event>(&'event native::rd_kafka_TopicDescription_t);
 
 impl Description<'_> {
-    fn name(&self) -> &CStr {
+    pub(crate) fn name(&self) -> &CStr {
         // SAFETY: the description is alive.
         let name = unsafe { native::rd_kafka_TopicDescription_name(self.0) };
         // SAFETY: a C string owned by the description.
         unsafe { CStr::from_ptr(name) }
     }
 
-    fn id(&self) -> Result<TopicId, TopicIdError> {
+    pub(crate) fn id(&self) -> Result<TopicId, TopicIdError> {
         // SAFETY: the description is alive; a null means no error.
         let error = unsafe { native::rd_kafka_TopicDescription_error(self.0) };
         // SAFETY: the error is alive, and a null is code 0.
@@ -241,6 +218,21 @@ impl Description<'_> {
             0 => Err(TopicIdError::NotSupported),
             bits => Ok(TopicId(bits)),
         }
+    }
+
+    /// Numbers of the partitions.
+    pub(crate) fn partitions(&self) -> Vec<i32> {
+        let mut count = 0;
+        // SAFETY: the description is alive, `count` is written.
+        let first = unsafe { native::rd_kafka_TopicDescription_partitions(self.0, &raw mut count) };
+        if first.is_null() || count == 0 {
+            return Vec::new();
+        }
+        // SAFETY: `count` pointers lie at `first`, owned by the description.
+        let pointers = unsafe { std::slice::from_raw_parts(first, count) };
+        // SAFETY: each points to a partition that the description owns.
+        let number = |pointer| unsafe { native::rd_kafka_TopicPartitionInfo_partition(pointer) };
+        pointers.iter().copied().map(number).collect()
     }
 }
 

@@ -5,8 +5,10 @@ use tokio::sync::{mpsc, oneshot};
 use walpost_librdkafka::Committed;
 
 use super::{
+    asking::Asker,
     command::{
-        AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Reply, Start, TopicIdentity,
+        AssignmentId, Command, Commit, FoundTopic, GroupEvent, KafkaFailure, Place, Question,
+        Reply, Start,
     },
     config::client_config,
     context::Context,
@@ -48,6 +50,10 @@ pub(crate) fn start(
     })?;
     let plan = thread::Plan {
         topics: settings.topics.clone(),
+        asker: Asker {
+            group_id: settings.group_id().to_owned(),
+            read_uncommitted: config.get("isolation.level") == Some("read_uncommitted"),
+        },
         commit_interval: Duration::from_millis(settings.commit_interval_ms),
         signal: signal.clone(),
         commands: command_receiver,
@@ -83,40 +89,35 @@ impl Kafka {
         self.signal.clone()
     }
 
-    /// Cluster and id of a topic, asked for anew.
-    pub(crate) async fn identify(&self, topic: &Arc<str>) -> Result<TopicIdentity, KafkaFailure> {
+    /// Cluster, id and partitions of a topic, asked for anew.
+    pub(crate) async fn topic(&self, topic: &Arc<str>) -> Result<FoundTopic, KafkaFailure> {
         let topic = Arc::clone(topic);
-        self.ask(|reply| Command::Identify { topic, reply }).await
+        self.ask(|reply| Command::Ask(Question::Topic { topic, reply })).await
     }
 
-    /// Numbers of a topic's partitions.
-    pub(crate) async fn partitions(&self, topic: &Arc<str>) -> Result<Vec<i32>, KafkaFailure> {
-        let topic = Arc::clone(topic);
-        self.ask(|reply| Command::Partitions { topic, reply }).await
-    }
-
-    /// What the group holds.
+    /// What the group holds, once Kafka has answered the last commit of the
+    /// partition.
     pub(crate) async fn committed(&self, of: &TopicPartition) -> Result<Committed, KafkaFailure> {
         let partition = of.clone();
-        self.ask(|reply| Command::Committed { partition, reply }).await
+        self.ask(|reply| Command::Ask(Question::Committed { partition, reply })).await
     }
 
     /// Oldest offset, and the one after the newest.
     pub(crate) async fn watermarks(&self, of: &TopicPartition) -> Result<(i64, i64), KafkaFailure> {
         let partition = of.clone();
-        self.ask(|reply| Command::Watermarks { partition, reply }).await
+        self.ask(|reply| Command::Ask(Question::Watermarks { partition, reply })).await
     }
 
-    /// Fetches from `offset`; what was fetched before is dropped.
+    /// Fetches from `place`; what was fetched before is dropped.
     pub(crate) async fn fetch(
         &self,
         of: &TopicPartition,
         assignment: AssignmentId,
-        offset: i64,
+        place: Place,
         inbox: Arc<Inbox>,
     ) -> Result<(), KafkaFailure> {
         let partition = of.clone();
-        let start = |reply| Start { partition, assignment, offset, inbox, reply };
+        let start = |reply| Start { partition, assignment, place, inbox, reply };
         self.ask(|reply| Command::Start(start(reply))).await
     }
 

@@ -29,6 +29,23 @@ pub(crate) struct TopicIdentity {
     pub(crate) topic_id: String,
 }
 
+/// A topic with the numbers of its partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundTopic {
+    pub(crate) identity: TopicIdentity,
+    pub(crate) partitions: Vec<i32>,
+}
+
+/// Where to fetch from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The first offset that is wanted.
+    pub(crate) offset: i64,
+    /// Leader epoch of the record before it, where that is to be looked at
+    /// first: whether it is still the same record.
+    pub(crate) leader_epoch_before: Option<i32>,
+}
+
 /// Why Kafka's thread did not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KafkaFailure {
@@ -47,10 +64,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, KafkaFailure>>;
 /// What Kafka's thread is asked to do.
 #[derive(Debug)]
 pub(super) enum Command {
-    Identify { topic: Arc<str>, reply: Reply<TopicIdentity> },
-    Partitions { topic: Arc<str>, reply: Reply<Vec<i32>> },
-    Committed { partition: TopicPartition, reply: Reply<Committed> },
-    Watermarks { partition: TopicPartition, reply: Reply<(i64, i64)> },
+    Ask(Question),
     Start(Start),
     Stop { partition: TopicPartition, assignment: AssignmentId, reply: Reply<()> },
     Commit(Commit),
@@ -58,12 +72,31 @@ pub(super) enum Command {
     Close { reply: Reply<()> },
 }
 
-/// Fetches a partition from `offset` into `inbox`.
+/// What only the cluster knows.
+#[derive(Debug)]
+pub(super) enum Question {
+    Topic { topic: Arc<str>, reply: Reply<FoundTopic> },
+    Committed { partition: TopicPartition, reply: Reply<Committed> },
+    Watermarks { partition: TopicPartition, reply: Reply<(i64, i64)> },
+}
+
+impl Question {
+    /// Whether somebody still waits for the answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        match self {
+            Self::Topic { reply, .. } => !reply.is_closed(),
+            Self::Committed { reply, .. } => !reply.is_closed(),
+            Self::Watermarks { reply, .. } => !reply.is_closed(),
+        }
+    }
+}
+
+/// Fetches a partition from `place` into `inbox`.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) partition: TopicPartition,
     pub(super) assignment: AssignmentId,
-    pub(super) offset: i64,
+    pub(super) place: Place,
     pub(super) inbox: Arc<Inbox>,
     pub(super) reply: Reply<()>,
 }

@@ -37,8 +37,10 @@ impl Commits {
     }
 
     /// What to send now: everything, if nothing is on its way and the interval
-    /// has passed or one is urgent.
+    /// has passed or one is urgent. Nothing of those who no longer wait for an
+    /// answer: they have decided anew by then.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Commit> {
+        self.waiting.retain(|_, commit| !commit.reply.is_closed());
         if !self.in_flight.is_empty() && self.waited(now) >= Duration::from_millis(ANSWER_LIMIT_MS)
         {
             self.fail("no answer in time");
@@ -49,6 +51,11 @@ impl Commits {
             return Vec::new();
         }
         std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// Whether an offset of the partition's is on its way.
+    pub(super) fn is_in_flight(&self, partition: &TopicPartition) -> bool {
+        self.in_flight.iter().any(|(of, _, _)| of == partition)
     }
 
     /// How long until something may be due, if anything waits.
@@ -132,6 +139,8 @@ mod tests {
         assert_eq!(due.len(), 1, "the first needs no interval");
         commits.sent(at(0), due);
         let (second, mut second_answer) = commit(1, 6, true);
+        assert!(commits.is_in_flight(&TopicPartition { topic: "t".into(), partition: 0 }));
+        assert!(!commits.is_in_flight(&second.partition));
         commits.add(second);
         assert!(commits.due(at(500)).is_empty(), "one is in flight");
         commits.answered(&Ok(()), vec![("t".into(), 0, 4, Ok(()))]);
@@ -160,5 +169,17 @@ mod tests {
         commits.sent(start, due);
         commits.due(start + Duration::from_secs(31));
         assert!(answer.try_recv().unwrap().is_err());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_sent() {
+        let start = Instant::now();
+        let mut commits = Commits::new(Duration::from_millis(100));
+        let ((left, left_answer), (kept, _kept_answer)) = (commit(0, 5, true), commit(1, 6, true));
+        commits.add(left);
+        commits.add(kept);
+        drop(left_answer);
+        let due: Vec<i64> = commits.due(start).iter().map(|commit| commit.offset).collect();
+        assert_eq!(due, [6]);
     }
 }

@@ -6,10 +6,10 @@ use rdkafka::{
     error::{KafkaError, KafkaResult},
 };
 
-use super::{context::Context, read, signal::Signal};
+use super::{command::Place, context::Context, position::Position, read, signal::Signal};
 use crate::{
-    TopicPartition,
-    inbox::{FetchFailure, Fetched, Inbox},
+    Event, TopicPartition,
+    inbox::{FetchFailure, Inbox},
 };
 
 /// Which partitions librdkafka fetches, each by a queue of its own.
@@ -23,17 +23,19 @@ pub(super) struct Fetching {
     partitions: BTreeMap<TopicPartition, Fetch>,
     consumer: Arc<BaseConsumer<Context>>,
     signal: Signal,
+    /// Kept for its memory.
+    polled: Vec<Event>,
 }
 
 struct Fetch {
     queue: PartitionQueue<Context>,
     inbox: Arc<Inbox>,
-    next_offset: i64,
+    position: Position,
 }
 
 impl Fetching {
     pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, signal: Signal) -> Self {
-        Self { partitions: BTreeMap::new(), consumer, signal }
+        Self { partitions: BTreeMap::new(), consumer, signal, polled: Vec::new() }
     }
 
     /// Answers an assignment of the group.
@@ -45,11 +47,11 @@ impl Fetching {
         }
     }
 
-    /// Fetches a partition from `offset`, dropping what was fetched before.
+    /// Fetches a partition from `place`, dropping what was fetched before.
     pub(super) fn start(
         &mut self,
         of: TopicPartition,
-        offset: i64,
+        place: Place,
         inbox: Arc<Inbox>,
     ) -> KafkaResult<()> {
         self.stop(&of)?;
@@ -57,8 +59,9 @@ impl Fetching {
         // Records of an earlier claim would be outdated, and are dropped by
         // librdkafka when read.
         while queue.poll(std::time::Duration::ZERO).is_some() {}
-        let list = one(&of, offset)?;
-        self.partitions.insert(of, Fetch { queue, inbox, next_offset: offset });
+        let position = Position::at(place);
+        let list = one(&of, position.next_offset())?;
+        self.partitions.insert(of, Fetch { queue, inbox, position });
         if self.is_cooperative() {
             self.consumer.incremental_assign(&list)
         } else {
@@ -97,22 +100,14 @@ impl Fetching {
 
     /// Moves records to where there is room.
     pub(super) fn fill(&mut self) {
-        for (of, fetch) in &mut self.partitions {
-            let queue = &fetch.queue;
-            let mut expected = fetch.next_offset;
-            let end = fetch.inbox.fill(|| {
-                match read::fetched(&of.topic, queue.poll(std::time::Duration::ZERO)) {
-                    Fetched::Event(event) if event.offset() < expected => {
-                        Fetched::Failed(FetchFailure::Lost("an offset came twice".to_owned()))
-                    }
-                    Fetched::Event(event) => {
-                        expected = event.offset() + 1;
-                        Fetched::Event(event)
-                    }
-                    other => other,
+        for (of, Fetch { queue, inbox, position }) in &mut self.partitions {
+            let next = || loop {
+                let fetched = read::fetched(&of.topic, queue.poll(std::time::Duration::ZERO));
+                if let Some(taken) = position.take(fetched) {
+                    return taken;
                 }
-            });
-            fetch.next_offset = end.unwrap_or(fetch.next_offset);
+            };
+            inbox.fill(&mut self.polled, next);
         }
     }
 
@@ -121,7 +116,7 @@ impl Fetching {
         let of = TopicPartition { topic: topic.into(), partition };
         if let Some(fetch) = self.partitions.get(&of) {
             let lost = "a record came outside of its queue".to_owned();
-            fetch.inbox.fill(|| Fetched::Failed(FetchFailure::Lost(lost.clone())));
+            fetch.inbox.fail(FetchFailure::Lost(lost));
         }
     }
 
@@ -137,7 +132,7 @@ impl Fetching {
     fn list(&self) -> KafkaResult<TopicPartitionList> {
         let mut list = TopicPartitionList::with_capacity(self.partitions.len());
         for (of, fetch) in &self.partitions {
-            let offset = Offset::Offset(fetch.next_offset);
+            let offset = Offset::Offset(fetch.position.next_offset());
             list.add_partition_offset(&of.topic, of.partition, offset)?;
         }
         Ok(list)

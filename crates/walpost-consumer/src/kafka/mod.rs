@@ -1,19 +1,21 @@
 //! Everything that touches librdkafka: one OS thread owns the client, and the
 //! rest of the consumer talks to it by [`Kafka`].
 
+mod asking;
 mod client;
 mod command;
 mod commits;
 mod config;
 mod context;
 mod fetch;
+mod position;
 mod read;
 mod signal;
 mod thread;
 
 pub(crate) use self::{
     client::{Kafka, start},
-    command::{AssignmentId, GroupEvent, KafkaFailure, TopicIdentity},
+    command::{AssignmentId, FoundTopic, GroupEvent, KafkaFailure, Place, TopicIdentity},
     config::heartbeat_interval_ms,
     signal::Signal,
 };

@@ -4,7 +4,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     message::{BorrowedMessage, Message},
 };
-use walpost_librdkafka::message_headers;
+use walpost_librdkafka::{message_headers, message_leader_epoch};
 
 use crate::{
     Event,
@@ -32,6 +32,7 @@ fn event(topic: &Arc<str>, message: &BorrowedMessage<'_>) -> Event {
         headers().map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len)).sum();
     let mut builder = Event::builder(Arc::clone(topic))
         .position(message.partition(), message.offset())
+        .leader_epoch(message_leader_epoch(message))
         .timestamp_ms(message.timestamp().to_millis());
     builder.reserve(message.key_len() + message.payload_len() + header_bytes);
     builder = builder.key(message.key()).value(message.payload());

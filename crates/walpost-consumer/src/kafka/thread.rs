@@ -10,10 +10,11 @@ use rdkafka::{
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 use tokio::sync::mpsc;
-use walpost_librdkafka::{TopicIdError, commit_async, committed, topic_ids};
+use walpost_librdkafka::commit_async;
 
 use super::{
-    command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, TopicIdentity},
+    asking::{Asker, Asking},
+    command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Question},
     commits::Commits,
     context::{Context, Note},
     fetch::Fetching,
@@ -21,8 +22,6 @@ use super::{
 };
 use crate::{Error, TopicPartition};
 
-/// Longest block of one question to the cluster.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Longest sleep without a signal.
 const IDLE: Duration = Duration::from_millis(100);
 /// Events of librdkafka's that one round serves at most.
@@ -31,6 +30,7 @@ const MAX_POLLS: usize = 1000;
 /// What the thread is given.
 pub(super) struct Plan {
     pub(super) topics: Vec<String>,
+    pub(super) asker: Asker,
     pub(super) commit_interval: Duration,
     pub(super) signal: Signal,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -57,6 +57,8 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     let consumer = Arc::new(consumer);
     let mut thread = Thread {
         fetching: Fetching::new(Arc::clone(&consumer), plan.signal.clone()),
+        asking: Asking::new(Arc::clone(&consumer), plan.asker, plan.signal.clone()),
+        held_back: Vec::new(),
         consumer,
         assigned: HashMap::new(),
         assignments: 0,
@@ -80,6 +82,9 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
 struct Thread {
     // Before the consumer: its queues must go first.
     fetching: Fetching,
+    asking: Asking,
+    /// Questions that wait for the answer to a commit.
+    held_back: Vec<Question>,
     consumer: Arc<BaseConsumer<Context>>,
     assigned: HashMap<TopicPartition, AssignmentId>,
     assignments: u64,
@@ -105,6 +110,10 @@ impl Thread {
                 }
             }
             self.poll();
+            self.asking.take_answers();
+            for question in std::mem::take(&mut self.held_back) {
+                self.ask(question);
+            }
             self.fetching.fill();
             self.send_commits();
             let wait = self.commits.next_due(Instant::now()).unwrap_or(IDLE);
@@ -180,30 +189,11 @@ impl Thread {
 
     fn carry_out(&mut self, command: Command) {
         match command {
-            Command::Identify { topic, reply } => {
-                let _ = reply.send(self.identify(&topic));
-            }
-            Command::Partitions { topic, reply } => {
-                let _ = reply.send(self.partitions(&topic));
-            }
-            Command::Committed { partition, reply } => {
-                let asked = [(&*partition.topic, partition.partition)];
-                let answer = committed(&*self.consumer, &asked, ANSWER_LIMIT)
-                    .map_err(failure("asking the group for its offset"))
-                    .and_then(|mut found| found.pop().ok_or(KafkaFailure::NotAssigned));
-                let _ = reply.send(answer);
-            }
-            Command::Watermarks { partition, reply } => {
-                let answer = self
-                    .consumer
-                    .fetch_watermarks(&partition.topic, partition.partition, ANSWER_LIMIT)
-                    .map_err(failure("asking for the ends of the partition"));
-                let _ = reply.send(answer);
-            }
+            Command::Ask(question) => self.ask(question),
             Command::Start(start) => {
                 let answer = self.check(&start.partition, start.assignment).and_then(|()| {
                     self.fetching
-                        .start(start.partition, start.offset, start.inbox)
+                        .start(start.partition, start.place, start.inbox)
                         .map_err(failure("starting to fetch"))
                 });
                 let _ = start.reply.send(answer);
@@ -219,6 +209,18 @@ impl Thread {
                 let _ = reply.send(self.release(&partitions));
             }
             Command::Close { .. } => unreachable!("taken by the loop"),
+        }
+    }
+
+    /// The group's offset is not asked for while a commit of ours to it is on
+    /// its way: the answer could be of before the commit.
+    fn ask(&mut self, question: Question) {
+        match &question {
+            _ if !question.is_wanted() => {}
+            Question::Committed { partition, .. } if self.commits.is_in_flight(partition) => {
+                self.held_back.push(question);
+            }
+            _ => self.asking.ask(question),
         }
     }
 
@@ -264,39 +266,6 @@ impl Thread {
                 }
             }
         }
-    }
-
-    fn identify(&self, topic: &Arc<str>) -> Result<TopicIdentity, KafkaFailure> {
-        let client = self.consumer.client();
-        let attempted = "asking for the cluster and the topic";
-        let other = |problem: String| KafkaFailure::Other { attempted, problem };
-        let cluster_id = client
-            .fetch_cluster_id(ANSWER_LIMIT)
-            .ok_or_else(|| other("no broker has told the cluster's id".to_owned()))?;
-        let mut ids =
-            topic_ids(client, &[topic], ANSWER_LIMIT).map_err(|e| other(e.to_string()))?;
-        match ids.pop() {
-            Some(Ok(id)) => Ok(TopicIdentity { cluster_id, topic_id: id.to_string() }),
-            Some(Err(TopicIdError::Kafka(
-                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic,
-            ))) => Err(KafkaFailure::UnknownTopic(Arc::clone(topic))),
-            Some(Err(error)) => Err(other(error.to_string())),
-            None => Err(other("no answer for the topic".to_owned())),
-        }
-    }
-
-    fn partitions(&self, topic: &Arc<str>) -> Result<Vec<i32>, KafkaFailure> {
-        let metadata = self
-            .consumer
-            .client()
-            .fetch_metadata(Some(topic), ANSWER_LIMIT)
-            .map_err(failure("asking for a topic's partitions"))?;
-        let found = metadata.topics().iter().find(|found| found.name() == &**topic);
-        let partitions = found.map(|found| found.partitions()).unwrap_or_default();
-        if partitions.is_empty() {
-            return Err(KafkaFailure::UnknownTopic(Arc::clone(topic)));
-        }
-        Ok(partitions.iter().map(rdkafka::metadata::MetadataPartition::id).collect())
     }
 }
 

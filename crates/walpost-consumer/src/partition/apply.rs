@@ -33,9 +33,9 @@ impl<H: Handler> Partition<H> {
         events: &[Event],
         work: Work<'_>,
     ) -> Result<Applied, Failure> {
-        let new_offset = events.last().map_or(session.key.next_offset, |event| event.offset() + 1);
-        let begin = self.shared.sql.batch_begin(&session.key, new_offset, session.ledger.known());
-        let end = self.shared.sql.batch_end(&session.key, new_offset);
+        let next = session.key.after(events);
+        let begin = self.shared.sql.batch_begin(&session.key, &next, session.ledger.known());
+        let end = self.shared.sql.batch_end(&next);
         let dedup = if session.replay.reruns(events) {
             &self.shared.sql.dedup_rerun
         } else {

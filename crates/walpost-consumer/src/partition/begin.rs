@@ -18,6 +18,7 @@ use crate::{
     failpoint::Failpoint,
     handler::Handler,
     inbox::Inbox,
+    kafka::Place,
     ledger::Ledger,
     marker::Marker,
     sql::ClaimKey,
@@ -52,13 +53,15 @@ impl<H: Handler> Partition<H> {
         };
         self.check_log(next_offset, log)?;
         let ledger = Ledger::claimed(claimed.known.clone(), next_offset, committed.offset);
-        self.start(claimed, next_offset, ledger).await
+        // The record before is looked at, unless retention has removed it.
+        let leader_epoch_before = claimed.leader_epoch.filter(|_| log.0 < next_offset);
+        self.start(claimed, Place { offset: next_offset, leader_epoch_before }, ledger).await
     }
 
     async fn start(
         &self,
         claimed: Claimed,
-        next_offset: i64,
+        place: Place,
         ledger: Ledger,
     ) -> Result<Session, Interrupt> {
         let settings = &self.shared.settings;
@@ -77,9 +80,9 @@ impl<H: Handler> Partition<H> {
             self.shared.kafka.signal(),
         ));
         let (of, assignment) = (&self.of, self.assignment);
-        self.shared.kafka.fetch(of, assignment, next_offset, Arc::clone(&inbox)).await?;
-        let Claimed { client, position, epoch, run, reset_id, owner, .. } = claimed;
-        let key = ClaimKey { position, epoch, next_offset };
+        self.shared.kafka.fetch(of, assignment, place, Arc::clone(&inbox)).await?;
+        let Claimed { client, position, epoch, run, reset_id, leader_epoch, owner, .. } = claimed;
+        let key = ClaimKey { position, epoch, next_offset: place.offset, leader_epoch };
         let replay = Replay { run, fill_until };
         let (batch, answer, commit_after) = (Vec::new(), None, None);
         Ok(Session {
@@ -179,6 +182,7 @@ impl<H: Handler> Partition<H> {
         claimed.reset_id = Some(id);
         claimed.known = vec![to];
         claimed.next_offset = Some(to);
+        claimed.leader_epoch = None;
         self.shared.board.count(|counts| counts.resets += 1);
         self.metrics.resets.increment(1);
         let mode = mode.as_str();
@@ -211,71 +215,6 @@ impl<H: Handler> Partition<H> {
             return Ok(());
         }
         Err(self.outside_of_log(next, low, high))
-    }
-
-    pub(super) fn outside_of_log(&self, next: i64, low: i64, high: i64) -> Interrupt {
-        let group = self.shared.settings.group_id();
-        let topic = &self.of.topic;
-        let partition = self.of.partition;
-        let what = if next < low {
-            format!("the topic's retention has removed offsets {next} to {} unread", low - 1)
-        } else {
-            format!("the log ends at {high}: records were lost, or the topic is another one")
-        };
-        Interrupt::Halt(format!(
-            "effects end before offset {next}, but {what}. To go on without them, stop the \
-             consumer and set the offset: kafka-consumer-groups --group {group} --topic \
-             {topic}:{partition} --reset-offsets --to-earliest --execute"
-        ))
-    }
-
-    fn ambiguous(&self, claimed: &Claimed, offset: i64) -> Interrupt {
-        let next = claimed.next_offset.unwrap_or_default();
-        Interrupt::Halt(format!(
-            "the group's offset {offset} carries no marker, and may be a commit of before a crash \
-             or the wish to go back there; effects end before {next}. {}. If it was meant, run \
-             {} on the database, and restart",
-            self.undo(next),
-            self.reset_statement(next, offset)
-        ))
-    }
-
-    fn refused(&self, claimed: &Claimed, to: i64) -> Interrupt {
-        let next = claimed.next_offset.unwrap_or_default();
-        let policy = match (self.shared.settings.on_reset, to > next) {
-            (crate::OnReset::Fill, true) => "on_reset = fill refuses to skip events",
-            _ => "on_reset = refuse",
-        };
-        Interrupt::Halt(format!(
-            "the group's offset was reset to {to}, effects end before {next}, and {policy}. {}. \
-             To carry the reset out, start with on_reset = rerun (effects are made again, or \
-             events skipped) or fill (only missing ones are made)",
-            self.undo(next)
-        ))
-    }
-
-    /// How to take a reset back with Kafka's own tool.
-    fn undo(&self, next: i64) -> String {
-        let (group, of) = (self.shared.settings.group_id(), &self.of);
-        let (topic, partition) = (&of.topic, of.partition);
-        format!(
-            "If no reset was meant, stop the consumer and run kafka-consumer-groups --group \
-             {group} --topic {topic}:{partition} --reset-offsets --to-offset {next} --execute"
-        )
-    }
-
-    fn reset_statement(&self, next: i64, to: i64) -> String {
-        let mode = match (self.shared.settings.on_reset, to > next) {
-            (_, true) => "skip",
-            (crate::OnReset::Fill, false) => "fill",
-            (crate::OnReset::Rerun | crate::OnReset::Refuse, false) => "rerun",
-        };
-        let (schema, consumer) = (self.shared.sql.schema(), &self.shared.settings.consumer);
-        let (topic, partition) = (&self.of.topic, self.of.partition);
-        let consumer = consumer.replace('\'', "''");
-        format!(
-            "select {schema}.reset_partition('{consumer}', '{topic}', {partition}, {to}, '{mode}')"
-        )
     }
 
     pub(super) fn failed(&self, attempted: &str, error: tokio_postgres::Error) -> Interrupt {

@@ -8,7 +8,11 @@ use uuid::Uuid;
 
 use super::{Interrupt, Partition};
 use crate::{
-    FirstStart, database_error::Verdict, handler::Handler, kafka::TopicIdentity, marker::Owner,
+    FirstStart,
+    database_error::Verdict,
+    handler::Handler,
+    kafka::{FoundTopic, TopicIdentity},
+    marker::Owner,
     sql::Sql,
 };
 
@@ -21,16 +25,18 @@ pub(super) struct Claimed {
     pub(super) run: i32,
     pub(super) reset_id: Option<Uuid>,
     pub(super) known: Vec<i64>,
+    /// Of the record before `next_offset`, where that is known.
+    pub(super) leader_epoch: Option<i32>,
     pub(super) owner: Owner,
 }
 
 impl<H: Handler> Partition<H> {
     /// Raises the epoch, ending a predecessor that stands in the way.
     pub(super) async fn claim(&self) -> Result<Claimed, Interrupt> {
-        let identity = self.shared.kafka.identify(&self.of.topic).await?;
+        let FoundTopic { identity, partitions } = self.shared.kafka.topic(&self.of.topic).await?;
         let client = self.connect().await?;
         if self.shared.settings.first_start == FirstStart::Latest {
-            self.place_first(&client, &identity).await?;
+            self.place_first(&client, &identity, &partitions).await?;
         }
         let position = self.position(&client, &identity).await?;
         let nonce = Uuid::new_v4().simple().to_string();
@@ -118,6 +124,7 @@ impl<H: Handler> Partition<H> {
         &self,
         client: &Client,
         identity: &TopicIdentity,
+        partitions: &[i32],
     ) -> Result<(), Interrupt> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let (consumer, topic) = (settings.consumer.as_str(), &*self.of.topic);
@@ -130,7 +137,7 @@ impl<H: Handler> Partition<H> {
             return Ok(());
         }
         let mut starts = Vec::new();
-        for partition in self.shared.kafka.partitions(&self.of.topic).await? {
+        for &partition in partitions {
             let of = crate::TopicPartition { topic: self.of.topic.clone(), partition };
             let group = self.shared.kafka.committed(&of).await?.offset;
             let (_, end) = self.shared.kafka.watermarks(&of).await?;
@@ -175,7 +182,7 @@ impl<H: Handler> Partition<H> {
                 }
             }
             Err(interrupt) => {
-                tracing::warn!(partition = %self.of, ?interrupt, "the predecessor could not be ended");
+                tracing::warn!(partition = %self.of, reason = interrupt.reason(), "the predecessor could not be ended");
             }
         }
     }
@@ -219,13 +226,14 @@ struct Row {
     run: i32,
     reset_id: Option<Uuid>,
     known: Vec<i64>,
+    leader_epoch: Option<i32>,
     owner: Owner,
 }
 
 impl Row {
     fn with(self, client: Client) -> Claimed {
-        let Self { position, epoch, next_offset, run, reset_id, known, owner } = self;
-        Claimed { client, position, epoch, next_offset, run, reset_id, known, owner }
+        let Self { position, epoch, next_offset, run, reset_id, known, leader_epoch, owner } = self;
+        Claimed { client, position, epoch, next_offset, run, reset_id, known, leader_epoch, owner }
     }
 }
 
@@ -249,6 +257,10 @@ fn parse(row: &SimpleQueryRow, position: i32, owner: Owner) -> Option<Row> {
             .filter(|offset| !offset.is_empty())
             .map(|offset| offset.parse().ok())
             .collect::<Option<_>>()?,
+        leader_epoch: match optional("leader_epoch")? {
+            Some(epoch) => Some(epoch.parse().ok()?),
+            None => None,
+        },
         owner,
     })
 }

@@ -1,6 +1,6 @@
 use tokio_postgres::Error as PgError;
 
-use crate::{BoxError, Error, database_error::Verdict, error::chain, kafka::KafkaFailure};
+use crate::{BoxError, Error, database_error::Verdict, kafka::KafkaFailure, report::report};
 
 /// Why a claim of a partition ended.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ impl Interrupt {
     /// yet, ours.
     pub(super) fn claiming(attempted: &str, schema: &str, error: PgError) -> Self {
         match Verdict::of(&error) {
-            Verdict::Transient => Self::Fault(format!("{attempted}: {}", chain(&error))),
-            Verdict::GivenUp => Self::GivenUp(chain(&error)),
+            Verdict::Transient => Self::Fault(format!("{attempted}: {}", report(&error))),
+            Verdict::GivenUp => Self::GivenUp(report(&error)),
             Verdict::NotMigrated => {
                 let (schema, source) = (schema.to_owned(), error.into());
                 Self::Fatal(Error::NotMigrated { schema, source })
             }
-            Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(chain(&error)),
+            Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(report(&error)),
             Verdict::Data | Verdict::Unknown => Self::Fatal(Error::Database {
                 attempted: format!(
                     "{attempted} was refused; grant usage on the schema, select, insert and \
@@ -49,15 +49,26 @@ impl Interrupt {
         match Self::claiming(attempted, schema, error) {
             Self::Fault(reason) => Self::GivenUp(reason),
             Self::Fatal(Error::Database { attempted, source }) => {
-                Self::Halt(format!("{attempted}: {}", chain(&*source)))
+                Self::Halt(format!("{attempted}: {}", report(&*source)))
             }
             other => other,
         }
     }
 
+    /// Why, for a log line.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Stopped => "asked to stop".to_owned(),
+            Self::NotAssigned => "the partition was taken away".to_owned(),
+            Self::Discarded => "the connection was dropped".to_owned(),
+            Self::GivenUp(reason) | Self::Fault(reason) | Self::Halt(reason) => reason.clone(),
+            Self::Fatal(error) => report(error),
+        }
+    }
+
     /// No connection.
     pub(super) fn connecting(error: &BoxError) -> Self {
-        Self::Fault(format!("connecting to the database: {}", chain(&**error)))
+        Self::Fault(format!("connecting to the database: {}", report(&**error)))
     }
 }
 

@@ -4,25 +4,27 @@ mod apply;
 mod begin;
 mod claim;
 mod failure;
+mod fatal;
+mod halts;
 mod interrupt;
 mod offsets;
 mod session;
 mod stop;
+mod trials;
 mod work;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
 use uuid::Uuid;
 use walpost_event::RetrySchedule;
 
-pub(crate) use self::{interrupt::Interrupt, stop::Stop};
+use self::trials::Trials;
+pub(crate) use self::{fatal::Fatal, interrupt::Interrupt, stop::Stop};
 use crate::{
-    Database, Error, Handler, PartitionState, TopicPartition,
+    Database, Handler, PartitionState, TopicPartition,
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
     metrics::TopicMetrics,
     settings::Settings,
-    sizing::Sizing,
     sql::Sql,
     status::Board,
 };
@@ -35,7 +37,7 @@ pub(crate) struct Shared<H> {
     pub(crate) kafka: Kafka,
     pub(crate) handler: Arc<H>,
     pub(crate) board: Board,
-    pub(crate) fatal: mpsc::Sender<Error>,
+    pub(crate) fatal: Fatal,
 }
 
 /// One assignment of one partition.
@@ -45,10 +47,7 @@ pub(crate) struct Partition<H> {
     assignment: AssignmentId,
     stop: Stop,
     metrics: TopicMetrics,
-    sizing: Sizing,
-    transient_failures: u32,
-    parked_in_row: u32,
-    condemned: Option<work::Condemned>,
+    trials: Trials,
 }
 
 impl<H: Handler> Partition<H> {
@@ -59,18 +58,8 @@ impl<H: Handler> Partition<H> {
         stop: Stop,
     ) -> Self {
         let metrics = TopicMetrics::new(&shared.settings.consumer, &of);
-        let sizing = Sizing::new(shared.settings.max_batch_events);
-        Self {
-            shared,
-            of,
-            assignment,
-            stop,
-            metrics,
-            sizing,
-            transient_failures: 0,
-            parked_in_row: 0,
-            condemned: None,
-        }
+        let trials = Trials::new(shared.settings.max_batch_events);
+        Self { shared, of, assignment, stop, metrics, trials }
     }
 
     /// Until it is asked to stop.
@@ -104,7 +93,7 @@ impl<H: Handler> Partition<H> {
                     return;
                 }
                 Interrupt::Fatal(error) => {
-                    let _ = self.shared.fatal.send(error).await;
+                    self.shared.fatal.report(error);
                     self.stop.requested().await;
                     return;
                 }
@@ -135,6 +124,7 @@ impl<H: Handler> Partition<H> {
             Err(interrupt) => return interrupt,
         };
         *faults = 0;
+        self.trials.claimed(session.key.epoch, session.key.next_offset, session.replay.run);
         let interrupt = self.work(&mut session).await;
         if let Interrupt::Stopped = interrupt {
             self.finish(session).await;

@@ -93,7 +93,7 @@ impl<H: Handler> Partition<H> {
         if session.ledger.is_stale()
             && let Err(interrupt) = self.store_known(&mut session).await
         {
-            tracing::debug!(partition = %self.of, ?interrupt, "the last offset stays listed");
+            tracing::debug!(partition = %self.of, reason = interrupt.reason(), "the last offset stays listed");
         }
     }
 
@@ -125,8 +125,8 @@ impl<H: Handler> Partition<H> {
     /// A transaction that moves nothing but the list of known offsets.
     async fn store_known(&self, session: &mut Session) -> Result<(), Interrupt> {
         let (key, sql) = (session.key, &self.shared.sql);
-        let begin = sql.batch_begin(&key, key.next_offset, session.ledger.known());
-        let end = sql.batch_end(&key, key.next_offset);
+        let begin = sql.batch_begin(&key, &key, session.ledger.known());
+        let end = sql.batch_end(&key);
         let stored = async {
             let tx = apply::start(&mut session.client).await?;
             tx.batch_execute(&begin).await?;

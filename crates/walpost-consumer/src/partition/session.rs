@@ -54,12 +54,12 @@ impl Replay {
         }
         let (reruns, fills) = (self.reruns(events), self.fills(first.offset()));
         let mut seen = HashSet::new();
-        let ends = |event: &Event| {
+        let end = events.iter().position(|event| {
             event.identity().is_err()
                 || self.fills(event.offset()) != fills
-                || (reruns && !seen.insert((event.source().to_owned(), event.id().to_owned())))
-        };
-        events.iter().position(ends).unwrap_or(events.len())
+                || (reruns && !seen.insert((event.source(), event.id())))
+        });
+        end.unwrap_or(events.len())
     }
 
     fn fills(self, offset: i64) -> bool {

@@ -12,18 +12,11 @@ use super::{
     failure::Failure,
     jitter,
     session::Session,
+    trials::Condemned,
 };
 use crate::{
     Event, Handler, HandlerError, PartitionState, failpoint::Failpoint, inbox::FetchFailure,
 };
-
-/// An event that is parked next, and why.
-#[derive(Clone, Debug)]
-pub(super) struct Condemned {
-    offset: i64,
-    attempts: u32,
-    reason: String,
-}
 
 impl<H: Handler> Partition<H> {
     /// Until something ends the claim.
@@ -51,7 +44,7 @@ impl<H: Handler> Partition<H> {
         if session.batch.is_empty() {
             return self.idle(session).await;
         }
-        let count = self.sizing.cut(session.batch.iter().map(Event::offset));
+        let count = self.trials.sizing.cut(session.batch.iter().map(Event::offset));
         let count = session.replay.cut(&session.batch[..count]);
         let mut batch = std::mem::take(&mut session.batch);
         let done = self.attempt(session, &batch[..count]).await?;
@@ -73,6 +66,9 @@ impl<H: Handler> Partition<H> {
             let full = match session.inbox.take(&mut session.batch, max_events, max_bytes) {
                 Ok(full) => full,
                 Err(FetchFailure::OutOfRange) => return Err(self.out_of_range(session).await),
+                Err(FetchFailure::Replaced { offset, then, now }) => {
+                    return Err(self.replaced(offset, then, now).await);
+                }
                 Err(FetchFailure::Lost(reason)) => return Err(Interrupt::Fault(reason)),
             };
             if full || wait.is_zero() || session.batch.is_empty() {
@@ -97,6 +93,14 @@ impl<H: Handler> Partition<H> {
         }
     }
 
+    /// The log was cut and has grown again.
+    async fn replaced(&self, offset: i64, then: i32, now: i32) -> Interrupt {
+        match self.shared.kafka.watermarks(&self.of).await {
+            Ok((low, _)) => self.log_replaced(offset, (then, now), low),
+            Err(failure) => failure.into(),
+        }
+    }
+
     /// How many of the events are done with, from the first.
     async fn attempt(
         &mut self,
@@ -109,7 +113,7 @@ impl<H: Handler> Partition<H> {
         if let Err(problem) = first.identity() {
             return self.park(session, &events[..1], problem.reason(), 0).await;
         }
-        if let Some(condemned) = self.condemned.take_if(|event| event.offset == first.offset()) {
+        if let Some(condemned) = self.trials.take_condemned(first.offset()) {
             let Condemned { reason, attempts, .. } = condemned;
             return self.park(session, &events[..1], &reason, attempts).await;
         }
@@ -119,9 +123,9 @@ impl<H: Handler> Partition<H> {
                 self.metrics.batch_seconds.record(started.elapsed());
                 self.metrics.batch_events.record(events.len() as f64);
                 if applied.new > 0 {
-                    self.parked_in_row = 0;
+                    self.trials.parked_in_row = 0;
                 }
-                self.transient_failures = 0;
+                self.trials.transient_failures = 0;
                 self.done(session, events, applied, false);
                 Ok(events.len())
             }
@@ -150,22 +154,22 @@ impl<H: Handler> Partition<H> {
                 return Err(Interrupt::Halt(format!("{place} offset {offset}: {reason}")));
             }
             HandlerError::Transient(_) => {
-                self.transient_failures += 1;
+                self.trials.transient_failures += 1;
                 tracing::warn!(%partition, offset, reason, "a transient fault, trying again");
                 RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10))
-                    .delay(self.transient_failures, jitter())
+                    .delay(self.trials.transient_failures, jitter())
             }
             HandlerError::Retry(_) | HandlerError::Park(_) if events.len() > 1 => {
                 tracing::warn!(%partition, offset, reason, "a batch failed, looking for the event");
-                self.sizing.failed_together(events.len(), at);
+                self.trials.sizing.failed_together(events.len(), at);
                 None
             }
             HandlerError::Retry(_) | HandlerError::Park(_) => {
-                let attempts = self.sizing.failed_alone(offset);
+                let attempts = self.trials.sizing.failed_alone(offset);
                 let last = attempts >= self.shared.settings.max_attempts;
                 tracing::warn!(%partition, offset, attempts, reason, "an event failed");
                 if last || matches!(error, HandlerError::Park(_)) {
-                    self.condemned = Some(Condemned { offset, attempts, reason });
+                    self.trials.condemned = Some(Condemned { offset, attempts, reason });
                     None
                 } else {
                     self.shared.settings.retry_schedule.delay(attempts, jitter())
@@ -190,14 +194,14 @@ impl<H: Handler> Partition<H> {
     ) -> Result<usize, Interrupt> {
         match self.apply(session, events, Work::Park { reason, attempts }).await {
             Ok(applied) => {
-                self.parked_in_row += 1;
+                self.trials.parked_in_row += 1;
                 self.done(session, events, applied, true);
             }
             Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
             Err(Failure::Handler { error, .. }) => return Err(Interrupt::Halt(error.report())),
         }
         let (limit, partition) = (self.shared.settings.halt_after_parked, &self.of);
-        if self.parked_in_row > limit {
+        if self.trials.parked_in_row > limit {
             return Err(Interrupt::Halt(format!(
                 "more than {limit} events in a row were parked, which is a fault and no poison; \
                  the last one because: {reason}. See consumer_parked, mend the handler, restart"
@@ -211,10 +215,10 @@ impl<H: Handler> Partition<H> {
     /// The events are committed.
     fn done(&mut self, session: &mut Session, events: &[Event], applied: Applied, parked: bool) {
         Failpoint::AfterCommit.reached();
-        let end = events.last().map_or(session.key.next_offset, |event| event.offset() + 1);
-        session.key.next_offset = end;
+        session.key = session.key.after(events);
+        let end = session.key.next_offset;
         session.ledger.stored();
-        self.sizing.succeeded(end);
+        self.trials.advanced(end);
         let Applied { new, duplicates } = applied;
         self.metrics.duplicates.increment(duplicates);
         if parked { &self.metrics.parked } else { &self.metrics.applied }.increment(new);

@@ -5,7 +5,7 @@ use walpost_consumer::FirstStart;
 use crate::support::{Effects, World, each, ids, run};
 
 #[tokio::test]
-async fn each_event_takes_effect_once_over_restarts() {
+pub(crate) async fn each_event_takes_effect_once_over_restarts() {
     let world = World::new(2).await;
     let (first, second) = (ids("a", 1200), ids("b", 1300));
     world.publish(0, &first[..600]).await;
@@ -25,7 +25,7 @@ async fn each_event_takes_effect_once_over_restarts() {
 }
 
 #[tokio::test]
-async fn a_copy_of_an_event_takes_no_effect() {
+pub(crate) async fn a_copy_of_an_event_takes_no_effect() {
     let world = World::new(2).await;
     let events = ids("a", 300);
     world.publish(0, &events).await;
@@ -56,7 +56,7 @@ async fn consumers_of_other_names_have_effects_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_orderly_stop_leaves_the_last_offset_in_kafka_with_a_marker() {
+pub(crate) async fn an_orderly_stop_leaves_the_last_offset_in_kafka_with_a_marker() {
     let world = World::new(1).await;
     world.publish(0, ids("a", 50)).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
@@ -74,7 +74,7 @@ async fn an_orderly_stop_leaves_the_last_offset_in_kafka_with_a_marker() {
 }
 
 #[tokio::test]
-async fn an_idle_consumer_forgets_the_offsets_that_kafka_no_longer_holds() {
+pub(crate) async fn an_idle_consumer_forgets_the_offsets_that_kafka_no_longer_holds() {
     let world = World::new(1).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
     for round in 0..5 {

@@ -5,7 +5,7 @@ use walpost_testkit as testkit;
 
 use crate::support::{Effects, World, each, ids, run};
 
-async fn claim(client: &Client) -> i64 {
+pub(crate) async fn claim(client: &Client) -> i64 {
     let sql = "select epoch from walpost.claim((select id from walpost.position), \
                (select group_id from walpost.position), (select cluster_id from walpost.position), \
                (select topic_id from walpost.position))";
@@ -14,14 +14,15 @@ async fn claim(client: &Client) -> i64 {
 
 async fn begin(client: &Client, epoch: i64, old: i64, new: i64) -> Result<(), String> {
     let sql = format!(
-        "select walpost.batch_begin((select id from walpost.position), {epoch}, {old}, {new}, '{{}}')"
+        "select walpost.batch_begin((select id from walpost.position), {epoch}, {old}, {new}, '{{}}', \
+         null)"
     );
     let state = |error: tokio_postgres::Error| error.code().unwrap().code().to_owned();
     client.batch_execute(&sql).await.map_err(state)
 }
 
 #[tokio::test]
-async fn a_batch_of_an_older_epoch_or_of_another_offset_is_refused() {
+pub(crate) async fn a_batch_of_an_older_epoch_or_of_another_offset_is_refused() {
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
@@ -44,7 +45,7 @@ async fn a_batch_of_an_older_epoch_or_of_another_offset_is_refused() {
 }
 
 #[tokio::test]
-async fn a_predecessor_that_holds_the_fence_is_ended() {
+pub(crate) async fn a_predecessor_that_holds_the_fence_is_ended() {
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
@@ -70,7 +71,7 @@ async fn a_predecessor_that_holds_the_fence_is_ended() {
 }
 
 #[tokio::test]
-async fn a_member_whose_partition_was_claimed_gives_it_up_and_claims_again() {
+pub(crate) async fn a_member_whose_partition_was_claimed_gives_it_up_and_claims_again() {
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());

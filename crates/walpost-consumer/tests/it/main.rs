@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod apply;
+mod contents;
 mod embedded;
 mod fault;
 mod fence;
 mod group;
+mod loss;
 mod member;
 mod poison;
 mod reset;
 mod setup;
+mod slow;
 mod support;
+mod versions;

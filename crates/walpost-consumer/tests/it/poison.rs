@@ -1,12 +1,16 @@
 //! Events and handlers that fail.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use walpost_consumer::{
-    Error, Event, Handler, HandlerError, SliceError, tokio_postgres::Transaction,
+    Error, Event, Handler, HandlerError, PartitionState, RetrySchedule, SliceError,
+    tokio_postgres::Transaction,
 };
 
 use crate::support::{Ask, World, each, effect, ids, run};
@@ -69,7 +73,7 @@ impl Handler for Silent {
 }
 
 #[tokio::test]
-async fn the_event_is_found_when_a_slice_fails_as_a_whole() {
+pub(crate) async fn the_event_is_found_when_a_slice_fails_as_a_whole() {
     let world = World::new(1).await;
     let events = ids("a", 300);
     world.publish(0, &events).await;
@@ -168,6 +172,36 @@ async fn a_transient_fault_is_no_attempt() {
 }
 
 #[tokio::test]
+async fn what_was_learnt_of_an_event_is_forgotten_when_another_has_claimed() {
+    let world = World::new(1).await;
+    world.publish(0, ["a", "bad", "b"]).await;
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = Ask(move |event: &Event| match event.id() {
+        "bad" => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err(HandlerError::retry("no such customer"))
+        }
+        _ => Ok(()),
+    });
+    // Long enough to claim in between.
+    let pause = RetrySchedule::new([Duration::from_secs(3)]).repeating_last();
+    let consumer = world.consumer().max_batch_events(1).max_attempts(2).retry_schedule(pause);
+    let mut running = run(consumer.handler(handler).unwrap());
+    running
+        .until("a failed attempt", |status| {
+            let retries = |state: &PartitionState| matches!(state, PartitionState::Retrying);
+            status.partitions.values().any(|partition| retries(&partition.state))
+        })
+        .await;
+    crate::fence::claim(&world.client).await;
+    let status = running.until_applied(2).await;
+    assert_eq!((status.counts.claims, status.counts.parked), (2, 1));
+    running.stop().await.unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "once before the claim, twice after it");
+}
+
+#[tokio::test]
 async fn a_halt_stops_its_partition_and_no_other() {
     let world = World::new(2).await;
     world.publish(0, ["a", "stop", "b"]).await;
@@ -213,7 +247,7 @@ impl Handler for Ends {
 }
 
 #[tokio::test]
-async fn a_handler_that_ends_the_transaction_halts_and_keeps_nothing() {
+pub(crate) async fn a_handler_that_ends_the_transaction_halts_and_keeps_nothing() {
     for (by, swallow) in [("commit", false), ("commit", true), ("rollback", false)] {
         let world = World::new(1).await;
         world.publish(0, ids("a", 3)).await;

@@ -39,7 +39,7 @@ async fn replay(world: &World, on_reset: OnReset) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rerun_makes_the_effects_of_the_rewound_range_once_more() {
+pub(crate) async fn rerun_makes_the_effects_of_the_rewound_range_once_more() {
     let (world, events) = applied().await;
     world.reset(&["--to-earliest"]).await;
     assert_eq!(replay(&world, OnReset::Rerun).await, (EVENTS as u64, 2));
@@ -167,7 +167,7 @@ async fn an_offset_that_may_be_ours_halts_with_both_ways_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_resets_a_partition_of_a_live_consumer() {
+pub(crate) async fn an_operator_resets_a_partition_of_a_live_consumer() {
     let (world, events) = applied().await;
     let mut running = start(&world, OnReset::Refuse);
     running.until_running(2).await;

@@ -1,6 +1,7 @@
 //! A topic, a database with a table of effects, and consumers on them.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     future::Future,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -26,6 +27,19 @@ use walpost_testkit as testkit;
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+thread_local! {
+    /// Major version of the server for tests on this thread, `None` for the
+    /// one that all share.
+    static SERVER: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Runs a test on a server of this major version.
+pub(crate) fn on_postgres(major: u32, test: fn()) {
+    SERVER.set(Some(major));
+    test();
+    SERVER.set(None);
+}
+
 /// What a test works on. Nothing of it is shared with another test but the
 /// servers.
 pub(crate) struct World {
@@ -46,8 +60,17 @@ impl World {
     /// The same on another broker.
     pub(crate) async fn on(broker: &str, partitions: i32) -> Self {
         trace();
-        let database = testkit::fresh_database().await;
+        let server = SERVER.get();
+        let database = match server {
+            Some(major) => testkit::postgres_of(major).fresh_database().await,
+            None => testkit::fresh_database().await,
+        };
         let mut client = database.connect().await;
+        if let Some(major) = server {
+            let version: String =
+                client.query_one("show server_version_num", &[]).await.unwrap().get(0);
+            assert_eq!(version.parse::<u32>().unwrap() / 10_000, major);
+        }
         Migrator::new().set(Set::Consumer).migrate(&mut client).await.unwrap();
         client
             .batch_execute(
@@ -170,6 +193,22 @@ impl World {
         });
         let output = ran.await.unwrap().unwrap();
         assert!(output.contains(&self.topic), "the tool reset nothing: {output}");
+    }
+
+    /// Removes the records before `offset`, as retention would.
+    pub(crate) async fn delete_records(&self, partition: i32, offset: i64) {
+        use rdkafka::{
+            Offset, TopicPartitionList,
+            admin::{AdminClient, AdminOptions},
+            client::DefaultClientContext,
+        };
+        let client: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", &self.broker).create().unwrap();
+        let mut before = TopicPartitionList::new();
+        before.add_partition_offset(&self.topic, partition, Offset::Offset(offset)).unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(LIMIT));
+        let deleted = client.delete_records(&before, &options).await.unwrap();
+        deleted.elements()[0].error().unwrap();
     }
 
     /// How often each event took effect.

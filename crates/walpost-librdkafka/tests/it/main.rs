@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod mock;
+mod producer;
 mod real;
 mod support;

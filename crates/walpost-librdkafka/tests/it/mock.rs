@@ -1,9 +1,13 @@
 //! Against librdkafka's own broker in this process.
 
-use rdkafka::{consumer::Consumer, mocking::MockCluster};
-use walpost_librdkafka::{TopicIdError, topic_ids};
+use std::time::Duration;
 
-use crate::support::{LIMIT, committed_offsets_come_back, consumer, headers_come_back};
+use rdkafka::{consumer::Consumer, mocking::MockCluster};
+use walpost_librdkafka::{Answer, End, TopicIdError, topic_ids};
+
+use crate::support::{
+    LIMIT, asked, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
+};
 
 #[test]
 fn committed_metadata_is_read_as_bytes() {
@@ -22,7 +26,7 @@ fn headers_are_read_as_bytes() {
 #[test]
 fn a_broker_that_is_away_is_an_error_in_bounded_time() {
     let consumer = consumer("127.0.0.1:1", "group");
-    let limit = std::time::Duration::from_millis(300);
+    let limit = Duration::from_millis(300);
     let error = topic_ids(consumer.client(), &["orders"], limit).unwrap_err();
     assert!(matches!(error, TopicIdError::TimedOut { .. } | TopicIdError::Kafka(_)), "{error}");
 }
@@ -43,4 +47,34 @@ fn the_embedded_broker_gives_topics_an_id() {
     assert!(cluster_id.is_some());
     let ids = topic_ids(consumer.client(), &["orders"], LIMIT).unwrap();
     assert!(ids[0].is_ok(), "{ids:?}");
+}
+
+#[test]
+fn questions_are_answered_without_a_wait() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("orders", 2, 1).unwrap();
+    questions_are_answered(&cluster.bootstrap_servers(), "orders", "group");
+}
+
+#[test]
+fn a_question_to_a_broker_that_is_slow_ends_and_holds_up_no_other() {
+    let cluster = MockCluster::new(2).unwrap();
+    cluster.create_topic("orders", 2, 1).unwrap();
+    cluster.partition_leader("orders", 0, Some(1)).unwrap();
+    cluster.partition_leader("orders", 1, Some(2)).unwrap();
+    cluster.broker_round_trip_time(2, LIMIT).unwrap();
+    let asked = asked(&cluster.bootstrap_servers(), Duration::from_millis(2_000));
+    asked.questions.end("orders", 1, End::Oldest, 1).unwrap();
+    asked.questions.end("orders", 0, End::Oldest, 2).unwrap();
+    assert_eq!(asked.answers(1), [(2, Answer::Offset(Ok(0)))]);
+    let answers = asked.answers(1);
+    assert!(matches!(answers[..], [(1, Answer::Offset(Err(_)))]), "{answers:?}");
+}
+
+#[test]
+fn questions_may_be_open_when_their_client_goes() {
+    let asked = asked("127.0.0.1:1", Duration::from_millis(300));
+    asked.questions.topic("orders", 1).unwrap();
+    asked.questions.end("orders", 0, End::Oldest, 2).unwrap();
+    assert_eq!(asked.questions.answer(), None);
 }

@@ -4,7 +4,9 @@ use rdkafka::{consumer::Consumer, types::RDKafkaErrorCode};
 use walpost_librdkafka::{TopicIdError, topic_ids};
 use walpost_testkit::{fresh_topic, kafka, unique_name};
 
-use crate::support::{LIMIT, committed_offsets_come_back, consumer, headers_come_back};
+use crate::support::{
+    LIMIT, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
+};
 
 #[tokio::test]
 async fn topic_ids_are_those_that_kafkas_tool_shows() {
@@ -32,4 +34,10 @@ async fn committed_metadata_is_read_as_bytes() {
 async fn headers_and_leader_epoch_are_read() {
     let topic = fresh_topic("orders", 1).await;
     assert_eq!(headers_come_back(kafka().bootstrap(), &topic), Some(0));
+}
+
+#[tokio::test]
+async fn questions_are_answered_without_a_wait() {
+    let topic = fresh_topic("orders", 2).await;
+    questions_are_answered(kafka().bootstrap(), &topic, &unique_name("group"));
 }

@@ -1,16 +1,19 @@
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
 
 use rdkafka::{
     ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::KafkaResult,
+    error::{KafkaResult, RDKafkaErrorCode},
     message::{Header, OwnedHeaders},
     producer::{BaseProducer, BaseRecord, Producer},
 };
-use walpost_librdkafka::{commit_async, committed, message_headers, message_leader_epoch};
+use walpost_librdkafka::{
+    Answer, AnswerError, End, Questions, commit_async, committed, message_headers,
+    message_leader_epoch,
+};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
@@ -96,4 +99,76 @@ pub(crate) fn headers_come_back(bootstrap: &str, topic: &str) -> Option<i32> {
     assert_eq!(second.offset(), 1);
     assert_eq!(message_headers(&second).count(), 0);
     message_leader_epoch(&first)
+}
+
+/// Questions of a client, and the signal that an answer is there.
+pub(crate) struct Asked {
+    pub(crate) questions: Questions<Outcomes>,
+    answered: mpsc::Receiver<()>,
+}
+
+/// Asks by a client of its own, with this limit for each answer.
+pub(crate) fn asked(bootstrap: &str, limit: Duration) -> Asked {
+    let (signal, answered) = mpsc::channel();
+    let consumer = Arc::new(consumer(bootstrap, "asker"));
+    // As a member of a group knows it before it is given a partition.
+    let _ = consumer.client().fetch_cluster_id(limit);
+    let questions = Questions::new(consumer, limit, move || {
+        let _ = signal.send(());
+    });
+    Asked { questions, answered }
+}
+
+impl Asked {
+    /// So many answers, by the numbers of their questions. Waits for the
+    /// signal alone.
+    pub(crate) fn answers(&self, count: usize) -> Vec<(usize, Answer)> {
+        let mut answers = Vec::new();
+        while answers.len() < count {
+            match self.questions.answer() {
+                Some(answer) => answers.push(answer),
+                None => self.answered.recv_timeout(LIMIT).expect("an answer is signalled"),
+            }
+        }
+        answers.sort_by_key(|(number, _)| *number);
+        answers
+    }
+}
+
+/// A topic of two partitions, three records in partition 1, and a group.
+pub(crate) fn questions_are_answered(bootstrap: &str, topic: &str, group: &str) {
+    commit(&consumer(bootstrap, group), topic, 7, "by hand");
+    let producer: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", bootstrap).create().unwrap();
+    for _ in 0..3 {
+        let record = BaseRecord::<[u8], [u8]>::to(topic).partition(1).payload(b"a");
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+    }
+    producer.flush(LIMIT).unwrap();
+    let asked = asked(bootstrap, LIMIT);
+    let questions = &asked.questions;
+    questions.topic(topic, 1).unwrap();
+    questions.committed(group, topic, 0, 2).unwrap();
+    questions.committed(group, topic, 1, 3).unwrap();
+    questions.end(topic, 1, End::Oldest, 4).unwrap();
+    questions.end(topic, 1, End::Newest { uncommitted: false }, 5).unwrap();
+    questions.end(topic, 1, End::Newest { uncommitted: true }, 6).unwrap();
+    questions.topic("no-such-topic", 7).unwrap();
+    assert!(questions.topic("a\0b", 8).is_err() && questions.committed("a\0b", "t", 0, 8).is_err());
+    let mut answers = asked.answers(7).into_iter();
+    let mut next = || answers.next().unwrap();
+    let (1, Answer::Topic(Ok(found))) = next() else { panic!("no topic") };
+    assert_eq!(found.partitions, [0, 1]);
+    let (2, Answer::Committed(Ok(held))) = next() else { panic!("no offset") };
+    assert_eq!((&*held.topic, held.partition, held.offset), (topic, 0, Some(7)));
+    assert_eq!(held.metadata, b"by hand");
+    let (3, Answer::Committed(Ok(nothing))) = next() else { panic!("no answer") };
+    assert_eq!((nothing.partition, nothing.offset), (1, None));
+    assert_eq!(next(), (4, Answer::Offset(Ok(0))));
+    assert_eq!(next(), (5, Answer::Offset(Ok(3))));
+    assert_eq!(next(), (6, Answer::Offset(Ok(3))));
+    let (7, Answer::Topic(Err(AnswerError::Kafka { code, .. }))) = next() else {
+        panic!("a topic that does not exist");
+    };
+    assert_eq!(code, RDKafkaErrorCode::UnknownTopicOrPartition);
 }

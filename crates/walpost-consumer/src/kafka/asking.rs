@@ -1,0 +1,165 @@
+//! Questions to the cluster, open until librdkafka has an answer. Kafka's
+//! thread waits for none of them.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use rdkafka::{
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaResult, RDKafkaErrorCode},
+};
+use walpost_librdkafka::{Answer, AnswerError, Committed, End, Questions, Topic};
+
+use super::{
+    command::{FoundTopic, KafkaFailure, Question, Reply, TopicIdentity},
+    context::Context,
+    signal::Signal,
+};
+use crate::TopicPartition;
+
+/// Longest wait for the answer to one question, in milliseconds. One for the
+/// end of a log may take twice as long.
+const ANSWER_LIMIT_MS: u64 = 5_000;
+/// Questions that may be open; each partition asks one at a time, and those of
+/// partitions that left are answered within the limit.
+const MAX_OPEN: usize = 100_000;
+
+/// Whose offsets are asked for, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) group_id: String,
+    /// Records of open transactions are read too.
+    pub(super) read_uncommitted: bool,
+}
+
+/// The open questions of one client.
+pub(super) struct Asking {
+    questions: Questions<Context>,
+    consumer: Arc<BaseConsumer<Context>>,
+    asker: Asker,
+    open: HashMap<usize, Open>,
+    last_number: usize,
+}
+
+/// What an answer is for.
+enum Open {
+    Topic(Arc<str>, Reply<FoundTopic>),
+    Committed(Reply<Committed>),
+    Oldest(TopicPartition, Reply<(i64, i64)>),
+    Newest(i64, Reply<(i64, i64)>),
+}
+
+const ENDS: &str = "asking for the ends of the partition";
+const GROUP: &str = "asking the group for its offset";
+const TOPIC: &str = "asking for the cluster and the topic";
+
+impl Asking {
+    pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, asker: Asker, signal: Signal) -> Self {
+        let limit = Duration::from_millis(ANSWER_LIMIT_MS);
+        let questions = Questions::new(Arc::clone(&consumer), limit, move || signal.notify());
+        Self { questions, consumer, asker, open: HashMap::new(), last_number: 0 }
+    }
+
+    /// Asks; the answer comes by [`take_answers`](Self::take_answers).
+    pub(super) fn ask(&mut self, question: Question) {
+        match question {
+            Question::Topic { topic, reply } => self.send(Open::Topic(topic, reply), None),
+            Question::Committed { partition, reply } => {
+                self.send(Open::Committed(reply), Some(&partition));
+            }
+            Question::Watermarks { partition, reply } => {
+                self.send(Open::Oldest(partition.clone(), reply), Some(&partition));
+            }
+        }
+    }
+
+    /// Hands on what has been answered.
+    pub(super) fn take_answers(&mut self) {
+        while let Some((number, answer)) = self.questions.answer() {
+            match (self.open.remove(&number), answer) {
+                (Some(Open::Topic(topic, reply)), Answer::Topic(found)) => {
+                    let _ = reply.send(self.found(&topic, found));
+                }
+                (Some(Open::Committed(reply)), Answer::Committed(held)) => {
+                    let _ = reply.send(held.map_err(|error| failed(GROUP, error)));
+                }
+                (Some(Open::Oldest(of, reply)), Answer::Offset(Ok(oldest))) => {
+                    self.send(Open::Newest(oldest, reply), Some(&of));
+                }
+                (Some(Open::Newest(oldest, reply)), Answer::Offset(Ok(newest))) => {
+                    let _ = reply.send(Ok((oldest, newest)));
+                }
+                (
+                    Some(Open::Oldest(_, reply) | Open::Newest(_, reply)),
+                    Answer::Offset(Err(error)),
+                ) => {
+                    let _ = reply.send(Err(failed(ENDS, error)));
+                }
+                (None, _) => tracing::debug!(number, "an answer to no question"),
+                (Some(open), _) => open.fail("an answer to another question".to_owned()),
+            }
+        }
+    }
+
+    fn send(&mut self, open: Open, of: Option<&TopicPartition>) {
+        if self.open.len() >= MAX_OPEN {
+            return open.fail(format!("more than {MAX_OPEN} questions are open"));
+        }
+        self.last_number = self.last_number.wrapping_add(1);
+        match self.put(&open, of, self.last_number) {
+            Ok(()) => drop(self.open.insert(self.last_number, open)),
+            Err(error) => open.fail(error.to_string()),
+        }
+    }
+
+    fn put(&self, open: &Open, of: Option<&TopicPartition>, number: usize) -> KafkaResult<()> {
+        let Asker { group_id, read_uncommitted } = &self.asker;
+        let (topic, partition) = of.map_or(("", 0), |of| (&*of.topic, of.partition));
+        let newest = End::Newest { uncommitted: *read_uncommitted };
+        match open {
+            Open::Topic(topic, _) => self.questions.topic(topic, number),
+            Open::Committed(_) => self.questions.committed(group_id, topic, partition, number),
+            Open::Oldest(..) => self.questions.end(topic, partition, End::Oldest, number),
+            Open::Newest(..) => self.questions.end(topic, partition, newest, number),
+        }
+    }
+
+    fn found(
+        &self,
+        topic: &Arc<str>,
+        found: Result<Topic, AnswerError>,
+    ) -> Result<FoundTopic, KafkaFailure> {
+        let Topic { id, partitions } = match found {
+            Ok(found) => found,
+            Err(AnswerError::Kafka {
+                code: RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic,
+                ..
+            }) => return Err(KafkaFailure::UnknownTopic(Arc::clone(topic))),
+            Err(error) => return Err(failed(TOPIC, error)),
+        };
+        // It came with the first metadata, and is not waited for.
+        let cluster_id =
+            self.consumer.client().fetch_cluster_id(Duration::ZERO).ok_or_else(|| {
+                let problem = "no broker has told the cluster's id".to_owned();
+                KafkaFailure::Other { attempted: TOPIC, problem }
+            })?;
+        let identity = TopicIdentity { cluster_id, topic_id: id.to_string() };
+        Ok(FoundTopic { identity, partitions })
+    }
+}
+
+impl Open {
+    fn fail(self, problem: String) {
+        let other = |attempted| KafkaFailure::Other { attempted, problem };
+        match self {
+            Self::Topic(_, reply) => drop(reply.send(Err(other(TOPIC)))),
+            Self::Committed(reply) => drop(reply.send(Err(other(GROUP)))),
+            Self::Oldest(_, reply) | Self::Newest(_, reply) => {
+                drop(reply.send(Err(other(ENDS))));
+            }
+        }
+    }
+}
+
+fn failed(attempted: &'static str, error: AnswerError) -> KafkaFailure {
+    KafkaFailure::Other { attempted, problem: error.to_string() }
+}

@@ -1,0 +1,98 @@
+//! Why a partition halts, and how to go on: what an operator reads.
+
+use postgres_protocol::escape::escape_literal;
+
+use super::{Interrupt, Partition, claim::Claimed};
+use crate::{Handler, OnReset};
+
+impl<H: Handler> Partition<H> {
+    /// The next offset is not in the log, which goes from `low` to before
+    /// `high`.
+    pub(super) fn outside_of_log(&self, next: i64, low: i64, high: i64) -> Interrupt {
+        if next < low {
+            return Interrupt::Halt(format!(
+                "effects end before offset {next}, but the topic's retention has removed offsets \
+                 {next} to {last} unread. To go on without them, run {skip} on the database, and \
+                 restart",
+                last = low - 1,
+                skip = self.reset_statement(low, "skip"),
+            ));
+        }
+        Interrupt::Halt(format!(
+            "effects end before offset {next}, but the log ends at {high}: Kafka has lost records \
+             whose effects were made. {}",
+            self.ways_on(low, high)
+        ))
+    }
+
+    /// The record at `offset`, the last one whose effect was made, is another
+    /// one now. Leader epochs, then and now.
+    pub(super) fn log_replaced(&self, offset: i64, epochs: (i32, i32), low: i64) -> Interrupt {
+        let (then, now) = epochs;
+        Interrupt::Halt(format!(
+            "the record at offset {offset}, the last whose effect was made, was of leader epoch \
+             {then}, and the record that is there now is of leader epoch {now}: Kafka has lost \
+             records whose effects were made, and taken others in their place. {}",
+            self.ways_on(low, offset + 1)
+        ))
+    }
+
+    /// After a loss of records in Kafka.
+    fn ways_on(&self, low: i64, end: i64) -> String {
+        format!(
+            "To apply what has come in their place and has no effect yet, run {fill} on the \
+             database, and restart; {low} is the oldest record, any later one of before the loss \
+             will do. To go on at {end} without that, run {on} and restart",
+            fill = self.reset_statement(low, "fill"),
+            on = self.reset_statement(end, "fill"),
+        )
+    }
+
+    pub(super) fn ambiguous(&self, claimed: &Claimed, offset: i64) -> Interrupt {
+        let next = claimed.next_offset.unwrap_or_default();
+        let mode = match (self.shared.settings.on_reset, offset > next) {
+            (_, true) => "skip",
+            (OnReset::Fill, false) => "fill",
+            (OnReset::Rerun | OnReset::Refuse, false) => "rerun",
+        };
+        Interrupt::Halt(format!(
+            "the group's offset {offset} carries no marker, and may be a commit of before a crash \
+             or the wish to go back there; effects end before {next}. {}. If it was meant, run \
+             {} on the database, and restart",
+            self.undo(next),
+            self.reset_statement(offset, mode)
+        ))
+    }
+
+    pub(super) fn refused(&self, claimed: &Claimed, to: i64) -> Interrupt {
+        let next = claimed.next_offset.unwrap_or_default();
+        let policy = match (self.shared.settings.on_reset, to > next) {
+            (OnReset::Fill, true) => "on_reset = fill refuses to skip events",
+            _ => "on_reset = refuse",
+        };
+        Interrupt::Halt(format!(
+            "the group's offset was reset to {to}, effects end before {next}, and {policy}. {}. \
+             To carry the reset out, start with on_reset = rerun (effects are made again, or \
+             events skipped) or fill (only missing ones are made)",
+            self.undo(next)
+        ))
+    }
+
+    /// How to take a reset back with Kafka's own tool.
+    fn undo(&self, next: i64) -> String {
+        let (group, of) = (self.shared.settings.group_id(), &self.of);
+        let (topic, partition) = (&of.topic, of.partition);
+        format!(
+            "If no reset was meant, stop the consumer and run kafka-consumer-groups --group \
+             {group} --topic {topic}:{partition} --reset-offsets --to-offset {next} --execute"
+        )
+    }
+
+    /// What sets the offset in the database.
+    fn reset_statement(&self, to: i64, mode: &str) -> String {
+        let (schema, consumer) = (self.shared.sql.schema(), &self.shared.settings.consumer);
+        let (topic, partition) = (&self.of.topic, self.of.partition);
+        let (consumer, topic) = (escape_literal(consumer), escape_literal(topic));
+        format!("select {schema}.reset_partition({consumer}, {topic}, {partition}, {to}, '{mode}')")
+    }
+}

@@ -1,0 +1,112 @@
+//! What failed attempts have taught about the next events: pure.
+
+use crate::sizing::Sizing;
+
+/// Suspicions, and the counts that lead to parking and halting.
+///
+/// They are about the events that come next, and hold as long as nobody else
+/// claims the partition and nothing moves its offset: another owner may have
+/// applied or parked them, or have been told to start elsewhere.
+#[derive(Debug)]
+pub(super) struct Trials {
+    pub(super) sizing: Sizing,
+    pub(super) condemned: Option<Condemned>,
+    pub(super) transient_failures: u32,
+    pub(super) parked_in_row: u32,
+    max_batch_events: usize,
+    standing: Option<Standing>,
+}
+
+/// An event that is parked next, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condemned {
+    pub(super) offset: i64,
+    pub(super) attempts: u32,
+    pub(super) reason: String,
+}
+
+/// Under which claim it was learnt, and where that has got to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    epoch: i64,
+    next_offset: i64,
+    run: i32,
+}
+
+impl Trials {
+    pub(super) fn new(max_batch_events: usize) -> Self {
+        Self {
+            sizing: Sizing::new(max_batch_events),
+            condemned: None,
+            transient_failures: 0,
+            parked_in_row: 0,
+            max_batch_events,
+            standing: None,
+        }
+    }
+
+    /// A claim begins. Forgets everything unless it follows the last one
+    /// directly, at the same offset.
+    pub(super) fn claimed(&mut self, epoch: i64, next_offset: i64, run: i32) {
+        let now = Standing { epoch, next_offset, run };
+        if self.standing.map(|last| Standing { epoch: last.epoch + 1, ..last }) != Some(now) {
+            *self = Self::new(self.max_batch_events);
+        }
+        self.standing = Some(now);
+    }
+
+    /// The events below `end` are committed.
+    pub(super) fn advanced(&mut self, end: i64) {
+        self.sizing.succeeded(end);
+        if let Some(standing) = &mut self.standing {
+            standing.next_offset = end;
+        }
+    }
+
+    /// The reason to park the event at `offset`, once.
+    pub(super) fn take_condemned(&mut self, offset: i64) -> Option<Condemned> {
+        self.condemned.take_if(|condemned| condemned.offset == offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claimed under epoch 3, applied up to before 20; the event there has
+    /// failed twice and is to be parked.
+    fn tried() -> Trials {
+        let mut trials = Trials::new(500);
+        trials.claimed(3, 10, 1);
+        trials.advanced(20);
+        trials.sizing.failed_alone(20);
+        trials.sizing.failed_alone(20);
+        trials.condemned = Some(Condemned { offset: 20, attempts: 2, reason: "no".into() });
+        trials.transient_failures = 4;
+        trials.parked_in_row = 5;
+        trials
+    }
+
+    #[test]
+    fn a_claim_of_ones_own_right_after_keeps_what_was_learnt() {
+        let mut trials = tried();
+        trials.claimed(4, 20, 1);
+        trials.claimed(5, 20, 1);
+        assert_eq!(trials.sizing.attempts(20), 2);
+        assert_eq!(trials.take_condemned(19), None);
+        assert_eq!(trials.take_condemned(20).map(|condemned| condemned.attempts), Some(2));
+        assert_eq!(trials.take_condemned(20), None);
+        assert_eq!((trials.transient_failures, trials.parked_in_row), (4, 5));
+    }
+
+    #[test]
+    fn another_owner_another_offset_and_another_run_clear_it() {
+        for (epoch, next_offset, run) in [(5, 20, 1), (4, 21, 1), (4, 19, 1), (4, 20, 2)] {
+            let mut trials = tried();
+            trials.claimed(epoch, next_offset, run);
+            assert_eq!(trials.sizing, Sizing::new(500));
+            assert_eq!(trials.condemned, None);
+            assert_eq!((trials.transient_failures, trials.parked_in_row), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The protocol on the oldest and the newest PostgreSQL: the tests that it
+//! rests on, once more.
+
+use crate::{apply, fence, poison, reset, support::on_postgres};
+
+macro_rules! again {
+    ($($module:ident: $($test:ident)+;)+) => {
+        mod postgres_14 {
+            use super::*;
+            $($(#[test] fn $test() { on_postgres(14, $module::$test) })+)+
+        }
+
+        mod postgres_18 {
+            use super::*;
+            $($(#[test] fn $test() { on_postgres(18, $module::$test) })+)+
+        }
+    };
+}
+
+again! {
+    apply:
+        each_event_takes_effect_once_over_restarts
+        a_copy_of_an_event_takes_no_effect
+        an_orderly_stop_leaves_the_last_offset_in_kafka_with_a_marker
+        an_idle_consumer_forgets_the_offsets_that_kafka_no_longer_holds;
+    fence:
+        a_batch_of_an_older_epoch_or_of_another_offset_is_refused
+        a_predecessor_that_holds_the_fence_is_ended
+        a_member_whose_partition_was_claimed_gives_it_up_and_claims_again;
+    reset:
+        rerun_makes_the_effects_of_the_rewound_range_once_more
+        an_operator_resets_a_partition_of_a_live_consumer;
+    poison:
+        the_event_is_found_when_a_slice_fails_as_a_whole
+        a_handler_that_ends_the_transaction_halts_and_keeps_nothing;
+}

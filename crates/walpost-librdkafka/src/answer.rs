@@ -1,0 +1,176 @@
+use std::{ffi::CStr, slice};
+
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka_sys as native;
+
+use crate::{
+    committed::{self, Committed},
+    topic_id::{Event, TopicId, TopicIdError, descriptions},
+};
+
+/// What a question of [`Questions`](crate::Questions) brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A topic.
+    Topic(Result<Topic, AnswerError>),
+    /// What a group holds.
+    Committed(Result<Committed, AnswerError>),
+    /// An end of a log.
+    Offset(Result<i64, AnswerError>),
+}
+
+/// A topic that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Its id.
+    pub id: TopicId,
+    /// Numbers of its partitions.
+    pub partitions: Vec<i32>,
+}
+
+/// Why a question has no better answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The cluster refused, or did not answer in time.
+    #[error("{reason}")]
+    Kafka {
+        /// librdkafka's code.
+        code: RDKafkaErrorCode,
+        /// librdkafka's text, with what it was waiting for.
+        reason: String,
+    },
+    /// The brokers are older than topic ids (Kafka 2.8).
+    #[error("the brokers do not know topic ids, Kafka 2.8 or newer is needed")]
+    NoTopicId,
+}
+
+impl AnswerError {
+    fn of(code: RDKafkaErrorCode) -> Self {
+        Self::Kafka { code, reason: code.to_string() }
+    }
+}
+
+/// `None` for an event that answers nothing.
+pub(crate) fn read(event: &Event) -> Option<Answer> {
+    // SAFETY: the event is alive.
+    match unsafe { native::rd_kafka_event_type(event.ptr()) } {
+        native::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => Some(Answer::Topic(topic(event))),
+        native::RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT => {
+            Some(Answer::Committed(held(event)))
+        }
+        native::RD_KAFKA_EVENT_LISTOFFSETS_RESULT => Some(Answer::Offset(offset(event))),
+        _ => None,
+    }
+}
+
+fn topic(event: &Event) -> Result<Topic, AnswerError> {
+    answered(event)?;
+    let found = descriptions(event).map_err(of_topic)?;
+    let description = found.first().ok_or(AnswerError::of(RDKafkaErrorCode::UnknownTopic))?;
+    let id = description.id().map_err(of_topic)?;
+    Ok(Topic { id, partitions: description.partitions() })
+}
+
+fn of_topic(error: TopicIdError) -> AnswerError {
+    match error {
+        TopicIdError::Kafka(code) => AnswerError::of(code),
+        TopicIdError::NotSupported => AnswerError::NoTopicId,
+        TopicIdError::Name | TopicIdError::TimedOut { .. } => {
+            AnswerError::of(RDKafkaErrorCode::Fail)
+        }
+    }
+}
+
+fn held(event: &Event) -> Result<Committed, AnswerError> {
+    answered(event)?;
+    let nothing = || AnswerError::of(RDKafkaErrorCode::UnknownPartition);
+    // SAFETY: the event is alive; another type of event gives a null.
+    let result = unsafe { native::rd_kafka_event_ListConsumerGroupOffsets_result(event.ptr()) };
+    if result.is_null() {
+        return Err(nothing());
+    }
+    let mut count = 0;
+    // SAFETY: the result lives as long as the event, `count` is written.
+    let groups =
+        unsafe { native::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut count) };
+    if groups.is_null() || count == 0 {
+        return Err(nothing());
+    }
+    // SAFETY: at least one pointer lies at `groups`, owned by the event.
+    let group = unsafe { *groups };
+    // SAFETY: the group is alive; a null means no error.
+    let error = unsafe { native::rd_kafka_group_result_error(group) };
+    // SAFETY: the error is alive, and a null is code 0.
+    check(unsafe { native::rd_kafka_error_code(error) })?;
+    // SAFETY: the group is alive.
+    let list = unsafe { native::rd_kafka_group_result_partitions(group) };
+    if list.is_null() {
+        return Err(nothing());
+    }
+    // SAFETY: the list belongs to the group.
+    let list = unsafe { &*list };
+    if list.cnt < 1 || list.elems.is_null() {
+        return Err(nothing());
+    }
+    // SAFETY: at least one initialised element lies at `elems`.
+    let element = unsafe { &*list.elems };
+    // SAFETY: a C string owned by the element.
+    let topic = unsafe { CStr::from_ptr(element.topic) }.to_string_lossy();
+    committed::read(element, &topic)
+        .map_err(|error| AnswerError::of(error.rdkafka_error_code().unwrap_or(FAIL)))
+}
+
+const FAIL: RDKafkaErrorCode = RDKafkaErrorCode::Fail;
+
+fn offset(event: &Event) -> Result<i64, AnswerError> {
+    answered(event)?;
+    // SAFETY: the event is alive; another type of event gives a null.
+    let result = unsafe { native::rd_kafka_event_ListOffsets_result(event.ptr()) };
+    let mut count = 0;
+    let first = if result.is_null() {
+        std::ptr::null_mut()
+    } else {
+        // SAFETY: the result lives as long as the event, `count` is written.
+        unsafe { native::rd_kafka_ListOffsets_result_infos(result, &raw mut count) }
+    };
+    if first.is_null() || count == 0 {
+        return Err(AnswerError::of(RDKafkaErrorCode::UnknownPartition));
+    }
+    // SAFETY: `count` pointers lie at `first`, owned by the event.
+    let infos = unsafe { slice::from_raw_parts(first, count) };
+    // SAFETY: the information is alive.
+    let found = unsafe { native::rd_kafka_ListOffsetsResultInfo_topic_partition(infos[0]) };
+    // SAFETY: a partition that the information owns.
+    let found = unsafe { &*found };
+    check(found.err)?;
+    // Of a leader that did not answer there is neither an error nor an offset.
+    if found.offset < 0 {
+        return Err(AnswerError::of(RDKafkaErrorCode::LeaderNotAvailable));
+    }
+    Ok(found.offset)
+}
+
+/// Whether the request as a whole was answered.
+fn answered(event: &Event) -> Result<(), AnswerError> {
+    // SAFETY: the event is alive.
+    let error = unsafe { native::rd_kafka_event_error(event.ptr()) };
+    let Err(AnswerError::Kafka { code, .. }) = check(error) else {
+        return Ok(());
+    };
+    // SAFETY: the event is alive.
+    let reason = unsafe { native::rd_kafka_event_error_string(event.ptr()) };
+    if reason.is_null() {
+        return Err(AnswerError::of(code));
+    }
+    // SAFETY: a C string owned by the event.
+    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
+    Err(AnswerError::Kafka { code, reason })
+}
+
+fn check(error: native::RDKafkaRespErr) -> Result<(), AnswerError> {
+    match RDKafkaErrorCode::from(error) {
+        RDKafkaErrorCode::NoError => Ok(()),
+        code => Err(AnswerError::of(code)),
+    }
+}
