@@ -10,6 +10,8 @@ create table {schema}.checkpoint (
     confirmed_lsn pg_lsn not null,
     initial text not null check (initial in ('creating', 'publish', 'done')),
     initial_boundary text check ((initial_boundary is not null) = (initial = 'publish')),
+    floors jsonb not null default '{}' check (jsonb_typeof(floors) = 'object'),
+    clean boolean not null default false,
     updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
@@ -27,6 +29,10 @@ comment on column {schema}.checkpoint.confirmed_lsn is
     'Every event of the transactions that end here or before is published or parked';
 comment on column {schema}.checkpoint.initial is
     'How far the rows that are older than the slot have been dealt with';
+comment on column {schema}.checkpoint.floors is
+    'By topic its id and, by partition, the lowest offset that may hold an event above confirmed_lsn';
+comment on column {schema}.checkpoint.clean is
+    'The last run stopped in order, with nothing on its way';
 comment on column {schema}.checkpoint.initial_boundary is
     'Snapshot that sees exactly the rows that are older than the slot';
 

@@ -49,6 +49,35 @@ async fn a_broker_that_does_not_answer_is_named_and_given_up_on() {
 }
 
 #[tokio::test]
+async fn a_record_that_the_broker_refuses_is_parked_alone_and_those_of_its_batch_arrive() {
+    let shop = Shop::without_topic(postgres()).await;
+    // A compacted topic takes no record without a key.
+    create_topic(kafka().bootstrap(), &shop.topic, 1, &[("cleanup.policy", "compact")]).await;
+    let client = shop.connect().await;
+    let keyless = "alter table walpost.outbox alter aggregateid drop not null";
+    client.batch_execute(keyless).await.unwrap();
+    let _relay = shop.relay();
+    shop.slot_made().await;
+    let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  select 'order', nullif(n, 7)::text, 'Placed', to_jsonb(n) \
+                  from generate_series(1, 20) n";
+    client.batch_execute(insert).await.unwrap();
+    let arrived = async || {
+        let records = shop.records().await;
+        let values = records.iter().map(|record| record.value_text().parse::<u32>().unwrap());
+        values.collect::<std::collections::BTreeSet<_>>()
+    };
+    until(LIMIT, "the other nineteen", async || arrived().await.len() == 19).await;
+    assert!(!arrived().await.contains(&7));
+    let sql = "select reason, convert_from(record_value, 'UTF8'), record_key is null, topic \
+               from walpost.parked";
+    until(LIMIT, "its row", async || !client.query(sql, &[]).await.unwrap().is_empty()).await;
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("rejected", "7"));
+    assert!(row.get::<_, bool>(2) && row.get::<_, &str>(3) == shop.topic);
+}
+
+#[tokio::test]
 async fn events_whose_handler_fails_or_panics_are_parked_and_the_others_applied() {
     let shop = Shop::open(1).await;
     let _relay = shop.relay();

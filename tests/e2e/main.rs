@@ -4,6 +4,7 @@
 
 mod atomicity;
 mod bad_input;
+mod big_transaction;
 mod records;
 
 /// The consumer under test.

@@ -52,6 +52,7 @@ async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() 
     println!("{report}");
     report.assert_at_least_once();
     assert_eq!(report.applied_twice, 0, "{report}");
+    assert_eq!(report.published_twice, 0, "{report}");
     shop.assert_effects_in_order().await;
     drop((relay, consumer));
 }

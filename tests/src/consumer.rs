@@ -3,8 +3,8 @@
 //! `walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC`. Environment:
 //! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
 //! of the process; an event with `"poison": true` fails in the database, one
-//! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`; `TEST_SESSION_TIMEOUT_MS`; `WALPOST_FAILPOINT` as in
-//! the consumer crate.
+//! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`;
+//! `TEST_SESSION_TIMEOUT_MS`; `WALPOST_FAILPOINT` as in the consumer crate.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -77,13 +77,7 @@ async fn main() {
         })
         .await
     {
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        eprintln!("consumer: {text}");
+        eprintln!("consumer: {}", walpost_event::error_chain(&error));
         std::process::exit(1);
     }
 }

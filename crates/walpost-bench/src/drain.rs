@@ -57,12 +57,17 @@ impl Drain {
     }
 
     pub(crate) fn rss_peak_mb(&self) -> f64 {
-        self.usage.rss_peak_bytes as f64 / (1024.0 * 1024.0)
+        self.usage.rss_peak_mb()
     }
 }
 
-/// Starts the subject and waits until all events are out.
-pub(crate) fn drain(subject: &dyn Subject, job: &Job<'_>, events: u64) -> Result<Drain> {
+/// Starts the subject and waits until all events are out. It runs on until the
+/// guard is dropped.
+pub(crate) fn drain(
+    subject: &dyn Subject,
+    job: &Job<'_>,
+    events: u64,
+) -> Result<(Drain, ChildGuard)> {
     let ends = match subject.output() {
         Output::Topic => Some(Ends::open(&job.services.kafka.bootstrap(), job.topic)?),
         Output::File => None,
@@ -85,15 +90,9 @@ pub(crate) fn drain(subject: &dyn Subject, job: &Job<'_>, events: u64) -> Result
         if let (Some((first, seen_at_first, cpu_at_first)), true) = (first, seen >= events) {
             let mut load = job.services.load(now, None)?.since(&before);
             load.itself = usage.cpu;
-            return Ok(Drain {
-                events,
-                first,
-                seen_at_first,
-                done: now,
-                usage,
-                cpu_at_first,
-                load,
-            });
+            let drain =
+                Drain { events, first, seen_at_first, done: now, usage, cpu_at_first, load };
+            return Ok((drain, child));
         }
         if ends.is_some() && usage.ended {
             bail!("{} ended early; its log ends with: {}", subject.name(), child.log_tail());

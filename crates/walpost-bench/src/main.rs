@@ -5,14 +5,19 @@
 //! cargo build --release -p walpost
 //! cargo run --release -p walpost-bench -- relay
 //! cargo run --release -p walpost-bench -- consumer
+//! cargo run --release -p walpost-bench -- transaction
 //! ```
 //!
 //! `relay`: `relay.rs` fills a backlog (`workload.rs`) behind one slot for each
 //! [`Subject`](subject::Subject), lets each empty its slot (`drain.rs`, with
 //! what `/proc` says in `measure.rs`), then measures latency (`latency.rs`).
 //! `consumer`: `consumer.rs` fills a topic and applies it in several ways, each
-//! in a process of its own. `report.rs` prints both.
+//! in a process of its own.
+//! `transaction`: `transaction.rs` has walpost publish one transaction of many
+//! rows, once in peace and once with a kill; `arrivals.rs` looks at what came.
+//! `report.rs` prints all of them.
 
+mod arrivals;
 mod consumer;
 mod database;
 mod drain;
@@ -24,7 +29,10 @@ mod report;
 mod services;
 mod subject;
 mod topic;
+mod transaction;
 mod workload;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -47,14 +55,26 @@ struct Cli {
 enum Command {
     Relay(relay::RelayArgs),
     Consumer(consumer::ConsumerArgs),
+    Transaction(transaction::TransactionArgs),
     #[command(hide = true)]
     ConsumerSubject(consumer::SubjectArgs),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Relay(args) => relay::run(&args),
         Command::Consumer(args) => consumer::run(&args),
+        Command::Transaction(args) => transaction::run(&args),
         Command::ConsumerSubject(args) => consumer::run_subject(&args),
     }
 }

@@ -21,6 +21,13 @@ pub(crate) struct Usage {
     pub(crate) ended: bool,
 }
 
+impl Usage {
+    /// In units of 1,048,576 bytes.
+    pub(crate) fn rss_peak_mb(&self) -> f64 {
+        self.rss_peak_bytes as f64 / (1024.0 * 1024.0)
+    }
+}
+
 /// Reads the usage of a child that has not been waited for. When it has ended
 /// its memory is gone from `/proc`; the last figure stays.
 #[derive(Debug)]

@@ -119,8 +119,10 @@ impl Bench<'_> {
         let files = self.files(subject, false)?;
         self.settle()?;
         progress!("{}: draining {events} events", subject.name());
-        let drain = drain::drain(subject, &files.job(self.services, &slot, Some(end)), events)
+        let job = files.job(self.services, &slot, Some(end));
+        let (drain, child) = drain::drain(subject, &job, events)
             .with_context(|| format!("draining with {}", subject.name()))?;
+        drop(child);
         drop_slot(&self.database, &slot)?;
         progress!(
             "{}: {:.0} events/s from the first event to the last, {:.1} s in all",

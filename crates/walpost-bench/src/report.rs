@@ -2,6 +2,7 @@
 
 pub(crate) mod consumer;
 pub(crate) mod relay;
+pub(crate) mod transaction;
 
 use anyhow::Result;
 use serde::Serialize;

@@ -26,11 +26,14 @@ $$;
 create function bench.aggregate(n bigint) returns text language sql volatile as $$
     select 'customer-' || n * 7919 % AGGREGATES
 $$;
-create procedure bench.fill(first bigint, large bigint, small bigint) language plpgsql as $$
-begin
+create function bench.insert_rows(first bigint, count bigint) returns void language sql as $$
     insert into walpost.outbox (aggregatetype, aggregateid, type, payload)
         select 'order', bench.aggregate(n), 'OrderPlaced', bench.payload(n)
-        from generate_series(first, first + large - 1) n;
+        from generate_series(first, first + count - 1) n
+$$;
+create procedure bench.fill(first bigint, large bigint, small bigint) language plpgsql as $$
+begin
+    perform bench.insert_rows(first, large);
     commit;
     for n in first + large .. first + large + small - 1 loop
         insert into walpost.outbox (aggregatetype, aggregateid, type, payload)
@@ -45,7 +48,7 @@ set synchronous_commit = off;
 /// 1,000 rows and half in transactions of one, taking turns. Returns where the
 /// last commit ends.
 pub(crate) fn fill(database: &Database, events: u64) -> Result<PgLsn> {
-    database.run(&FUNCTIONS.replace("AGGREGATES", &AGGREGATES.to_string()))?;
+    create_functions(database)?;
     let mut next = 0;
     while next < events {
         for (first, large, small) in blocks(next, events).take(BLOCKS_PER_CALL as usize) {
@@ -59,6 +62,37 @@ pub(crate) fn fill(database: &Database, events: u64) -> Result<PgLsn> {
     let end = database.wal_position()?;
     database.run("checkpoint")?;
     Ok(end)
+}
+
+/// One transaction with all its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneTransaction {
+    /// At or before its commit record, behind everything else of it.
+    pub(crate) before_commit: PgLsn,
+    /// What it has put into the WAL.
+    pub(crate) wal_bytes: u64,
+}
+
+/// Fills the outbox with `rows` events in one transaction, from 0 on.
+pub(crate) fn fill_one_transaction(database: &Database, rows: u64) -> Result<OneTransaction> {
+    create_functions(database)?;
+    let begin = database.wal_position()?;
+    database.run("begin")?;
+    database.run(&format!("select bench.insert_rows(0, {rows})"))?;
+    let before_commit = database.wal_position()?;
+    database.run("commit")?;
+    let wal_bytes = u64::from(database.wal_position()?) - u64::from(begin);
+    database.run("checkpoint")?;
+    Ok(OneTransaction { before_commit, wal_bytes })
+}
+
+/// The key of the record of event `n`.
+pub(crate) fn key(n: u64) -> String {
+    format!("customer-{}", n.wrapping_mul(7_919) % AGGREGATES)
+}
+
+fn create_functions(database: &Database) -> Result<()> {
+    database.run(&FUNCTIONS.replace("AGGREGATES", &AGGREGATES.to_string()))
 }
 
 /// First event of each block from `next` on, and how many go into one

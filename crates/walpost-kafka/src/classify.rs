@@ -6,6 +6,8 @@ use walpost_relay::DeliveryErrorKind;
 pub(crate) fn classify(error: &KafkaError) -> DeliveryErrorKind {
     use RDKafkaErrorCode as Code;
     match error.rdkafka_error_code() {
+        // Told of each message of a batch, also where one of them is the reason:
+        // the relay sends them alone to find it.
         Some(Code::InvalidMessage | Code::InvalidRecord | Code::InvalidTimestamp) => {
             DeliveryErrorKind::Rejected
         }

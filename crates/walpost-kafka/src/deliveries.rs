@@ -1,91 +1,120 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rdkafka::{
-    ClientContext, Message as _, config::RDKafkaLogLevel, error::KafkaError,
-    message::DeliveryResult, producer::ProducerContext, types::RDKafkaErrorCode,
+    ClientContext, Message as _,
+    config::RDKafkaLogLevel,
+    error::KafkaError,
+    message::{BorrowedMessage, DeliveryResult},
+    producer::ProducerContext,
+    types::RDKafkaErrorCode,
 };
 use tokio::sync::Notify;
-use walpost_relay::{Delivery, DeliveryError, Ticket};
+use walpost_librdkafka::may_have_landed;
+use walpost_relay::{DeliveryError, DeliveryErrorKind};
 
-use crate::classify::{classify, is_batch_too_large};
+use crate::{
+    classify::{classify, is_batch_too_large},
+    queue::Slot,
+    topic::TopicLimits,
+};
 
-/// Where librdkafka's threads leave delivery reports for the pipeline.
+/// Where the producer's threads leave delivery reports and what they learnt of
+/// topics, for the pipeline.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     settled: Mutex<Vec<Report>>,
-    wake: Notify,
+    answers: Mutex<Vec<Answer>>,
+    /// Why no broker can be used.
     trouble: Mutex<Option<String>>,
+    wake: Notify,
 }
 
-/// One delivery report, with what the sink keeps books on.
+/// One delivery report.
 #[derive(Debug)]
 pub(crate) struct Report {
-    pub(crate) delivery: Delivery,
-    pub(crate) lane: LaneId,
-    pub(crate) bytes: usize,
+    pub(crate) slot: Slot,
+    /// The offset, where the broker told it.
+    pub(crate) result: Result<Option<i64>, Failure>,
+}
+
+/// A record that was not delivered, or perhaps not.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: DeliveryError,
     /// The broker found the batch too large.
     pub(crate) too_large: bool,
 }
 
-/// Index of a topic-partition within one sink.
-pub(crate) type LaneId = u32;
-
-/// Ticket and lane travel through librdkafka in one pointer.
-const TICKET_BITS: u32 = 40;
-
-/// Packs a ticket and its lane; `None` beyond a trillion events or 16 million
-/// partitions in one session.
-pub(crate) fn opaque(ticket: Ticket, lane: LaneId) -> Option<usize> {
-    let fits = ticket >> TICKET_BITS == 0 && lane >> (64 - TICKET_BITS) == 0;
-    fits.then(|| (u64::from(lane) << TICKET_BITS | ticket) as usize)
+/// What was learnt of a topic, or why nothing was.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) topic: Arc<str>,
+    pub(crate) found: Result<Found, String>,
 }
 
-fn unpack(opaque: usize) -> (Ticket, LaneId) {
-    let opaque = opaque as u64;
-    (opaque & ((1 << TICKET_BITS) - 1), (opaque >> TICKET_BITS) as LaneId)
+/// A topic as the brokers tell it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) limits: TopicLimits,
+    /// Where the topic was met for the first time.
+    pub(crate) origin: Option<Origin>,
 }
 
-/// Bytes that a message takes while it is queued: its own, and about what
-/// librdkafka keeps beside them.
-pub(crate) fn queued_bytes(key: usize, payload: usize) -> usize {
-    key + payload + 512
+/// What a topic was when this sink met it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its id, where the brokers know ids.
+    pub(crate) id: Option<Arc<str>>,
+    /// By partition: nothing of ours above the checkpoint stands below the
+    /// first offset, and everything below the second was there.
+    pub(crate) spans: Vec<(i64, i64)>,
 }
 
 impl Reports {
-    /// Waits until there is a report, or until woken.
+    /// Waits until there is a report or an answer.
     pub(crate) async fn changed(&self) {
         self.wake.notified().await;
     }
 
-    pub(crate) fn wake(&self) {
-        self.wake.notify_one();
-    }
-
+    /// Takes all reports. `into` is empty and lends its memory.
     pub(crate) fn take(&self, into: &mut Vec<Report>) {
         std::mem::swap(&mut *lock(&self.settled), into);
+    }
+
+    pub(crate) fn take_answers(&self) -> Vec<Answer> {
+        std::mem::take(&mut lock(&self.answers))
+    }
+
+    pub(crate) fn push(&self, report: Report) {
+        let mut settled = lock(&self.settled);
+        settled.push(report);
+        let is_first = settled.len() == 1;
+        drop(settled);
+        if is_first {
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn answer(&self, answer: Answer) {
+        lock(&self.answers).push(answer);
+        self.wake.notify_one();
     }
 
     pub(crate) fn trouble(&self) -> Option<String> {
         lock(&self.trouble).clone()
     }
 
-    pub(crate) fn set_trouble(&self, trouble: Option<String>) {
-        *lock(&self.trouble) = trouble;
+    fn set_trouble(&self, trouble: String) {
+        *lock(&self.trouble) = Some(trouble);
     }
 
-    /// Adds a report.
-    pub(crate) fn push(&self, report: Report) {
-        let mut settled = lock(&self.settled);
-        settled.push(report);
-        let first = settled.len() == 1;
-        drop(settled);
-        if first {
-            self.wake();
-        }
+    /// A broker answered.
+    pub(crate) fn clear_trouble(&self) {
+        *lock(&self.trouble) = None;
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that holds these locks can leave them half written.
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -93,6 +122,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Callbacks of the producer.
 pub(crate) struct Context {
     pub(crate) reports: Arc<Reports>,
+    /// As they were given.
+    pub(crate) brokers: String,
 }
 
 impl ClientContext for Context {
@@ -112,46 +143,40 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
-            tracing::warn!("no broker answers; events wait in PostgreSQL");
-            self.reports.set_trouble(Some("no broker answers".to_owned()));
+            tracing::warn!(brokers = self.brokers, "no broker answers; events wait in PostgreSQL");
+            self.reports.set_trouble(format!(
+                "no broker answers at {}; see whether they run and can be reached",
+                self.brokers
+            ));
         }
+    }
+}
+
+/// What is purged from the queue may wait there for another try.
+fn kind(error: &KafkaError, message: &BorrowedMessage<'_>) -> DeliveryErrorKind {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::PurgeQueue) if may_have_landed(message) => {
+            DeliveryErrorKind::Unknown
+        }
+        _ => classify(error),
     }
 }
 
 impl ProducerContext for Context {
-    /// Ticket and lane, packed.
-    type DeliveryOpaque = usize;
+    type DeliveryOpaque = Slot;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
-        let (ticket, lane) = unpack(opaque);
-        let too_large = result.as_ref().is_err_and(|(error, _)| is_batch_too_large(error));
-        let (message, result) = match result {
-            Ok(message) => (message, Ok(())),
-            Err((error, message)) => {
-                let error = DeliveryError {
-                    kind: classify(error),
+    fn delivery(&self, result: &DeliveryResult<'_>, slot: Slot) {
+        let result = match result {
+            Ok(message) => Ok((message.offset() >= 0).then(|| message.offset())),
+            Err((error, message)) => Err(Failure {
+                error: DeliveryError {
+                    kind: kind(error, message),
                     topic: message.topic().into(),
                     detail: error.to_string().into(),
-                };
-                (message, Err(error))
-            }
+                },
+                too_large: is_batch_too_large(error),
+            }),
         };
-        let bytes = queued_bytes(message.key_len(), message.payload_len());
-        let delivery = Delivery { ticket, result };
-        self.reports.push(Report { delivery, lane, bytes, too_large });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticket_and_lane_come_back() {
-        for (ticket, lane) in [(0, 0), (1, 7), ((1 << 40) - 1, (1 << 24) - 1)] {
-            assert_eq!(unpack(opaque(ticket, lane).unwrap()), (ticket, lane));
-        }
-        assert_eq!(opaque(1 << 40, 0), None);
-        assert_eq!(opaque(0, 1 << 24), None);
+        self.reports.push(Report { slot, result });
     }
 }

@@ -4,16 +4,34 @@
 //! Records land in the partition that Java's default partitioner would choose,
 //! durable on all in-sync replicas, in commit order per key: a batch that the
 //! broker refuses ends the producer, so that nothing behind it can land.
+//!
+//! `sink` glues together what each decides one thing: `topics` and `topic`
+//! where a record goes and whether it may, `lane` whether it may go now,
+//! `queue` whether there is room, `batch` what was too large. `read_back` and
+//! `spans` read what a predecessor has published. `producer`,
+//! `questions` and `brokers` are the threads and what they ask; `deliveries` is
+//! what comes back.
 
+mod batch;
+mod brokers;
 mod classify;
 mod config;
 mod deliveries;
+mod lane;
 mod partition;
+mod producer;
+mod questions;
+mod queue;
+mod read_back;
+mod settings;
 mod sink;
+mod spans;
 mod topic;
+mod topics;
 
 pub use crate::{
-    config::{ConfigError, KafkaConnector},
+    config::KafkaConnector,
     partition::{murmur2, partition_for_key},
+    settings::ConfigError,
     sink::KafkaSink,
 };

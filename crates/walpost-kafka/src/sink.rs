@@ -1,5 +1,4 @@
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -7,354 +6,240 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::{
-    config::FromClientConfigAndContext,
-    error::KafkaError,
-    message::{Header, OwnedHeaders},
-    producer::{BaseProducer, BaseRecord, Producer},
-    types::RDKafkaErrorCode,
+use walpost_event::Message;
+use walpost_relay::{
+    Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, RelayError, Sink,
+    Ticket, TopicFloors, Unsent,
 };
-use tokio::{sync::oneshot, task::JoinSet};
-use walpost_event::{Bytes, Message};
-use walpost_relay::{Delivery, DeliveryError, DeliveryErrorKind, RelayError, Sink, Ticket, Unsent};
 
 use crate::{
+    batch::{TooLarge, too_large},
     config::KafkaConnector,
-    deliveries::{Context, LaneId, Report, Reports, opaque, queued_bytes},
-    partition::partition_for_key,
-    topic::{Resolved, Topic, TopicLimits, is_legal_name, resolve},
+    deliveries::{Answer, Failure, Report, Reports},
+    lane::LaneId,
+    producer::{NotTaken, Producer},
+    queue::{Entry, Queue, Size, Slot},
+    read_back::{Plan, TopicRead, read_back},
+    topic::is_legal_name,
+    topics::{Refusal, Topics},
 };
 
-/// Bound on one call of the polling thread, and so on how late it sees a stop.
-const POLL: Duration = Duration::from_millis(100);
 /// Bound on the release of the client.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Between two questions about a topic that cannot be used.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Between two looks at the number of partitions of the topics in use.
-const REFRESH: Duration = Duration::from_secs(60);
-/// Records without a key that go to one partition before the next.
-const KEYLESS_RUN: u32 = 64;
-/// What a record batch of one record needs beside key, value and headers.
-const FRAMING_BYTES: usize = 128;
 
 /// A [`Sink`] over one idempotent producer.
 ///
-/// A thread of its own polls the producer and releases it at the end. A topic
-/// is asked for before its first record; each partition sends one request
-/// alone until its first acknowledgement, because a broker that does not know
-/// a producer accepts any first batch, also one behind a batch it refused.
+/// A thread of its own polls the producer and releases it at the end, and
+/// another asks the brokers about topics. A topic is asked for before its first
+/// record; each partition has one record alone on its way until its first
+/// acknowledgement, because a broker that does not know a producer accepts any
+/// first batch, also one behind a batch it refused.
 pub struct KafkaSink {
     connector: KafkaConnector,
-    producer: Option<Arc<BaseProducer<Context>>>,
+    producer: Producer,
     reports: Arc<Reports>,
-    stop: Arc<AtomicBool>,
-    released: Option<oneshot::Receiver<()>>,
-    topics: HashMap<Arc<str>, Topic>,
-    lanes: Vec<Lane>,
-    asking: JoinSet<Resolved>,
-    refreshed: Instant,
+    topics: Topics,
+    queue: Queue,
+    /// The bytes of a batch of this producer.
+    batch_bytes: usize,
+    /// A delivery has failed: nothing more is taken.
+    failed: bool,
     settled: Vec<Report>,
-    outstanding: usize,
-    queued_bytes: usize,
-    /// The broker found a batch too large: whether batches were at their floor.
-    smallest: Option<bool>,
-}
-
-/// A topic-partition that this producer has sent to.
-#[derive(Debug)]
-struct Lane {
-    partition: i32,
-    /// Whether this producer was acknowledged here.
-    known: bool,
-    waiting: bool,
 }
 
 impl std::fmt::Debug for KafkaSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KafkaSink({} outstanding, {} topics)", self.outstanding, self.topics.len())
+        write!(f, "KafkaSink({} outstanding, {} topics)", self.queue.len(), self.topics.len())
     }
 }
 
 impl KafkaSink {
     pub(crate) async fn connect(connector: KafkaConnector) -> Result<Self, RelayError> {
         let reports = Arc::new(Reports::default());
-        let context = Context { reports: reports.clone() };
-        let (config, timeout) = (connector.client_config(), connector.connect_timeout);
-        let opened = tokio::task::spawn_blocking(move || {
-            let producer: BaseProducer<Context> =
-                BaseProducer::from_config_and_context(&config, context)?;
-            match producer.client().fetch_cluster_id(timeout) {
-                Some(_) => Ok(producer),
-                None => Err(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown)),
-            }
-        });
-        let producer =
-            opened.await.map_err(|error| failed(&error.to_string()))?.map_err(|error| {
-                failed(&format!(
-                    "no answer from the brokers at {}: {error}",
-                    connector.bootstrap_servers()
-                ))
-            })?;
-        let producer = Arc::new(producer);
-        let stop = Arc::new(AtomicBool::new(false));
-        let released = poll_on_a_thread(producer.clone(), stop.clone())?;
+        let batch_bytes = connector.batch_bytes.get();
+        let (opening, given) = (connector.clone(), reports.clone());
+        let opened = tokio::task::spawn_blocking(move || Producer::open(&opening, given));
+        let producer = opened.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         Ok(Self {
+            queue: Queue::new(connector.queue_max_bytes),
             connector,
-            producer: Some(producer),
+            producer,
             reports,
-            stop,
-            released: Some(released),
-            topics: HashMap::new(),
-            lanes: Vec::new(),
-            asking: JoinSet::new(),
-            refreshed: now(),
+            topics: Topics::default(),
+            batch_bytes,
+            failed: false,
             settled: Vec::new(),
-            outstanding: 0,
-            queued_bytes: 0,
-            smallest: None,
         })
     }
 
-    /// The lane of a message, or why there is none now.
-    fn lane(&mut self, message: &Message) -> Result<LaneId, Refusal> {
-        let Some(topic) = self.topics.get_mut(&message.topic) else {
+    fn offer(&mut self, ticket: Ticket, message: &Message) -> Result<LaneId, Refusal> {
+        if self.failed {
+            return Err(Refusal::Later);
+        }
+        let Some(topic) = self.topics.find(&message.topic) else {
             if !is_legal_name(&message.topic) {
                 let rule = "no topic name: letters, digits, '.', '_' and '-', at most 249";
                 return Err(Refusal::Never(rule.to_owned()));
             }
-            self.topics.insert(message.topic.clone(), Topic::Resolving);
-            self.ask(message.topic.clone(), Duration::ZERO);
+            self.topics.add(message.topic.clone());
+            self.producer.ask(message.topic.clone());
             return Err(Refusal::Later);
         };
-        let Topic::Known { limits, first_lane, keyless } = topic else {
-            return Err(Refusal::Later);
-        };
-        let bytes = message.size_bytes() + FRAMING_BYTES;
-        if bytes > limits.max_message_bytes {
-            let limit = limits.max_message_bytes;
-            let detail =
-                format!("the record has {bytes} bytes, max.message.bytes of the topic is {limit}");
-            return Err(Refusal::Never(detail));
-        }
-        let partition = match (message.partition, &message.key) {
-            (Some(partition), _) if (0..limits.partitions).contains(&partition) => partition,
-            (Some(partition), _) => {
-                let count = limits.partitions;
-                return Err(Refusal::Never(format!("no partition {partition}, there are {count}")));
-            }
-            (None, Some(key)) => partition_for_key(key, limits.partitions),
-            (None, None) => {
-                *keyless = keyless.wrapping_add(1);
-                (*keyless / KEYLESS_RUN) as i32 % limits.partitions
-            }
-        };
-        let lane = first_lane[partition as usize];
-        if self.lanes[lane as usize].waiting {
+        let size = Size::of(message);
+        let lane = self.topics.place(topic, message, size.record_bytes, Instant::now)?;
+        if !self.queue.has_room(size) {
             return Err(Refusal::Later);
         }
+        let slot = self.queue.add(Entry { ticket, lane, size });
+        let partition = self.topics.lane(lane).partition;
+        if let Err(not_taken) = self.producer.send(message, partition, slot) {
+            self.not_taken(slot, message, not_taken)?;
+        }
+        self.topics.sent(lane, message);
         Ok(lane)
     }
 
-    fn ask(&mut self, topic: Arc<str>, after: Duration) {
-        let (producer, connector) = (self.producer.clone(), self.connector.clone());
-        self.asking.spawn(async move {
-            tokio::time::sleep(after).await;
-            let name = topic.clone();
-            let answer = tokio::task::spawn_blocking(move || match producer {
-                Some(producer) => resolve(&producer, &connector, &name),
-                None => Err("the sink is closed".to_owned()),
-            });
-            (topic, answer.await.unwrap_or_else(|error| Err(error.to_string())))
-        });
-    }
-
-    fn answered(&mut self, (topic, answer): Resolved) {
-        match answer {
-            Ok(limits) => {
-                if self.asking.is_empty() {
-                    self.reports.set_trouble(None);
-                }
-                self.learn(topic, limits);
+    fn not_taken(
+        &mut self,
+        slot: Slot,
+        message: &Message,
+        not_taken: NotTaken,
+    ) -> Result<(), Refusal> {
+        match not_taken {
+            NotTaken::Ended(detail) => {
+                // A delivery says so, and ends the session.
+                let error = DeliveryError {
+                    kind: DeliveryErrorKind::Refused,
+                    topic: message.topic.clone(),
+                    detail: detail.into(),
+                };
+                let result = Err(Failure { error, too_large: false });
+                self.reports.push(Report { slot, result });
+                return Ok(());
             }
-            Err(reason) => {
-                if self.reports.trouble().as_ref() != Some(&reason) {
-                    tracing::warn!(reason, "events wait");
-                    self.reports.set_trouble(Some(reason));
-                }
-                self.ask(topic, ASK_AGAIN);
-            }
-        }
-    }
-
-    fn learn(&mut self, topic: Arc<str>, limits: TopicLimits) {
-        let entry = self.topics.entry(topic).or_insert(Topic::Resolving);
-        let mut lanes = match entry {
-            Topic::Known { first_lane, .. } => std::mem::take(first_lane),
-            Topic::Resolving => Vec::new(),
+            NotTaken::Full | NotTaken::TooLarge => self.queue.remove(slot),
         };
-        for partition in lanes.len() as i32..limits.partitions {
-            lanes.push(self.lanes.len() as LaneId);
-            self.lanes.push(Lane { partition, known: false, waiting: false });
-        }
-        *entry = Topic::Known { limits, first_lane: lanes, keyless: 0 };
-    }
-
-    /// Topics may get more partitions while we run.
-    fn refresh(&mut self) {
-        if self.refreshed.elapsed() < REFRESH {
-            return;
-        }
-        self.refreshed = now();
-        let known = |topic: &Topic| matches!(topic, Topic::Known { .. });
-        let topics: Vec<Arc<str>> =
-            self.topics.iter().filter(|(_, topic)| known(topic)).map(|(n, _)| n.clone()).collect();
-        for topic in topics {
-            self.ask(topic, Duration::ZERO);
+        match not_taken {
+            NotTaken::Full if self.queue.len() > 0 => Err(Refusal::Later),
+            _ => Err(Refusal::Never(
+                "the record is larger than kafka.message.max.bytes or \
+                 kafka.queue.buffering.max.kbytes let librdkafka take"
+                    .to_owned(),
+            )),
         }
     }
 
-    fn produce(&mut self, ticket: Ticket, lane: LaneId, message: &Message) -> Result<(), Refusal> {
-        let Some(opaque) = opaque(ticket, lane) else {
-            return Err(Refusal::Never(
-                "more events or partitions than one session can count".into(),
-            ));
-        };
-        let Some(producer) = &self.producer else { return Err(Refusal::Later) };
-        let mut headers = OwnedHeaders::new_with_capacity(message.headers.len());
-        for header in &message.headers {
-            let value = header.value.as_deref();
-            headers = headers.insert(Header { key: &header.name, value });
-        }
-        let record = BaseRecord::<[u8], [u8], usize> {
-            topic: &message.topic,
-            partition: Some(self.lanes[lane as usize].partition),
-            payload: message.value.as_deref(),
-            key: message.key.as_deref(),
-            timestamp: message.timestamp_ms,
-            headers: Some(headers),
-            delivery_opaque: opaque,
-        };
-        match producer.send(record) {
-            Ok(()) => Ok(()),
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
-                Err(Refusal::Never("the record is larger than librdkafka takes".into()))
+    fn learn(&mut self) {
+        for Answer { topic, found } in self.reports.take_answers() {
+            if found.is_ok() {
+                self.reports.clear_trouble();
             }
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                Err(Refusal::Later)
-            }
-            Err((error, _)) => {
-                self.fail(ticket, lane, message, &error);
-                Ok(())
+            let reason = found.as_ref().err().cloned();
+            if self.topics.answered(&topic, found)
+                && let Some(reason) = reason
+            {
+                tracing::warn!(reason, "events wait");
             }
         }
-    }
-
-    /// The producer has ended: a delivery says so, and ends the session.
-    fn fail(&self, ticket: Ticket, lane: LaneId, message: &Message, error: &KafkaError) {
-        let reason = self.producer.as_ref().and_then(|producer| producer.client().fatal_error());
-        let detail = reason.map_or_else(|| error.to_string(), |(_, reason)| reason);
-        let error = DeliveryError {
-            kind: DeliveryErrorKind::Refused,
-            topic: message.topic.clone(),
-            detail: detail.into(),
-        };
-        let delivery = Delivery { ticket, result: Err(error) };
-        let bytes = bytes_of(message);
-        self.reports.push(Report { delivery, lane, bytes, too_large: false });
     }
 
     fn settle(&mut self, deliveries: &mut Vec<Delivery>) {
         let mut settled = std::mem::take(&mut self.settled);
         self.reports.take(&mut settled);
-        if self.smallest.is_none() && settled.iter().any(|report| report.too_large) {
-            // Once for this producer: the next one has smaller batches. As
-            // small as they get, it is the record that is too large.
-            self.smallest = Some(!self.connector.shrink_batches());
-        }
-        let smallest = self.smallest == Some(true);
-        for mut report in settled.drain(..) {
-            if let Err(error) = &mut report.delivery.result
-                && report.too_large
-                && smallest
-            {
-                error.kind = DeliveryErrorKind::Rejected;
-            }
-            self.outstanding -= 1;
-            self.queued_bytes -= report.bytes;
-            let lane = &mut self.lanes[report.lane as usize];
-            lane.waiting = false;
-            if report.delivery.result.is_ok() {
-                lane.known = true;
-            }
-            deliveries.push(report.delivery);
+        let now = Instant::now();
+        let mut any_acknowledged = false;
+        for Report { slot, result } in settled.drain(..) {
+            let entry = self.queue.remove(slot);
+            any_acknowledged |= result.is_ok();
+            self.topics.lane(entry.lane).settled(result.is_ok(), now);
+            let landed = |offset| Landed { lane: entry.lane, offset };
+            let result = result.map(landed).map_err(|failure| self.judge(&entry, failure));
+            deliveries.push(Delivery { ticket: entry.ticket, result });
         }
         self.settled = settled;
-        if !deliveries.is_empty() && self.asking.is_empty() && self.reports.trouble().is_some() {
-            self.reports.set_trouble(None);
+        if any_acknowledged {
+            self.reports.clear_trouble();
         }
+    }
+
+    /// What a failure says about its record. The next producer has smaller
+    /// batches, where it was the batch that was too large.
+    fn judge(
+        &mut self,
+        entry: &Entry,
+        Failure { mut error, too_large: size }: Failure,
+    ) -> DeliveryError {
+        self.failed = true;
+        self.producer.give_up();
+        if size {
+            match too_large(entry.size.record_bytes, self.batch_bytes) {
+                TooLarge::Record => {
+                    let bytes = entry.size.record_bytes;
+                    error.kind = DeliveryErrorKind::Rejected;
+                    error.detail = format!("{}; the record has {bytes} bytes", error.detail).into();
+                }
+                TooLarge::Batch => {
+                    let limit = self.topics.max_batch_bytes(entry.lane);
+                    self.connector.batch_bytes.shrink(self.batch_bytes, limit);
+                }
+            }
+        }
+        error
     }
 }
 
-fn bytes_of(message: &Message) -> usize {
-    let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-    queued_bytes(part(&message.key), part(&message.value))
-}
-
-enum Refusal {
-    Later,
-    Never(String),
-}
-
 impl Sink for KafkaSink {
-    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<(), Unsent> {
-        let bytes = bytes_of(&message);
-        // A message larger than the whole queue goes when it is alone.
-        if self.outstanding > 0 && self.queued_bytes + bytes > self.connector.queue_max_bytes {
-            return Err(Unsent::Full(Box::new(message)));
-        }
-        let sent = self.lane(&message).and_then(|lane| {
-            self.produce(ticket, lane, &message)?;
-            Ok(lane)
+    async fn read_back(
+        &mut self,
+        topics: Vec<TopicFloors>,
+        settle: Option<Duration>,
+        mut note: Box<NoteMarks>,
+    ) -> Result<(), RelayError> {
+        let (connector, stop) = (self.connector.clone(), StopOnDrop::default());
+        let stopped = stop.0.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            read_back(&connector, &Plan { topics, settle }, &stopped, &mut note)
         });
-        match sent {
-            Ok(lane) => {
-                let lane = &mut self.lanes[lane as usize];
-                lane.waiting = !lane.known;
-                self.outstanding += 1;
-                self.queued_bytes += bytes;
-                Ok(())
-            }
+        let read = reading.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
+        for TopicRead { name, origin } in read {
+            self.topics.add_read(name.clone(), &origin);
+            self.producer.ask(name);
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> &[Place] {
+        self.topics.places()
+    }
+
+    fn allow(&mut self, places: usize) {
+        self.topics.allow(places);
+    }
+
+    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
+        match self.offer(ticket, &message) {
+            Ok(lane) => Ok(lane),
             Err(Refusal::Later) => Err(Unsent::Full(Box::new(message))),
             Err(Refusal::Never(detail)) => Err(Unsent::Never { topic: message.topic, detail }),
         }
     }
 
     async fn deliveries(&mut self, deliveries: &mut Vec<Delivery>) {
-        self.refresh();
-        let reports = self.reports.clone();
-        tokio::select! {
-            biased;
-            () = reports.changed() => self.settle(deliveries),
-            Some(Ok(answer)) = self.asking.join_next(), if !self.asking.is_empty() => {
-                self.answered(answer);
-            }
-        }
+        self.reports.changed().await;
+        self.learn();
+        self.settle(deliveries);
     }
 
     fn outstanding(&self) -> usize {
-        self.outstanding
+        self.queue.len()
     }
 
     fn trouble(&self) -> Option<String> {
-        self.reports.trouble()
+        self.topics.trouble().or_else(|| self.reports.trouble())
     }
 
     async fn close(mut self) {
-        self.asking.abort_all();
-        self.stop.store(true, Ordering::Relaxed);
-        self.producer = None;
-        if let Some(released) = self.released.take()
+        if let Some(released) = self.producer.end()
             && tokio::time::timeout(CLOSE, released).await.is_err()
         {
             tracing::warn!("librdkafka takes longer than 5 s to close; not waiting for it");
@@ -362,34 +247,16 @@ impl Sink for KafkaSink {
     }
 }
 
-impl Drop for KafkaSink {
+/// Ends a reading that nobody waits for any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
-fn poll_on_a_thread(
-    producer: Arc<BaseProducer<Context>>,
-    stop: Arc<AtomicBool>,
-) -> Result<oneshot::Receiver<()>, RelayError> {
-    let (released, receiver) = oneshot::channel();
-    std::thread::Builder::new()
-        .name("kafka-producer".to_owned())
-        .spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                producer.poll(POLL);
-            }
-            drop(producer);
-            let _ = released.send(());
-        })
-        .map_err(|error| failed(&format!("no thread for the producer: {error}")))?;
-    Ok(receiver)
-}
-
-fn failed(detail: &str) -> RelayError {
-    RelayError::Sink { detail: detail.to_owned(), transient: true }
-}
-
-fn now() -> Instant {
-    Instant::now()
+fn failed(detail: String) -> RelayError {
+    RelayError::Sink { detail, transient: true }
 }

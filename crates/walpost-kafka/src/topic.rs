@@ -1,47 +1,102 @@
-use std::{sync::Arc, time::Duration};
+use rdkafka::types::RDKafkaErrorCode;
+use walpost_event::Message;
 
-use rdkafka::{
-    admin::{AdminClient, AdminOptions, ResourceSpecifier},
-    client::DefaultClientContext,
-    producer::{BaseProducer, Producer},
-    types::RDKafkaErrorCode,
-};
+use crate::partition::partition_for_key;
 
-use crate::{config::KafkaConnector, deliveries::Context};
-
-/// Bound on each request to a broker.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a record batch of one record needs beside key, value and headers.
+const FRAMING_BYTES: usize = 128;
+/// Largest record that is tried where the brokers do not tell a topic's limit:
+/// they close a connection that brings a larger request, which would be tried
+/// for ever. `socket.request.max.bytes` is 100 MiB by default.
+const UNTOLD_MAX_BYTES: usize = 100 * 1024 * 1024;
+/// Records without a key that go to one partition before the next.
+const KEYLESS_RUN: u32 = 64;
 
 /// What the sink has to know of a topic before it sends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TopicLimits {
     pub(crate) partitions: i32,
-    pub(crate) max_message_bytes: usize,
+    pub(crate) max_message_bytes: MaxMessageBytes,
 }
 
-/// Asks the brokers for a topic. Blocks for at most two [`REQUEST_TIMEOUT`]s.
-pub(crate) fn resolve(
-    producer: &BaseProducer<Context>,
-    connector: &KafkaConnector,
-    topic: &str,
-) -> Result<TopicLimits, String> {
-    let metadata = producer
-        .client()
-        .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
-        .map_err(|error| format!("cannot read the metadata of topic {topic:?}: {error}"))?;
-    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else {
-        return Err(format!("the broker says nothing of topic {topic:?}"));
-    };
-    if let Some(error) = found.error() {
-        return Err(explain(topic, error.into()));
+/// A topic's `max.message.bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxMessageBytes {
+    /// As the brokers tell it.
+    Told(usize),
+    /// They do not tell it to us: what is too large, only they can say.
+    Denied,
+    /// They do not know the question, or the setting.
+    Untold,
+}
+
+impl MaxMessageBytes {
+    /// Reads the answer to a question about the setting.
+    ///
+    /// # Errors
+    /// What is worth asking again: everything but a definite answer.
+    pub(crate) fn read(
+        answer: Result<Option<String>, RDKafkaErrorCode>,
+    ) -> Result<Self, RDKafkaErrorCode> {
+        use RDKafkaErrorCode as Code;
+        match answer {
+            Ok(value) => {
+                let bytes = value.and_then(|value| value.parse().ok());
+                Ok(bytes.map_or(Self::Untold, Self::Told))
+            }
+            Err(Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed) => {
+                Ok(Self::Denied)
+            }
+            Err(Code::UnsupportedFeature | Code::UnsupportedVersion) => Ok(Self::Untold),
+            Err(code) => Err(code),
+        }
     }
-    let partitions = i32::try_from(found.partitions().len()).unwrap_or(i32::MAX);
-    if partitions == 0 {
-        return Err(explain(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
+
+    /// The limit, where it is known.
+    pub(crate) fn told(self) -> Option<usize> {
+        match self {
+            Self::Told(bytes) => Some(bytes),
+            Self::Denied | Self::Untold => None,
+        }
     }
-    let broker = metadata.brokers().first().map(rdkafka::metadata::MetadataBroker::id);
-    let max_message_bytes = max_message_bytes(connector, topic, broker);
-    Ok(TopicLimits { partitions, max_message_bytes })
+}
+
+impl TopicLimits {
+    /// Whether a record with that many bytes in key, value and headers may be
+    /// sent.
+    ///
+    /// # Errors
+    /// Why never.
+    pub(crate) fn check_size(&self, record_bytes: usize) -> Result<(), String> {
+        let bytes = record_bytes + FRAMING_BYTES;
+        match self.max_message_bytes {
+            MaxMessageBytes::Told(limit) if bytes > limit => Err(format!(
+                "the record has {bytes} bytes, max.message.bytes of the topic is {limit}"
+            )),
+            MaxMessageBytes::Denied | MaxMessageBytes::Untold if bytes > UNTOLD_MAX_BYTES => {
+                Err(format!(
+                    "the record has {bytes} bytes, the brokers do not tell max.message.bytes of \
+                     the topic, and {UNTOLD_MAX_BYTES} bytes are the most that is tried; grant \
+                     DescribeConfigs on the topic"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The partition of a record, after `keyless` records without a key.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn partition(&self, message: &Message, keyless: u32) -> Result<i32, String> {
+        let count = self.partitions;
+        match (message.partition, &message.key) {
+            (Some(partition), _) if (0..count).contains(&partition) => Ok(partition),
+            (Some(partition), _) => Err(format!("no partition {partition}, there are {count}")),
+            (None, Some(key)) => Ok(partition_for_key(key, count)),
+            (None, None) => Ok((keyless / KEYLESS_RUN % count.cast_unsigned()).cast_signed()),
+        }
+    }
 }
 
 /// Whether Kafka takes this as the name of a topic
@@ -51,7 +106,8 @@ pub(crate) fn is_legal_name(name: &str) -> bool {
     (1..=249).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."
 }
 
-fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
+/// Why a topic cannot be used, and what to do about it.
+pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
     match code {
         RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => format!(
             "topic {topic:?} does not exist and the broker does not create it; create it, for \
@@ -64,52 +120,30 @@ fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
         RDKafkaErrorCode::InvalidTopic => {
             format!("{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249")
         }
-        code => format!("topic {topic:?} cannot be used now: {code}"),
+        code => format!(
+            "topic {topic:?} cannot be used now: {code}; see with kafka-topics.sh --describe \
+             --topic {topic} whether its partitions have leaders"
+        ),
     }
 }
 
-/// The topic's own limit, or Kafka's default where the broker does not tell.
-fn max_message_bytes(connector: &KafkaConnector, topic: &str, broker: Option<i32>) -> usize {
-    describe(connector, topic, broker).unwrap_or_else(|reason| {
-        tracing::debug!(topic, reason, "max.message.bytes is not known; using Kafka's default");
-        connector.default_max_message_bytes
-    })
+/// Why a question about a topic has no answer yet, and what to do about it.
+pub(crate) fn unanswered(topic: &str, asked_for: &str, reason: &dyn std::fmt::Display) -> String {
+    format!(
+        "cannot read {asked_for} of topic {topic:?}: {reason}; it is tried again, see whether the \
+         brokers run and can be reached"
+    )
 }
-
-fn describe(connector: &KafkaConnector, topic: &str, broker: Option<i32>) -> Result<usize, String> {
-    let admin: AdminClient<DefaultClientContext> =
-        connector.admin_config().create().map_err(|error| error.to_string())?;
-    // Any broker knows; by itself librdkafka would wait for the controller.
-    let options = AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT)).broker_id(broker);
-    let resource = ResourceSpecifier::Topic(topic);
-    let described = admin.describe_configs([&resource], &options);
-    let described = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|error| error.to_string())?
-        .block_on(async { tokio::time::timeout(2 * REQUEST_TIMEOUT, described).await })
-        .map_err(|_| "no answer".to_owned())?
-        .map_err(|error| error.to_string())?;
-    let resource = described.into_iter().next().ok_or("no answer")?.map_err(|e| e.to_string())?;
-    let entry = resource.get("max.message.bytes").ok_or("not among the topic's settings")?;
-    entry.value.as_deref().and_then(|value| value.parse().ok()).ok_or_else(|| "no number".into())
-}
-
-/// A topic as the sink knows it.
-#[derive(Debug)]
-pub(crate) enum Topic {
-    /// Being asked for.
-    Resolving,
-    /// Usable.
-    Known { limits: TopicLimits, first_lane: Vec<u32>, keyless: u32 },
-}
-
-/// The result of one question about a topic.
-pub(crate) type Resolved = (Arc<str>, Result<TopicLimits, String>);
 
 #[cfg(test)]
 mod tests {
+    use walpost_event::{Bytes, Headers};
+
     use super::*;
+
+    fn limits(partitions: i32, max_message_bytes: MaxMessageBytes) -> TopicLimits {
+        TopicLimits { partitions, max_message_bytes }
+    }
 
     #[test]
     fn names_are_legal_as_kafka_has_it() {
@@ -118,6 +152,69 @@ mod tests {
         }
         for name in ["", ".", "..", "a b", "ä", "a/b", "a!", &"x".repeat(250)] {
             assert!(!is_legal_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_definite_answer_ends_the_question_for_the_limit() {
+        use RDKafkaErrorCode as Code;
+        let read = MaxMessageBytes::read;
+        assert_eq!(read(Ok(Some("5000".into()))), Ok(MaxMessageBytes::Told(5_000)));
+        assert_eq!(read(Ok(None)), Ok(MaxMessageBytes::Untold));
+        assert_eq!(read(Err(Code::UnsupportedFeature)), Ok(MaxMessageBytes::Untold));
+        for code in [Code::TopicAuthorizationFailed, Code::ClusterAuthorizationFailed] {
+            assert_eq!(read(Err(code)), Ok(MaxMessageBytes::Denied), "{code:?}");
+        }
+        for code in [
+            Code::OperationTimedOut,
+            Code::RequestTimedOut,
+            Code::BrokerTransportFailure,
+            Code::NotController,
+            Code::UnknownTopicOrPartition,
+        ] {
+            assert_eq!(read(Err(code)), Err(code), "worth another question");
+        }
+    }
+
+    #[test]
+    fn a_record_is_refused_beforehand_only_by_a_limit_that_was_told() {
+        let told = limits(1, MaxMessageBytes::Told(2_000));
+        assert_eq!(told.check_size(1_872), Ok(()));
+        assert!(told.check_size(1_873).unwrap_err().contains("max.message.bytes of the topic is"));
+        for untold in [MaxMessageBytes::Denied, MaxMessageBytes::Untold] {
+            assert_eq!(limits(1, untold).check_size(50_000_000), Ok(()), "the broker decides");
+            let refusal = limits(1, untold).check_size(200_000_000).unwrap_err();
+            assert!(refusal.contains("DescribeConfigs"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn records_without_a_key_go_around_in_runs() {
+        let message = Message {
+            topic: "t".into(),
+            partition: None,
+            key: None,
+            value: Some(Bytes::from_static(b"v")),
+            headers: Headers::new(),
+            timestamp_ms: None,
+        };
+        let three = limits(3, MaxMessageBytes::Untold);
+        let partitions: Vec<i32> = [0, 63, 64, 128, 192, u32::MAX]
+            .iter()
+            .map(|keyless| three.partition(&message, *keyless).unwrap())
+            .collect();
+        assert_eq!(partitions, [0, 0, 1, 2, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_names_the_topic_and_what_to_do() {
+        for (text, step) in [
+            (explain("shop", RDKafkaErrorCode::UnknownTopicOrPartition), "--create --topic shop"),
+            (explain("shop", RDKafkaErrorCode::TopicAuthorizationFailed), "grant Describe"),
+            (explain("shop", RDKafkaErrorCode::LeaderNotAvailable), "--describe --topic shop"),
+            (unanswered("shop", "the metadata", &"timed out"), "see whether the brokers run"),
+        ] {
+            assert!(text.contains("\"shop\"") && text.contains(step), "{text}");
         }
     }
 }

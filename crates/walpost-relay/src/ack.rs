@@ -12,7 +12,7 @@ use walpost_event::{Lsn, Position};
 /// Memory is a byte for each event between the oldest that is not done and the
 /// newest, and an entry for each transaction that is not confirmed.
 #[derive(Debug, Default)]
-pub struct AckTracker {
+pub(crate) struct AckTracker {
     /// Ticket of the first bit of `done`; everything below it is done.
     prefix: u64,
     next: u64,
@@ -42,12 +42,12 @@ struct Open {
 impl AckTracker {
     /// Begins a transaction whose commit record starts at `commit_lsn`,
     /// committed at `committed_at_us` microseconds since 1970.
-    pub fn begin(&mut self, commit_lsn: Lsn, committed_at_us: i64) {
+    pub(crate) fn begin(&mut self, commit_lsn: Lsn, committed_at_us: i64) {
         self.open = Some(Open { first: self.next, commit_lsn, committed_at_us });
     }
 
     /// Whether a transaction has begun and not ended.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
@@ -55,7 +55,7 @@ impl AckTracker {
     ///
     /// # Panics
     /// Without an open transaction.
-    pub fn event(&mut self) -> (Ticket, Position) {
+    pub(crate) fn event(&mut self) -> (Ticket, Position) {
         let open = self.open.as_ref().expect("an event belongs to a transaction");
         let ticket = self.next;
         let ordinal = u32::try_from(ticket - open.first).unwrap_or(u32::MAX);
@@ -68,7 +68,7 @@ impl AckTracker {
     ///
     /// # Panics
     /// Without an open transaction.
-    pub fn commit(&mut self, end_lsn: Lsn) {
+    pub(crate) fn commit(&mut self, end_lsn: Lsn) {
         let open = self.open.take().expect("a commit ends a transaction");
         self.boundary(Transaction {
             tickets: open.first..self.next,
@@ -80,7 +80,7 @@ impl AckTracker {
 
     /// A keep-alive that tells that the server has sent everything below
     /// `wal_end`. Within an open transaction it says nothing about it.
-    pub fn keep_alive(&mut self, wal_end: Lsn) {
+    pub(crate) fn keep_alive(&mut self, wal_end: Lsn) {
         let empty_from = self.open.as_ref().map_or(self.next, |open| open.first);
         self.boundary(Transaction {
             tickets: empty_from..empty_from,
@@ -91,7 +91,7 @@ impl AckTracker {
     }
 
     /// Marks an event as durable or parked. Telling it twice changes nothing.
-    pub fn done(&mut self, ticket: Ticket) {
+    pub(crate) fn done(&mut self, ticket: Ticket) {
         if ticket < self.prefix {
             return;
         }
@@ -106,7 +106,7 @@ impl AckTracker {
     }
 
     /// Takes the highest position that may be confirmed, if it moved.
-    pub fn take_confirmed(&mut self) -> Option<Lsn> {
+    pub(crate) fn take_confirmed(&mut self) -> Option<Lsn> {
         let mut confirmed = None;
         while let Some(first) = self.transactions.front() {
             if first.tickets.end > self.prefix {
@@ -119,7 +119,7 @@ impl AckTracker {
     }
 
     /// The position of an event that is not confirmed yet.
-    pub fn position(&self, ticket: Ticket) -> Option<Position> {
+    pub(crate) fn position(&self, ticket: Ticket) -> Option<Position> {
         let within = |commit_lsn, first: Ticket| {
             u32::try_from(ticket - first).ok().map(|ordinal| Position { commit_lsn, ordinal })
         };
@@ -134,14 +134,20 @@ impl AckTracker {
         within(transaction.commit_lsn, transaction.tickets.start)
     }
 
+    /// The first ticket above the position that was last taken.
+    pub(crate) fn first_unconfirmed(&self) -> Ticket {
+        let first = self.transactions.front().map(|transaction| transaction.tickets.start);
+        first.or(self.open.as_ref().map(|open| open.first)).unwrap_or(self.next)
+    }
+
     /// Events between the oldest that is not done and the newest.
-    pub fn span_events(&self) -> usize {
+    pub(crate) fn span_events(&self) -> usize {
         self.done.len()
     }
 
     /// When the oldest transaction that is not confirmed was committed, in
     /// microseconds since 1970.
-    pub fn oldest_committed_at_us(&self) -> Option<i64> {
+    pub(crate) fn oldest_committed_at_us(&self) -> Option<i64> {
         let pending = self.transactions.iter().find(|tx| tx.tickets.end > self.prefix);
         let oldest = pending.map(|tx| tx.committed_at_us).or_else(|| {
             self.open.as_ref().filter(|open| open.first < self.next).map(|o| o.committed_at_us)

@@ -1,15 +1,21 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use tokio_postgres::error::SqlState;
+use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
 
 use crate::{
-    checkpoint::CheckpointStore,
+    checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::RelayConfig,
-    convert::describe,
     error::RelayError,
+    history,
     sql::Sql,
-    wal::{preflight, slot},
+    wal::{
+        ReplicationClient,
+        preflight::{self, Server},
+        slot::{self, Slot},
+    },
 };
 
 /// One thing that a pipeline needs.
@@ -45,9 +51,9 @@ pub async fn check(
     router: &RouterConfig,
 ) -> Vec<CheckResult> {
     let mut results = Vec::new();
-    let settings = config
-        .validate()
-        .and_then(|()| Router::new(router.clone()).map(|_| ()).map_err(|error| describe(&error)));
+    let settings = config.validate().and_then(|()| {
+        Router::new(router.clone()).map(|_| ()).map_err(|error| error_chain(&error))
+    });
     results.push(match settings {
         Ok(()) => ok("configuration", format!("pipeline {:?}", config.pipeline)),
         Err(problem) => fail("configuration", problem, "mend the setting"),
@@ -64,52 +70,97 @@ async fn database_checks(
     router: &RouterConfig,
     results: &mut Vec<CheckResult>,
 ) -> Result<(), RelayError> {
-    let client = Arc::new(database.connect().await?);
+    let limit = Duration::from_millis(config.statement_timeout_ms);
+    let sql = Sql::new(Arc::new(database.connect().await?), limit);
     results.push(ok("connection", database.to_string()));
-    let server = preflight::server(&client).await?;
+    let server = preflight::server(&sql).await?;
     results.push(ok("server", format!("{}, wal_level logical", server.version_text())));
-    step(results, "replication right", preflight::rights(&client).await);
-    step(results, "walpost's tables", preflight::own_tables(&client, config).await);
+    step(results, "replication right", preflight::rights(&sql).await);
+    step(results, "walpost's tables", preflight::own_tables(&sql, config).await);
     for table in &config.tables {
-        step(results, "outbox table", preflight::columns(&client, table, router).await);
+        step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
-    step(results, "publication", preflight::publication_found(&client, config).await);
+    step(results, "publication", preflight::publication_found(&sql, config).await);
     if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
         return Ok(());
     }
-    let limit = std::time::Duration::from_millis(config.statement_timeout_ms);
-    let checkpoint = CheckpointStore::new(Sql::new(client.clone(), limit), config).read().await?;
-    results.push(match &checkpoint {
-        Some(row) => ok("checkpoint", format!("published up to {}", row.confirmed)),
-        None => ok("checkpoint", "none yet: the first start".to_owned()),
-    });
-    results.push(slot_check(&client, database, config, checkpoint.is_some()).await?);
+    // The slot first, as it follows the checkpoint.
+    let slot = slot::inspect(&sql, &config.slot).await?;
+    let checkpoint = CheckpointStore::new(sql, config).read().await?;
+    results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
+    let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
+    step(results, "replication connection", found);
+    results.push(slot_check(slot, database, config, checkpoint.as_ref()));
     Ok(())
 }
 
-async fn slot_check(
-    client: &tokio_postgres::Client,
+/// The connection that a relay would stream on, and the timeline at its end.
+async fn replication_check(
     database: &Database,
     config: &RelayConfig,
-    started_before: bool,
-) -> Result<CheckResult, RelayError> {
+    server: &Server,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<String, RelayError> {
+    let mut replication =
+        ReplicationClient::connect(database, config.wal_sender_timeout_ms, config.max_event_bytes)
+            .await?;
+    let identity = replication.identify().await?;
+    server.expect(&identity)?;
+    let now = identity.timeline;
+    match checkpoint {
+        Some(checkpoint) if checkpoint.timeline != now => {
+            let history = replication.history(now).await?;
+            let left_at = history::continued(checkpoint, config, now, history.as_deref())?;
+            Ok(format!("timeline {now}, since {left_at}; everything published is in its history"))
+        }
+        _ => Ok(format!("timeline {now}")),
+    }
+}
+
+fn checkpoint_check(
+    checkpoint: Option<&Checkpoint>,
+    config: &RelayConfig,
+    server: &Server,
+) -> CheckResult {
+    let name = "checkpoint";
+    let Some(checkpoint) = checkpoint else {
+        return ok(name, "none yet: the first start".to_owned());
+    };
+    match history::same_cluster(checkpoint, config, server) {
+        Ok(()) => ok(name, format!("published up to {}", checkpoint.confirmed)),
+        Err(error) => failed(name, &error),
+    }
+}
+
+fn slot_check(
+    slot: Option<Slot>,
+    database: &Database,
+    config: &RelayConfig,
+    checkpoint: Option<&Checkpoint>,
+) -> CheckResult {
     let name = "slot";
-    let Some(slot) = slot::inspect(client, &config.slot).await? else {
-        if started_before {
-            let problem = format!("slot {:?} is gone", config.slot);
-            return Ok(fail(name, problem, "see what `walpost run` says about it"));
+    // A first start that died makes its slot anew.
+    let checkpoint = checkpoint.filter(|row| row.initial != InitialState::Creating);
+    let Some(slot) = slot else {
+        if let Some(checkpoint) = checkpoint {
+            return failed(name, &history::slot_gone(checkpoint, config));
         }
         if config.create_slot {
-            return Ok(ok(name, format!("{:?} will be created", config.slot)));
+            return ok(name, format!("{:?} will be created", config.slot));
         }
         let problem = format!("slot {:?} does not exist", config.slot);
-        return Ok(fail(name, problem, "create it, or set create_slot = true"));
+        return fail(name, problem, "create it, or set create_slot = true");
     };
     if let Err(error) = slot::check(&slot, config, database.dbname()) {
-        return Ok(failed(name, &error));
+        return failed(name, &error);
     }
     let position = slot.confirmed.unwrap_or_default();
-    Ok(match slot.active_pid {
+    if let Some(checkpoint) = checkpoint
+        && let Err(error) = history::not_ahead(checkpoint, config, position)
+    {
+        return failed(name, &error);
+    }
+    match slot.active_pid {
         Some(pid) => CheckResult {
             name,
             outcome: Outcome::Warn,
@@ -117,7 +168,7 @@ async fn slot_check(
             next_step: Some("a relay started now stands by until that one is gone".to_owned()),
         },
         None => ok(name, format!("{:?} at {position}", config.slot)),
-    })
+    }
 }
 
 fn step(results: &mut Vec<CheckResult>, name: &'static str, step: Result<String, RelayError>) {
@@ -142,6 +193,11 @@ fn fail(name: &'static str, detail: String, next_step: &str) -> CheckResult {
 fn failed(name: &'static str, error: &RelayError) -> CheckResult {
     match error {
         RelayError::Prerequisite { problem, remedy } => fail(name, problem.clone(), remedy),
-        error => fail(name, describe(error), "see the message of the server"),
+        RelayError::Sql { source, .. }
+            if source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
+        {
+            fail(name, error_chain(error), "let an owner grant the role what it is denied")
+        }
+        error => fail(name, error_chain(error), "see the message of the server"),
     }
 }

@@ -1,3 +1,4 @@
+use serde_json::Value;
 use tokio_postgres::types::{PgLsn, Type};
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn};
@@ -5,6 +6,8 @@ use walpost_event::{Generation, Lsn};
 use crate::{
     config::RelayConfig,
     error::RelayError,
+    floors,
+    sink::TopicFloors,
     sql::{Parameter, Sql},
     wal::quote_identifier,
 };
@@ -26,9 +29,15 @@ pub(crate) struct CheckpointStore {
 pub(crate) struct Checkpoint {
     pub(crate) generation: Generation,
     pub(crate) system_id: String,
+    /// Of the WAL that `confirmed` lies in.
+    pub(crate) timeline: u32,
     pub(crate) slot: String,
     pub(crate) confirmed: Lsn,
     pub(crate) initial: InitialState,
+    /// From where the sink is read back.
+    pub(crate) floors: Vec<TopicFloors>,
+    /// The last run stopped in order, with nothing on its way.
+    pub(crate) clean: bool,
 }
 
 /// How far the first start has come.
@@ -62,23 +71,25 @@ impl CheckpointStore {
         }
     }
 
+    /// The name of this run: what other writes of the pipeline are bound to.
+    pub(crate) fn token(&self) -> Uuid {
+        self.token
+    }
+
     /// Reads the row without taking it.
     pub(crate) async fn read(&self) -> Result<Option<Checkpoint>, RelayError> {
-        let sql = format!(
-            "select generation, system_id, slot, confirmed_lsn, initial, initial_boundary \
-             from {} where pipeline = $1",
-            self.table
-        );
+        let sql = format!("select {COLUMNS} from {} where pipeline = $1", self.table);
         let rows =
             self.sql.query("reading the checkpoint", &sql, &[(&self.pipeline, Type::TEXT)]).await?;
         rows.first().map(checkpoint).transpose()
     }
 
     /// Makes this run the owner of an existing row, and reads it afterwards.
-    pub(crate) async fn take(&self) -> Result<Option<Checkpoint>, RelayError> {
+    /// Its position, and all that follow, lie in the WAL of `timeline`.
+    pub(crate) async fn take(&self, timeline: u32) -> Result<Option<Checkpoint>, RelayError> {
         let sql = format!(
-            "update {} set token = $2, updated_at = clock_timestamp() where pipeline = $1 \
-             returning generation, system_id, slot, confirmed_lsn, initial, initial_boundary",
+            "update {} set token = $2, timeline = $3, clean = false, updated_at = clock_timestamp() \
+             where pipeline = $1 returning {COLUMNS}",
             self.table
         );
         let rows = self
@@ -86,7 +97,11 @@ impl CheckpointStore {
             .query(
                 "taking the checkpoint",
                 &sql,
-                &[(&self.pipeline, Type::TEXT), (&self.token, Type::UUID)],
+                &[
+                    (&self.pipeline, Type::TEXT),
+                    (&self.token, Type::UUID),
+                    (&i64::from(timeline), Type::INT8),
+                ],
             )
             .await?;
         rows.first().map(checkpoint).transpose()
@@ -95,9 +110,9 @@ impl CheckpointStore {
     /// Creates the row, owned by this run.
     pub(crate) async fn create(&self, checkpoint: &Checkpoint) -> Result<(), RelayError> {
         let sql = format!(
-            "insert into {} (pipeline, token, generation, system_id, slot, mode, confirmed_lsn, \
-             initial, initial_boundary) values ($1, $2, $3, $4, $5, 'idempotent', $6, $7, $8) \
-             on conflict (pipeline) do nothing",
+            "insert into {} (pipeline, token, generation, system_id, timeline, slot, \
+             confirmed_lsn, initial, initial_boundary) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (pipeline) do nothing",
             self.table
         );
         let (initial, boundary) = checkpoint.initial.columns();
@@ -110,6 +125,7 @@ impl CheckpointStore {
                     (&self.token, Type::UUID),
                     (&i64::from(u32::from(checkpoint.generation)), Type::INT8),
                     (&checkpoint.system_id, Type::TEXT),
+                    (&i64::from(checkpoint.timeline), Type::INT8),
                     (&checkpoint.slot, Type::TEXT),
                     (&PgLsn::from(u64::from(checkpoint.confirmed)), Type::PG_LSN),
                     (&initial, Type::TEXT),
@@ -148,13 +164,14 @@ impl CheckpointStore {
         self.owned(updated)
     }
 
-    /// Commits a new confirmed position. The result is a WAL position at or
-    /// behind the commit record of this very write: once the stream has passed
-    /// it, the row survives whatever the slot survives.
-    pub(crate) async fn write(&self, confirmed: Lsn) -> Result<Lsn, RelayError> {
+    /// Commits a new confirmed position, unless it is behind the one that is
+    /// there, with the floors that go with it. The result is a WAL position at
+    /// or behind the commit record of this very write: once the stream has
+    /// passed it, the row survives whatever the slot survives.
+    pub(crate) async fn write(&self, confirmed: Lsn, floors: &Value) -> Result<Lsn, RelayError> {
         let sql = format!(
-            "update {} set confirmed_lsn = $3, updated_at = clock_timestamp() \
-             where pipeline = $1 and token = $2",
+            "update {} set confirmed_lsn = greatest(confirmed_lsn, $3), floors = $4, \
+             updated_at = clock_timestamp() where pipeline = $1 and token = $2",
             self.table
         );
         let updated = self
@@ -165,14 +182,33 @@ impl CheckpointStore {
                     (&self.pipeline, Type::TEXT),
                     (&self.token, Type::UUID),
                     (&PgLsn::from(u64::from(confirmed)), Type::PG_LSN),
+                    (floors, Type::JSONB),
                 ],
             )
             .await?;
         self.owned(updated)?;
+        self.flushed().await
+    }
+
+    /// How far the server's WAL is on its disk.
+    pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
         let flushed = "select pg_current_wal_flush_lsn()";
         let rows = self.sql.query("reading the WAL position", flushed, &[]).await?;
         let position = rows.first().map_or(PgLsn::from(u64::MAX), |row| row.get(0));
         Ok(Lsn::from(u64::from(position)))
+    }
+
+    /// Notes that this run ends with nothing on its way.
+    pub(crate) async fn set_clean(&self) -> Result<(), RelayError> {
+        let sql = format!(
+            "update {} set clean = true, updated_at = clock_timestamp() \
+             where pipeline = $1 and token = $2",
+            self.table
+        );
+        let parameters: [Parameter<'_>; 2] =
+            [(&self.pipeline, Type::TEXT), (&self.token, Type::UUID)];
+        let updated = self.execute("noting the orderly stop", &sql, &parameters).await?;
+        self.owned(updated)
     }
 
     async fn execute(
@@ -195,10 +231,13 @@ impl CheckpointStore {
     }
 }
 
+const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean";
+
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
     let generation = u32::try_from(row.get::<_, i64>(0)).map_err(|_| corrupt("no generation"))?;
-    let initial = match (row.get::<_, &str>(4), row.get::<_, Option<String>>(5)) {
+    let timeline = u32::try_from(row.get::<_, i64>(2)).map_err(|_| corrupt("no timeline"))?;
+    let initial = match (row.get::<_, &str>(5), row.get::<_, Option<String>>(6)) {
         ("creating", _) => InitialState::Creating,
         ("publish", Some(boundary)) => InitialState::Publish { boundary },
         ("done", _) => InitialState::Done,
@@ -206,9 +245,12 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     };
     Ok(Checkpoint {
         generation: Generation::from(generation),
-        system_id: row.get::<_, Option<_>>(1).unwrap_or_default(),
-        slot: row.get::<_, Option<_>>(2).unwrap_or_default(),
-        confirmed: row.get::<_, Option<PgLsn>>(3).map(u64::from).unwrap_or_default().into(),
+        system_id: row.get(1),
+        timeline,
+        slot: row.get(3),
+        confirmed: u64::from(row.get::<_, PgLsn>(4)).into(),
         initial,
+        floors: floors::from_json(&row.get(7)).ok_or_else(|| corrupt("floors of another form"))?,
+        clean: row.get(8),
     })
 }

@@ -43,16 +43,26 @@ pub struct RelayConfig {
     pub in_flight_max_events: usize,
     /// Between two checkpoints. Default 1,000 ms.
     pub checkpoint_interval_ms: u64,
-    /// Bound on every statement of the relay. Default 10,000 ms.
+    /// After a stop that was not orderly, how long a record that was on its way
+    /// may take to land, before the sink is read back. Default 500 ms.
+    pub settle_ms: u64,
+    /// Ids that are kept when the sink is read back and its records have no
+    /// `walpost-position`; an event beyond may come a second time. Default
+    /// 200,000.
+    pub resume_max_ids: usize,
+    /// Bound on every statement of the relay, and on the wait for each row of
+    /// the initial load behind the first of its table. Default 10,000 ms.
     pub statement_timeout_ms: u64,
     /// Bound on the creation of the slot, which waits for transactions that
-    /// are already running. Default 600,000 ms.
+    /// are already running, and on the wait for the first row of each table of
+    /// the initial load, which is sorted first. Default 600,000 ms.
     pub slot_timeout_ms: u64,
     /// `wal_sender_timeout` of the replication session, after which the server
     /// takes the slot from a relay that is gone. Default 5,000 ms.
     pub wal_sender_timeout_ms: u64,
-    /// Bound on the orderly stop: events on their way, then the last
-    /// checkpoint. Default 10,000 ms.
+    /// Bound on the orderly stop: half for the rest of the transaction at hand,
+    /// a quarter for events on their way, a quarter for the last checkpoint. The
+    /// sink's own release comes after that. Default 10,000 ms.
     pub drain_timeout_ms: u64,
     /// Give up when the pipeline has not streamed within this time after the
     /// process began; `None` for trying for ever. Once it has streamed, it
@@ -85,6 +95,8 @@ impl RelayConfig {
             max_event_bytes: 8 * 1024 * 1024,
             in_flight_max_events: 1_000_000,
             checkpoint_interval_ms: 1_000,
+            settle_ms: 500,
+            resume_max_ids: 200_000,
             statement_timeout_ms: 10_000,
             slot_timeout_ms: 600_000,
             wal_sender_timeout_ms: 5_000,
@@ -124,6 +136,8 @@ impl RelayConfig {
             ("max_event_bytes", self.max_event_bytes as u64, 1024, 1 << 30),
             ("in_flight_max_events", self.in_flight_max_events as u64, 1, 100_000_000),
             ("checkpoint_interval_ms", self.checkpoint_interval_ms, 10, 60_000),
+            ("settle_ms", self.settle_ms, 0, 60_000),
+            ("resume_max_ids", self.resume_max_ids as u64, 0, 10_000_000),
             ("statement_timeout_ms", self.statement_timeout_ms, 100, 600_000),
             ("slot_timeout_ms", self.slot_timeout_ms, 1_000, 86_400_000),
             ("wal_sender_timeout_ms", self.wal_sender_timeout_ms, 1_000, 600_000),

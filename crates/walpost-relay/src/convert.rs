@@ -1,15 +1,45 @@
 use std::{collections::HashSet, sync::Arc};
 
 use walpost_encode::Encoding;
-use walpost_event::{Identity, Message, Relation, Row, RowChange};
+use walpost_event::{Identity, Message, Relation, Row, RowChange, error_chain};
 use walpost_pgoutput::LogicalMessage;
 use walpost_router::{Routed, Router, SkipReason};
 
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
-    parked::{ParkReason, Parking},
+    parked::{Contents, ParkReason, Parking},
 };
+
+/// What an event was made of.
+pub(crate) struct Origin {
+    pub(crate) row: Row,
+    /// The logical message that the row stands for.
+    pub(crate) emitted: Option<LogicalMessage>,
+}
+
+impl Origin {
+    /// Outbox table, or prefix of the logical message.
+    pub(crate) fn source(&self) -> String {
+        match &self.emitted {
+            Some(message) => message.prefix.clone(),
+            None => table_name(self.row.relation()).to_string(),
+        }
+    }
+
+    /// All that there was of the event.
+    pub(crate) fn contents(self) -> Contents {
+        match self.emitted {
+            Some(message) => Contents::Message(message.content),
+            None => Contents::Row(self.row),
+        }
+    }
+}
+
+/// The table of a relation.
+pub(crate) fn table_name(relation: &Relation) -> TableName {
+    TableName { schema: relation.schema.clone(), name: relation.name.clone() }
+}
 
 /// From what the source yields to what the sink takes: the pure middle of the
 /// pipeline.
@@ -41,8 +71,7 @@ impl Converter {
         {
             return *is_outbox;
         }
-        let name = TableName { schema: relation.schema.clone(), name: relation.name.clone() };
-        let is_outbox = self.tables.contains(&name);
+        let is_outbox = self.tables.contains(&table_name(relation));
         self.last_relation = Some((relation.clone(), is_outbox));
         is_outbox
     }
@@ -54,9 +83,10 @@ impl Converter {
 
     /// The row that a logical message stands for.
     pub(crate) fn message_row(&mut self, message: &LogicalMessage) -> Result<Row, Parking> {
-        self.router
-            .row_from_message(&message.content)
-            .map_err(|error| Parking { reason: ParkReason::Undecodable, detail: describe(&error) })
+        self.router.row_from_message(&message.content).map_err(|error| Parking {
+            reason: ParkReason::Undecodable,
+            detail: error_chain(&error),
+        })
     }
 
     /// Who the event is, also when it cannot be routed.
@@ -68,15 +98,16 @@ impl Converter {
     pub(crate) fn message(&mut self, change: &RowChange) -> Result<Message, Parking> {
         let routed = self.router.route(change).map_err(|error| Parking {
             reason: ParkReason::Unroutable,
-            detail: describe(&error),
+            detail: error_chain(&error),
         })?;
         let Routed::Record(record) = routed else {
             let detail = "the router skips an insert".to_owned();
             return Err(Parking { reason: ParkReason::Unroutable, detail });
         };
-        self.encoding
-            .encode(record)
-            .map_err(|error| Parking { reason: ParkReason::Undecodable, detail: describe(&error) })
+        self.encoding.encode(record).map_err(|error| Parking {
+            reason: ParkReason::Undecodable,
+            detail: error_chain(&error),
+        })
     }
 
     /// An update or delete of an outbox row: no event, and an error where the
@@ -90,7 +121,7 @@ impl Converter {
             Ok(_) => Ok(()),
             Err(error) => Err(RelayError::Fatal(format!(
                 "{}; table.op.invalid.behavior is fatal",
-                describe(&error)
+                error_chain(&error)
             ))),
         }
     }
@@ -113,16 +144,4 @@ impl Converter {
             tracing::warn!(table, seen, "an outbox row was updated; that is no event");
         }
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -53,6 +53,18 @@ pub enum SourceError {
     /// The other implementation of the source failed.
     #[error("pgwire-replication failed")]
     Pgwire(#[from] pgwire_replication::PgWireError),
+    /// The two connections lead to different servers, as during a failover, or
+    /// with a name that stands for several hosts.
+    #[error(
+        "the replication connection leads to {found}, the SQL session to {expected}; name one \
+         server"
+    )]
+    OtherServer {
+        /// What the SQL session is connected to.
+        expected: String,
+        /// What the replication connection is connected to.
+        found: String,
+    },
     /// Another process streams from the slot.
     #[error("the slot {slot:?} is in use by another process: {detail}")]
     SlotInUse {
@@ -82,6 +94,10 @@ pub enum RelayError {
         #[source]
         source: tokio_postgres::Error,
     },
+    /// Rows of parked events could not be written. Without what the server
+    /// quotes of them.
+    #[error("parking events failed")]
+    Parking(#[source] ServerError),
     /// A statement of ours did not end in time.
     #[error("{attempt} did not end within {} s", .limit.as_secs())]
     SqlTimeout {
@@ -140,6 +156,7 @@ impl RelayError {
             Self::Source(source) => source.is_transient(),
             Self::Connect(source) => source.is_transient(),
             Self::Sql { source, .. } => is_transient_sql(source),
+            Self::Parking(source) => is_transient_code(&source.code),
             // The other relay has the slot: this one stands by.
             Self::SqlTimeout { .. } | Self::TakenOver { .. } => true,
             Self::Sink { transient, .. } => *transient,
@@ -163,7 +180,11 @@ impl SourceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect(source) => source.is_transient(),
-            Self::Io(_) | Self::Ended | Self::Silent(_) | Self::SlotInUse { .. } => true,
+            Self::Io(_)
+            | Self::Ended
+            | Self::Silent(_)
+            | Self::OtherServer { .. }
+            | Self::SlotInUse { .. } => true,
             Self::Server(error) => is_transient_code(&error.code),
             Self::Pgwire(error) => {
                 use pgwire_replication::PgWireError as Pgwire;

@@ -7,6 +7,8 @@ use crate::config::RelayConfig;
 
 /// Header with the event's generation and position: `1f3a9c2e:16/B374D848:7`.
 pub const POSITION_HEADER: &str = "walpost-position";
+/// Header of a record that was published once more on purpose.
+pub const REPLAY_HEADER: &str = "walpost-replay";
 /// Header with the name of the pipeline: event ids are unique within it.
 pub const SOURCE_HEADER: &str = "walpost-source";
 

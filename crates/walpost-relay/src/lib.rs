@@ -2,8 +2,8 @@
 //!
 //! A [`Relay`] is one pipeline: a [`Source`] yields transactions in commit
 //! order, the router turns rows into records, the encoder into messages, a
-//! [`Sink`] makes them durable, and the [`AckTracker`] says which position may
-//! be confirmed. Nothing is confirmed before everything at or below it is
+//! [`Sink`] makes them durable, and `ack.rs` says which position may be
+//! confirmed. Nothing is confirmed before everything at or below it is
 //! durable in the sink or parked in a committed row.
 //!
 //! The way of an event through the files: `wal/source.rs`,
@@ -17,12 +17,16 @@ mod clock;
 mod config;
 mod convert;
 mod error;
+mod floors;
 mod headers;
+mod history;
 mod metrics;
 mod parked;
 mod pipeline;
 mod policy;
+mod published;
 mod relay;
+mod resume;
 mod session;
 mod sink;
 mod source;
@@ -31,17 +35,18 @@ mod status;
 mod wal;
 
 pub use crate::{
-    ack::{AckTracker, Ticket},
+    ack::Ticket,
     check::{CheckResult, Outcome, check},
     config::{Initial, ParkMode, RelayConfig, SourceKind, TableName},
     error::{RelayError, ServerError, SourceError},
-    headers::{POSITION_HEADER, SOURCE_HEADER},
+    headers::{POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
-    parked::{ParkReason, Parking},
-    policy::{Disposition, ParkStreak, decide},
+    published::Marks,
     relay::{Relay, RunningRelay},
-    sink::{Delivery, DeliveryError, DeliveryErrorKind, Sink, Unsent},
+    sink::{
+        Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,
+        TopicFloors, Unsent,
+    },
     source::{Source, SourceItem},
     status::{Phase, PipelineStatus},
-    wal::{PgwireSource, StreamStart, WalSource},
 };

@@ -7,6 +7,7 @@ use crate::status::PipelineStatus;
 pub(crate) struct PipelineMetrics {
     pub(crate) published: Counter,
     pub(crate) parked: Counter,
+    pub(crate) resumed: Counter,
     pub(crate) skipped: Counter,
     pub(crate) transactions: Counter,
     pub(crate) failed_sessions: Counter,
@@ -22,6 +23,10 @@ pub(crate) struct PipelineMetrics {
 pub fn describe_metrics() {
     describe_counter!("walpost_relay_published_total", "Events acknowledged by the sink");
     describe_counter!("walpost_relay_parked_total", "Events parked with their reason");
+    describe_counter!(
+        "walpost_relay_resumed_total",
+        "Events found published after a start, and not sent again"
+    );
     describe_counter!("walpost_relay_skipped_total", "Row changes that are no events");
     describe_counter!("walpost_relay_transactions_total", "Transactions read from the WAL");
     describe_counter!("walpost_relay_failed_sessions_total", "Sessions that ended with an error");
@@ -36,7 +41,7 @@ pub fn describe_metrics() {
     describe_gauge!(
         "walpost_slot_unconfirmed_bytes",
         Unit::Bytes,
-        "WAL received and not confirmed to the slot"
+        "WAL known to be written and not confirmed to the slot"
     );
     describe_gauge!("walpost_relay_streaming", "1 while events are published, else 0");
 }
@@ -47,6 +52,7 @@ impl PipelineMetrics {
         Self {
             published: counter!("walpost_relay_published_total", &label),
             parked: counter!("walpost_relay_parked_total", &label),
+            resumed: counter!("walpost_relay_resumed_total", &label),
             skipped: counter!("walpost_relay_skipped_total", &label),
             transactions: counter!("walpost_relay_transactions_total", &label),
             failed_sessions: counter!("walpost_relay_failed_sessions_total", &label),
@@ -66,7 +72,8 @@ impl PipelineMetrics {
         self.lag_seconds.set(lag_us as f64 / 1e6);
         self.received.set(u64::from(status.received) as f64);
         self.confirmed.set(u64::from(status.confirmed) as f64);
-        self.retained.set(status.received.bytes_since(status.confirmed) as f64);
+        let known = status.received.max(status.written);
+        self.retained.set(known.bytes_since(status.confirmed) as f64);
         let streaming = status.phase == crate::status::Phase::Streaming;
         self.streaming.set(f64::from(u8::from(streaming)));
     }

@@ -1,49 +1,105 @@
-use std::collections::{HashMap, HashSet};
+mod contents;
+mod table;
+
+use std::collections::HashMap;
 
 use bytes::Bytes;
-use tokio_postgres::types::{PgLsn, ToSql, Type};
+use tokio::task::JoinHandle;
 use walpost_event::{Generation, Identity, Lsn, Position};
 
+pub(crate) use self::contents::Contents;
+use self::table::ParkedTable;
 use crate::{
+    ack::Ticket,
+    checkpoint::CheckpointStore,
     config::{ParkMode, RelayConfig},
     error::RelayError,
     sql::Sql,
-    wal::quote_identifier,
 };
+
+/// Events of one statement.
+const BATCH_MAX_EVENTS: usize = 500;
+/// Bytes of the contents of one statement; the event that goes beyond is in it.
+const BATCH_MAX_BYTES: usize = 4 << 20;
+/// Larger contents are left out: a statement is in memory several times.
+const CONTENTS_MAX_BYTES: usize = 64 << 20;
+/// Details name topics and ids, which come from the event.
+const DETAIL_MAX_CHARS: usize = 1_000;
 
 /// Events that could not be delivered, and the aggregates that wait for them.
 ///
-/// A parked event is a committed row before the position passes it. Its row
-/// keeps its position, so an event that is streamed again is neither parked
-/// nor sent a second time.
+/// A parked event is a committed row before the position passes it. Rows are
+/// written in batches beside the pipeline, one at a time, while the next one
+/// collects. A row keeps the event's position, so an event that is streamed
+/// again is neither parked nor sent a second time.
 pub(crate) struct Parked {
-    sql: Sql,
-    table: String,
-    pipeline: String,
-    generation: Generation,
+    table: ParkedTable,
     mode: ParkMode,
-    positions: HashMap<Position, Option<String>>,
-    aggregates: HashSet<Aggregate>,
-    rejected: HashMap<Position, Parking>,
+    /// Ids of those with a row from an earlier session. A position has more than
+    /// one where deleted rows shift the ordinals of a load.
+    events: HashMap<Position, Vec<Option<String>>>,
+    /// The first parked event of each that waits.
+    aggregates: HashMap<Aggregate, Position>,
+    collected: Batch,
+    writing: Option<JoinHandle<Result<Vec<ParkedEvent>, RelayError>>>,
 }
 
-type Aggregate = (Option<Bytes>, Option<Bytes>);
+/// An event on its way to its row.
+pub(crate) struct ParkedEvent {
+    pub(crate) ticket: Ticket,
+    pub(crate) position: Position,
+    pub(crate) identity: Identity,
+    /// Outbox table, or prefix of the logical message.
+    pub(crate) source: String,
+    pub(crate) parking: Parking,
+    /// Deliveries that the sink has refused.
+    pub(crate) attempts: u32,
+    pub(crate) contents: Contents,
+}
+
+/// What keeps its order: as the table gives it back, in text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Aggregate {
+    kind: Option<String>,
+    id: Option<String>,
+}
+
+impl Aggregate {
+    fn new(identity: &Identity) -> Self {
+        Self {
+            kind: column_text(identity.aggregate_type.as_ref()),
+            id: column_text(identity.aggregate_id.as_ref()),
+        }
+    }
+}
 
 /// Why an event is parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parking {
-    /// The class of the reason.
-    pub reason: ParkReason,
+pub(crate) struct Parking {
+    pub(crate) reason: ParkReason,
     /// What was wrong; never contents.
-    pub detail: String,
+    pub(crate) detail: String,
+}
+
+impl Parking {
+    /// The sink has refused the event.
+    pub(crate) fn rejected(detail: String) -> Self {
+        Self { reason: ParkReason::Rejected, detail }
+    }
+
+    /// An earlier event of the aggregate is parked.
+    pub(crate) fn behind() -> Self {
+        let detail = "an earlier event of this aggregate is parked".to_owned();
+        Self { reason: ParkReason::Behind, detail }
+    }
 }
 
 /// The class of reason for which an event is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParkReason {
+pub(crate) enum ParkReason {
     /// No topic, or a column that the route needs is missing.
     Unroutable,
-    /// Larger than `max_event_bytes` or than the topic takes.
+    /// Larger than `max_event_bytes`.
     Oversize,
     /// The sink looked at it and refused it.
     Rejected,
@@ -55,7 +111,7 @@ pub enum ParkReason {
 
 impl ParkReason {
     /// As the table has it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unroutable => "unroutable",
             Self::Oversize => "oversize",
@@ -66,6 +122,24 @@ impl ParkReason {
     }
 }
 
+/// Rows that are written together.
+#[derive(Default)]
+struct Batch {
+    events: Vec<ParkedEvent>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, event: ParkedEvent) {
+        self.bytes += event.contents.size_bytes();
+        self.events.push(event);
+    }
+
+    fn is_full(&self) -> bool {
+        self.events.len() >= BATCH_MAX_EVENTS || self.bytes >= BATCH_MAX_BYTES
+    }
+}
+
 impl Parked {
     /// Reads what is parked at or above `confirmed`, and which aggregates wait.
     pub(crate) async fn load(
@@ -73,147 +147,181 @@ impl Parked {
         config: &RelayConfig,
         generation: Generation,
         confirmed: Lsn,
-        rejected: HashMap<Position, Parking>,
+        checkpoints: &CheckpointStore,
     ) -> Result<Self, RelayError> {
-        let mut parked = Self {
-            sql,
-            table: format!("{}.parked", quote_identifier(&config.schema)),
-            pipeline: config.pipeline.clone(),
-            generation,
-            mode: config.park,
-            positions: HashMap::new(),
-            aggregates: HashSet::new(),
-            rejected,
+        let table = ParkedTable::new(sql, config, generation, checkpoints.token());
+        let events = table.read_events(confirmed).await?;
+        let aggregates = match config.park {
+            ParkMode::Aggregate => table.read_aggregates().await?,
+            ParkMode::Event => HashMap::new(),
         };
-        parked.load_positions(confirmed).await?;
-        parked.load_aggregates().await?;
-        Ok(parked)
+        let (collected, writing) = (Batch::default(), None);
+        Ok(Self { table, mode: config.park, events, aggregates, collected, writing })
     }
 
-    /// Whether this very event has a row already, in whatever state. The id
-    /// counts too: rows that were deleted meanwhile shift a load's ordinals.
+    /// Whether the event at `position` may have its row already or have to wait,
+    /// so that it matters which event it is.
+    pub(crate) fn concerns(&self, position: Position) -> bool {
+        !self.aggregates.is_empty() || self.events.contains_key(&position)
+    }
+
+    /// Whether this very event had its row before this session, in whatever
+    /// state.
     pub(crate) fn contains(&self, position: Position, identity: &Identity) -> bool {
-        self.positions.get(&position).is_some_and(|id| *id == text(identity.event_id.as_ref()))
+        self.events
+            .get(&position)
+            .is_some_and(|ids| ids.contains(&column_text(identity.event_id.as_ref())))
     }
 
-    /// Why the event has to be parked before anybody tries to send it.
-    pub(crate) fn must_wait(&self, position: Position, identity: &Identity) -> Option<Parking> {
-        if let Some(parking) = self.rejected.get(&position) {
-            return Some(parking.clone());
-        }
-        if self.aggregates.is_empty() || !self.aggregates.contains(&aggregate(identity)) {
-            return None;
-        }
-        let detail = "an earlier event of this aggregate is parked".to_owned();
-        Some(Parking { reason: ParkReason::Behind, detail })
+    /// Whether the event has to wait behind one of its aggregate. What stands
+    /// before that one, and comes again, has not.
+    pub(crate) fn holds_back(&self, position: Position, identity: &Identity) -> bool {
+        !self.aggregates.is_empty()
+            && self
+                .aggregates
+                .get(&Aggregate::new(identity))
+                .is_some_and(|first| *first <= position)
     }
 
-    /// Whether anything is parked, rejected or waits, so that identities
-    /// matter.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rejected.is_empty() && self.aggregates.is_empty() && self.positions.is_empty()
+    /// Takes an event for the next batch. What comes behind it in its aggregate
+    /// waits from now on.
+    pub(crate) fn add(&mut self, mut event: ParkedEvent) {
+        event.bound();
+        if self.mode == ParkMode::Aggregate && event.identity.aggregate_id.is_some() {
+            let first = self.aggregates.entry(Aggregate::new(&event.identity));
+            let first = first.or_insert(event.position);
+            *first = event.position.min(*first);
+        }
+        self.collected.push(event);
     }
 
-    /// Commits a row for the event.
-    pub(crate) async fn park(
-        &mut self,
-        position: Position,
-        identity: &Identity,
-        parking: &Parking,
-    ) -> Result<(), RelayError> {
-        let sql = format!(
-            "insert into {} (pipeline, generation, commit_lsn, ordinal, event_id, aggregate_type, \
-             aggregate_id, reason, detail) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-             on conflict (pipeline, generation, commit_lsn, ordinal) do nothing",
-            self.table
-        );
-        self.sql
-            .query(
-                "parking an event",
-                &sql,
-                &[
-                    (&self.pipeline, Type::TEXT),
-                    (&i64::from(u32::from(self.generation)), Type::INT8),
-                    (&PgLsn::from(u64::from(position.commit_lsn)), Type::PG_LSN),
-                    (&i64::from(position.ordinal), Type::INT8),
-                    (&text(identity.event_id.as_ref()), Type::TEXT),
-                    (&text(identity.aggregate_type.as_ref()), Type::TEXT),
-                    (&text(identity.aggregate_id.as_ref()), Type::TEXT),
-                    (&parking.reason.as_str(), Type::TEXT),
-                    (&parking.detail, Type::TEXT),
-                ],
-            )
-            .await?;
-        self.positions.insert(position, text(identity.event_id.as_ref()));
-        if self.mode == ParkMode::Aggregate && identity.aggregate_id.is_some() {
-            self.aggregates.insert(aggregate(identity));
-        }
-        tracing::warn!(
-            %position,
-            event_id = text(identity.event_id.as_ref()),
-            reason = parking.reason.as_str(),
-            detail = parking.detail,
-            "event parked; see it with `walpost parked list`"
-        );
-        Ok(())
+    /// Whether the next batch takes nothing more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.collected.is_full()
     }
 
-    async fn load_positions(&mut self, confirmed: Lsn) -> Result<(), RelayError> {
-        let sql = format!(
-            "select commit_lsn, ordinal, event_id from {} \
-             where pipeline = $1 and generation = $2 and commit_lsn >= $3",
-            self.table
-        );
-        // Commit records end behind where they start: a page of slack keeps
-        // the transaction that ends at the confirmed position.
-        let from = u64::from(confirmed).saturating_sub(1 << 16);
-        let rows = self
-            .sql
-            .query(
-                "reading the parked events",
-                &sql,
-                &[
-                    (&self.pipeline, Type::TEXT),
-                    (&i64::from(u32::from(self.generation)), Type::INT8),
-                    (&PgLsn::from(from), Type::PG_LSN),
-                ],
-            )
-            .await?;
-        for row in rows {
-            let position = Position {
-                commit_lsn: Lsn::from(u64::from(row.get::<_, PgLsn>(0))),
-                ordinal: u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX),
-            };
-            self.positions.insert(position, row.get(2));
+    /// Begins to write what was collected, unless a batch is being written.
+    /// Whether one is, now.
+    pub(crate) fn write_collected(&mut self) -> bool {
+        if self.writing.is_none() && !self.collected.events.is_empty() {
+            let table = self.table.clone();
+            let events = std::mem::take(&mut self.collected).events;
+            self.writing = Some(tokio::spawn(async move {
+                table.insert(&events).await?;
+                Ok(events)
+            }));
         }
-        Ok(())
+        self.writing.is_some()
     }
 
-    async fn load_aggregates(&mut self) -> Result<(), RelayError> {
-        if self.mode == ParkMode::Event {
-            return Ok(());
+    /// The events of the batch that is being written, once it is committed; for
+    /// ever without one. Loses nothing when it is cancelled.
+    pub(crate) async fn written(&mut self) -> Result<Vec<ParkedEvent>, RelayError> {
+        let Some(task) = &mut self.writing else { return std::future::pending().await };
+        let written = task.await;
+        self.writing = None;
+        written.unwrap_or_else(|_| {
+            let detail = "parking events was interrupted".to_owned();
+            Err(RelayError::Sink { detail, transient: true })
+        })
+    }
+
+    /// Waits no longer for a batch; its events come again, with or without
+    /// their rows.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(task) = self.writing.take() {
+            task.abort();
         }
-        let sql = format!(
-            "select distinct aggregate_type, aggregate_id from {} \
-             where pipeline = $1 and state in ('open', 'sending') and aggregate_id is not null",
-            self.table
-        );
-        let parameters = [(&self.pipeline as &(dyn ToSql + Sync), Type::TEXT)];
-        for row in self.sql.query("reading the parked aggregates", &sql, &parameters).await? {
-            let part = |index| row.get::<_, Option<String>>(index).map(Bytes::from);
-            self.aggregates.insert((part(0), part(1)));
-        }
-        Ok(())
     }
 }
 
-fn aggregate(identity: &Identity) -> Aggregate {
-    // As the table gives it back: text.
-    let part = |bytes: &Option<Bytes>| text(bytes.as_ref()).map(Bytes::from);
-    (part(&identity.aggregate_type), part(&identity.aggregate_id))
+impl ParkedEvent {
+    /// Cuts what has no bound by itself.
+    fn bound(&mut self) {
+        let detail = text(&self.parking.detail);
+        self.parking.detail = detail.chars().take(DETAIL_MAX_CHARS).collect();
+        let size_bytes = self.contents.size_bytes();
+        if size_bytes > CONTENTS_MAX_BYTES {
+            self.contents = Contents::LeftOut;
+            let left_out = format!(
+                "; its {size_bytes} bytes are more than the {CONTENTS_MAX_BYTES} that a parked \
+                 row keeps"
+            );
+            self.parking.detail.push_str(&left_out);
+        }
+    }
 }
 
-/// PostgreSQL's text takes neither NUL nor broken UTF-8.
-fn text(bytes: Option<&Bytes>) -> Option<String> {
-    bytes.map(|bytes| String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}"))
+fn column_text(bytes: Option<&Bytes>) -> Option<String> {
+    bytes.map(|bytes| text(&String::from_utf8_lossy(bytes)))
+}
+
+/// PostgreSQL's text takes no NUL.
+fn text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_event::Message;
+
+    use super::*;
+
+    fn event(value_bytes: usize, detail: &str) -> ParkedEvent {
+        let position = Position { commit_lsn: Lsn::from(1), ordinal: 0 };
+        ParkedEvent {
+            ticket: 0,
+            position,
+            identity: Identity::default(),
+            source: "walpost.outbox".to_owned(),
+            parking: Parking { reason: ParkReason::Rejected, detail: detail.to_owned() },
+            attempts: 0,
+            contents: Contents::Record(Message {
+                topic: "t".into(),
+                partition: None,
+                key: None,
+                value: Some(vec![0; value_bytes].into()),
+                headers: Default::default(),
+                timestamp_ms: None,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_batch_is_full_of_events_or_of_bytes() {
+        let mut batch = Batch::default();
+        for _ in 1..BATCH_MAX_EVENTS {
+            batch.push(event(0, ""));
+        }
+        assert!(!batch.is_full());
+        batch.push(event(0, ""));
+        assert!(batch.is_full());
+
+        let mut batch = Batch::default();
+        batch.push(event(BATCH_MAX_BYTES - 1, ""));
+        assert!(!batch.is_full());
+        batch.push(event(1, ""));
+        assert!(batch.is_full());
+    }
+
+    #[test]
+    fn contents_beyond_their_bound_are_left_out_and_the_detail_says_so() {
+        let mut kept = event(CONTENTS_MAX_BYTES, "refused");
+        kept.bound();
+        assert_eq!(kept.contents.size_bytes(), CONTENTS_MAX_BYTES);
+        assert_eq!(kept.parking.detail, "refused");
+
+        let mut left_out = event(CONTENTS_MAX_BYTES + 1, "refused");
+        left_out.bound();
+        assert!(matches!(left_out.contents, Contents::LeftOut));
+        assert!(left_out.parking.detail.starts_with("refused; its 67108865 bytes are more"));
+    }
+
+    #[test]
+    fn a_detail_is_bounded_and_has_no_nul() {
+        let mut event = event(0, &format!("a\0{}", "é".repeat(2 * DETAIL_MAX_CHARS)));
+        event.bound();
+        assert_eq!(event.parking.detail.chars().count(), DETAIL_MAX_CHARS);
+        assert!(event.parking.detail.starts_with("a\u{fffd}é"));
+    }
 }

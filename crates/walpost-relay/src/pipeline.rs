@@ -1,5 +1,6 @@
 mod checkpoints;
 mod events;
+mod parking;
 mod stop;
 
 use std::{
@@ -12,19 +13,25 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval},
 };
-use walpost_event::{Lsn, Message, Position, Row};
+use walpost_event::{Lsn, Message, Position};
 
-use self::checkpoints::{Written, written};
+pub(crate) use self::stop::attend;
+use self::{
+    checkpoints::{Written, written},
+    stop::Stopping,
+};
 use crate::{
     ack::{AckTracker, Ticket},
     checkpoint::CheckpointStore,
     config::RelayConfig,
-    convert::Converter,
+    convert::{Converter, Origin},
     error::RelayError,
+    floors::Floors,
     headers::OwnHeaders,
     metrics::PipelineMetrics,
-    parked::{Parked, Parking},
-    policy::ParkStreak,
+    parked::{Parked, ParkedEvent},
+    policy::Carried,
+    published::Published,
     sink::{Delivery, DeliveryError, Sink},
     source::{Source, SourceItem},
     status::StatusReporter,
@@ -47,16 +54,24 @@ pub(crate) struct Pipeline<S, K> {
     pub(crate) status: StatusReporter,
     pub(crate) metrics: PipelineMetrics,
     pub(crate) progress: Progress,
+    pub(crate) carried: Carried,
+    /// What was read back.
+    pub(crate) published: Published,
 }
 
 /// How far the session is.
 pub(crate) struct Progress {
     tracker: AckTracker,
+    floors: Floors,
+    /// Confirmed at or above this, nothing of what was read back comes any more.
+    published_until: Lsn,
+    /// Places that the last checkpoint names.
+    named: usize,
     items: VecDeque<SourceItem>,
-    /// A message that the sink had no room for.
-    held: Option<Event>,
+    held: Option<Held>,
+    /// A suspect that the sink has. Nothing else goes before its fate is known.
+    alone: Option<Alone>,
     failed: HashMap<Ticket, DeliveryError>,
-    streak: ParkStreak,
     received: Lsn,
     done: Lsn,
     checkpointed: Lsn,
@@ -67,8 +82,7 @@ pub(crate) struct Progress {
     last_written: Option<Written>,
     last_checkpoint: Instant,
     events_since_checkpoint: bool,
-    /// Told to stop: at the next end of a transaction, at the latest then.
-    stop_by: Option<Instant>,
+    stopping: Option<Stopping>,
 }
 
 /// An event that is ready to be sent.
@@ -76,29 +90,51 @@ struct Event {
     ticket: Ticket,
     position: Position,
     message: Message,
-    row: Row,
+    origin: Origin,
+}
+
+/// An event that cannot go on now; nothing overtakes it.
+enum Held {
+    /// The sink has no room for it.
+    Full(Event),
+    /// It goes alone, and something is on its way.
+    Suspect(Event),
+    /// One too many in a row to be parked, unless something that is on its way
+    /// is delivered.
+    OneTooMany(ParkedEvent),
+}
+
+/// A suspect on its way, with what it takes to park it.
+struct Alone {
+    ticket: Ticket,
+    position: Position,
+    origin: Origin,
 }
 
 /// How a session ended without an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum Ended<R> {
     /// It was told to stop, and everything that was on its way is settled.
     Stopped,
-    /// Everything up to the position that was asked for is durable.
-    Reached,
-    /// The sink refused events for good; they are to be parked when they come
-    /// again.
-    Rejected(HashMap<Position, Parking>),
+    /// As much is durable as was asked for.
+    Reached(R),
+    /// The sink refused events: what it refused alone is parked, the others
+    /// are suspects in the next session.
+    Rejected,
 }
 
 impl Progress {
-    pub(crate) fn new(config: &RelayConfig, confirmed: Lsn) -> Self {
+    /// At `confirmed`; what was read back comes below `published_until`.
+    pub(crate) fn new(confirmed: Lsn, published_until: Lsn) -> Self {
         Self {
             tracker: AckTracker::default(),
+            floors: Floors::holding_until(published_until),
+            published_until,
+            named: 0,
             items: VecDeque::new(),
             held: None,
+            alone: None,
             failed: HashMap::new(),
-            streak: ParkStreak::new(config.parked_halt_after),
             received: confirmed,
             done: confirmed,
             checkpointed: confirmed,
@@ -108,31 +144,37 @@ impl Progress {
             last_written: None,
             last_checkpoint: Instant::now(),
             events_since_checkpoint: false,
-            stop_by: None,
+            stopping: None,
         }
     }
 }
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
-    /// Runs until `stop` is true, until `until` is durable, or until an error.
-    pub(crate) async fn run(
+    /// Runs until `stop` is true, until `reached` says that what is durable is
+    /// enough, or until an error. Also returns what the next session needs.
+    pub(crate) async fn run<R>(
         mut self,
         mut stop: watch::Receiver<bool>,
-        until: Option<Lsn>,
-    ) -> Result<Ended, RelayError> {
-        let ended = self.serve(&mut stop, until).await;
+        reached: impl Fn(Lsn) -> Option<R>,
+    ) -> (Result<Ended<R>, RelayError>, Carried) {
+        let ended = self.serve(&mut stop, reached).await;
+        if matches!(ended, Err(RelayError::Halted { .. })) {
+            self.keep_what_led_here().await;
+        }
+        self.report();
         if let Some(writing) = self.progress.writing.take() {
             writing.abort();
         }
+        self.parked.give_up();
         self.sink.close().await;
-        ended
+        (ended, self.carried)
     }
 
-    async fn serve(
+    async fn serve<R>(
         &mut self,
         stop: &mut watch::Receiver<bool>,
-        until: Option<Lsn>,
-    ) -> Result<Ended, RelayError> {
+        reached: impl Fn(Lsn) -> Option<R>,
+    ) -> Result<Ended<R>, RelayError> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut deliveries = Vec::new();
@@ -141,27 +183,29 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             if !self.progress.failed.is_empty() {
                 return self.settle_failures().await;
             }
-            if let Some(deadline) = self.progress.stop_by
-                && (self.may_stop() || Instant::now() >= deadline)
+            if let Some(stopping) = self.progress.stopping
+                && (self.may_stop() || Instant::now() >= stopping.read_until())
             {
-                return self.drain(deadline).await;
+                return self.drain(stopping).await;
             }
-            self.send_items().await?;
+            self.send_items()?;
+            self.name_places();
+            self.parked.write_collected();
             self.note_done();
             self.confirm_passed().await?;
-            if until.is_some_and(|until| self.progress.done >= until) {
-                self.report();
-                return Ok(Ended::Reached);
+            if let Some(reached) = reached(self.progress.done) {
+                return Ok(Ended::Reached(reached));
             }
             let reading = self.may_read();
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop), if self.progress.stop_by.is_none() => {
+                _ = stop.wait_for(|stop| *stop), if self.progress.stopping.is_none() => {
                     let limit = Duration::from_millis(self.config.drain_timeout_ms);
-                    self.progress.stop_by = Some(Instant::now() + limit);
+                    self.progress.stopping = Some(Stopping::new(Instant::now(), limit));
                 }
                 () = self.sink.deliveries(&mut deliveries) => self.settle(&mut deliveries),
                 written = written(&mut self.progress.writing) => self.note_written(written)?,
+                parked = self.parked.written() => self.note_parked(parked?),
                 _ = ticks.tick() => self.tick().await?,
                 read = self.source.next(&mut items), if reading => {
                     read?;
@@ -176,28 +220,36 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Between two transactions, or when the sink takes nothing and owes
     /// nothing.
     fn may_stop(&self) -> bool {
-        let stuck = self.progress.held.is_some() && self.sink.outstanding() == 0;
-        !self.progress.tracker.is_open() || stuck
+        let stuck = matches!(self.progress.held, Some(Held::Full(_)));
+        !self.progress.tracker.is_open() || stuck && self.sink.outstanding() == 0
     }
 
     fn may_read(&self) -> bool {
         self.progress.items.is_empty()
-            && self.progress.held.is_none()
+            && self.may_send()
             && self.progress.tracker.span_events() < self.config.in_flight_max_events
     }
 
-    /// Hands what was read to the sink until it is full.
-    async fn send_items(&mut self) -> Result<(), RelayError> {
-        if let Some(held) = self.progress.held.take() {
-            self.offer(held).await?;
+    fn may_send(&self) -> bool {
+        self.progress.held.is_none() && self.progress.alone.is_none() && !self.parked.is_full()
+    }
+
+    /// Hands what was read to the sink, or to the parked events, until it has to
+    /// wait for either.
+    fn send_items(&mut self) -> Result<(), RelayError> {
+        if !self.parked.is_full()
+            && let Some(held) = self.progress.held.take()
+        {
+            match held {
+                Held::Full(event) | Held::Suspect(event) => self.offer(event)?,
+                Held::OneTooMany(event) => self.park(event)?,
+            }
         }
-        if self.progress.held.is_some() {
-            return Ok(());
-        }
-        while let Some(item) = self.progress.items.pop_front() {
-            self.take(item).await?;
-            let stopping = self.progress.stop_by.is_some() && !self.progress.tracker.is_open();
-            if self.progress.held.is_some() || stopping {
+        while self.may_send()
+            && let Some(item) = self.progress.items.pop_front()
+        {
+            self.take(item)?;
+            if self.progress.stopping.is_some() && !self.progress.tracker.is_open() {
                 break;
             }
         }
@@ -208,9 +260,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let mut published = 0;
         for delivery in deliveries.drain(..) {
             match delivery.result {
-                Ok(()) => {
+                Ok(landed) => {
                     published += 1;
-                    self.progress.tracker.done(delivery.ticket);
+                    self.note_delivered(delivery.ticket, landed);
                 }
                 Err(error) => {
                     self.progress.failed.insert(delivery.ticket, error);
@@ -224,6 +276,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn note_done(&mut self) {
         if let Some(done) = self.progress.tracker.take_confirmed() {
             self.progress.done = self.progress.done.max(done);
+            if self.progress.done >= self.progress.published_until && !self.published.is_empty() {
+                self.published.clear();
+            }
         }
     }
 
@@ -246,11 +301,11 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.status.update(|status| {
             status.received = progress.received;
             status.done = progress.done;
-            status.confirmed = progress.confirmed;
+            // A load confirms nothing, and its slot stands where it stands.
+            status.confirmed = status.confirmed.max(progress.confirmed);
             status.outstanding = outstanding;
             status.oldest_pending_us = oldest;
             status.trouble = trouble;
-            self.metrics.observe(status, crate::clock::now_us());
         });
     }
 }

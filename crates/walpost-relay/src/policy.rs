@@ -1,51 +1,121 @@
-use crate::sink::{DeliveryError, DeliveryErrorKind};
+//! What to do about an event that cannot be delivered. Pure, and the only
+//! place that decides it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use walpost_event::{Lsn, Position};
+
+use crate::sink::DeliveryErrorKind;
+
+/// Refused events that are remembered one by one.
+const SUSPECTS_MAX: usize = 100_000;
 
 /// What to do about a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disposition {
+pub(crate) enum Disposition {
     /// Start a new session at the checkpoint.
     Retry,
+    /// The same, and send this event alone then: it may have been refused for
+    /// what it was sent with.
+    RetryAlone,
     /// Park this event, then start a new session.
     Park,
 }
 
-/// Turns a failed delivery into a decision. Pure, and the only place that does.
+/// Turns a failed delivery into a decision; `alone` says whether nothing else
+/// was on its way.
 ///
 /// Nothing is skipped: whatever is not parked comes again from the WAL.
-pub fn decide(error: &DeliveryError) -> Disposition {
-    match error.kind {
-        DeliveryErrorKind::Rejected => Disposition::Park,
+pub(crate) fn decide(kind: DeliveryErrorKind, alone: bool) -> Disposition {
+    match kind {
+        DeliveryErrorKind::Rejected if alone => Disposition::Park,
+        DeliveryErrorKind::Rejected => Disposition::RetryAlone,
         DeliveryErrorKind::NotSent | DeliveryErrorKind::Unknown | DeliveryErrorKind::Refused => {
             Disposition::Retry
         }
     }
 }
 
-/// Counts events parked one after the other.
+/// What a session leaves to the next one of the same relay. Losing it costs
+/// repetitions, never an event.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    pub(crate) streak: ParkStreak,
+    pub(crate) suspects: Suspects,
+}
+
+/// The events parked since the last one that was delivered, in the order of
+/// the stream.
 ///
-/// More than `halt_after` in a row are no poison but a fault, such as a wrong
-/// route: then the pipeline halts instead of parking the whole outbox.
-#[derive(Debug)]
-pub struct ParkStreak {
-    halt_after: u32,
-    in_a_row: u32,
+/// Too many in a row are no poison but a fault, such as a wrong route: then the
+/// pipeline halts instead of parking the whole outbox.
+#[derive(Debug, Default)]
+pub(crate) struct ParkStreak {
+    parked: BTreeSet<Position>,
 }
 
 impl ParkStreak {
-    /// A streak that allows `halt_after` events.
-    pub fn new(halt_after: u32) -> Self {
-        Self { halt_after, in_a_row: 0 }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked.is_empty()
     }
 
-    /// An event was sent.
-    pub fn sent(&mut self) {
-        self.in_a_row = 0;
+    /// The event at `position` is durable in the sink: those parked before it
+    /// count no longer.
+    pub(crate) fn delivered(&mut self, position: Position) {
+        self.parked.retain(|parked| *parked > position);
     }
 
-    /// An event is about to be parked: whether it may be.
-    pub fn may_park(&mut self) -> bool {
-        self.in_a_row += 1;
-        self.in_a_row <= self.halt_after
+    /// An event is about to be parked: whether it may be, of `halt_after` in a
+    /// row. One that comes again is not counted again.
+    pub(crate) fn may_park(&mut self, position: Position, halt_after: u32) -> bool {
+        if self.parked.contains(&position) {
+            return true;
+        }
+        self.parked.len() < halt_after as usize && self.parked.insert(position)
+    }
+}
+
+/// Events that the sink has refused together with others, and that are sent
+/// alone therefore.
+///
+/// They stay so until they are confirmed, also when they went through alone:
+/// after another refusal they come again.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    refusals: BTreeMap<Position, u32>,
+    /// Beyond what is remembered: everything up to here.
+    all_up_to: Option<Position>,
+}
+
+impl Suspects {
+    /// The event at `position` was refused in company.
+    pub(crate) fn add(&mut self, position: Position) {
+        if let Some(refusals) = self.refusals.get_mut(&position) {
+            *refusals += 1;
+        } else if self.refusals.len() < SUSPECTS_MAX {
+            self.refusals.insert(position, 1);
+        } else {
+            self.all_up_to = self.all_up_to.max(Some(position));
+        }
+    }
+
+    /// Whether the event is to be sent alone. A wrong answer costs time alone.
+    pub(crate) fn contains(&self, position: Position) -> bool {
+        self.refusals.contains_key(&position) || self.all_up_to >= Some(position)
+    }
+
+    /// How often the event was refused, as far as is known.
+    pub(crate) fn refusals(&self, position: Position) -> u32 {
+        self.refusals.get(&position).copied().unwrap_or_default()
+    }
+
+    /// Nothing below `confirmed` comes again.
+    pub(crate) fn confirmed(&mut self, confirmed: Lsn) {
+        let first = Position { commit_lsn: confirmed, ordinal: 0 };
+        if self.refusals.first_key_value().is_some_and(|(position, _)| *position < first) {
+            self.refusals = self.refusals.split_off(&first);
+        }
+        self.all_up_to = self.all_up_to.filter(|position| *position >= first);
     }
 }
 
@@ -53,27 +123,74 @@ impl ParkStreak {
 mod tests {
     use super::*;
 
-    fn error(kind: DeliveryErrorKind) -> DeliveryError {
-        DeliveryError { kind, topic: "t".into(), detail: "x".into() }
+    fn at(commit_lsn: u64, ordinal: u32) -> Position {
+        Position { commit_lsn: Lsn::from(commit_lsn), ordinal }
     }
 
     #[test]
-    fn only_a_message_that_was_looked_at_and_refused_is_parked() {
-        assert_eq!(decide(&error(DeliveryErrorKind::Rejected)), Disposition::Park);
+    fn only_a_message_that_was_refused_alone_is_parked() {
+        assert_eq!(decide(DeliveryErrorKind::Rejected, true), Disposition::Park);
+        assert_eq!(decide(DeliveryErrorKind::Rejected, false), Disposition::RetryAlone);
         for kind in
             [DeliveryErrorKind::NotSent, DeliveryErrorKind::Unknown, DeliveryErrorKind::Refused]
         {
-            assert_eq!(decide(&error(kind)), Disposition::Retry, "{kind:?}");
+            for alone in [false, true] {
+                assert_eq!(decide(kind, alone), Disposition::Retry, "{kind:?}");
+            }
         }
     }
 
     #[test]
     fn a_run_of_parked_events_ends_at_its_bound() {
-        let mut streak = ParkStreak::new(2);
-        assert!(streak.may_park());
-        assert!(streak.may_park());
-        assert!(!streak.may_park());
-        streak.sent();
-        assert!(streak.may_park());
+        let mut streak = ParkStreak::default();
+        assert!(streak.may_park(at(1, 0), 2));
+        assert!(streak.may_park(at(1, 1), 2));
+        assert!(streak.may_park(at(1, 1), 2), "the same one, come again");
+        assert!(!streak.may_park(at(1, 2), 2));
+        streak.delivered(at(2, 0));
+        assert!(streak.is_empty());
+        assert!(streak.may_park(at(3, 0), 2));
+    }
+
+    #[test]
+    fn a_delivery_counts_where_it_stands_in_the_stream_not_when_it_is_told() {
+        let mut streak = ParkStreak::default();
+        for ordinal in [1, 2, 5] {
+            assert!(streak.may_park(at(7, ordinal), 3));
+        }
+        streak.delivered(at(7, 0));
+        assert!(!streak.may_park(at(7, 6), 3), "three are parked behind what was delivered");
+        streak.delivered(at(7, 3));
+        assert!(streak.may_park(at(7, 6), 3));
+        assert!(streak.may_park(at(7, 7), 3));
+        assert!(!streak.may_park(at(7, 8), 3), "the fifth, the sixth and the seventh");
+    }
+
+    #[test]
+    fn a_suspect_stays_one_until_it_is_confirmed() {
+        let mut suspects = Suspects::default();
+        suspects.add(at(10, 3));
+        suspects.add(at(10, 3));
+        suspects.add(at(20, 0));
+        assert_eq!((suspects.refusals(at(10, 3)), suspects.refusals(at(10, 4))), (2, 0));
+        suspects.confirmed(Lsn::from(10));
+        assert!(suspects.contains(at(10, 3)) && !suspects.contains(at(10, 4)));
+        suspects.confirmed(Lsn::from(11));
+        assert!(!suspects.contains(at(10, 3)) && suspects.contains(at(20, 0)));
+    }
+
+    #[test]
+    fn more_suspects_than_are_remembered_make_suspects_of_all_before_them() {
+        let mut suspects = Suspects::default();
+        let count = SUSPECTS_MAX as u32 + 2;
+        for ordinal in 0..count {
+            suspects.add(at(10, 2 * ordinal));
+        }
+        assert_eq!(suspects.refusals.len(), SUSPECTS_MAX);
+        let last = 2 * (count - 1);
+        assert!(suspects.contains(at(10, last)) && suspects.contains(at(10, last - 1)));
+        assert!(!suspects.contains(at(10, last + 1)));
+        suspects.confirmed(Lsn::from(11));
+        assert!(!suspects.contains(at(10, last)) && suspects.refusals.is_empty());
     }
 }

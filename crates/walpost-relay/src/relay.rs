@@ -1,20 +1,21 @@
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     sync::{oneshot, watch},
-    time::Instant,
+    time::{Instant, interval},
 };
 use walpost_encode::Encoding;
-use walpost_event::RetrySchedule;
+use walpost_event::{RetrySchedule, error_chain, jitter};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
 
 use crate::{
+    clock::now_us,
     config::RelayConfig,
-    convert::describe,
     error::{RelayError, SourceError},
     metrics::PipelineMetrics,
     pipeline::Ended,
+    policy::Carried,
     session::Session,
     sink::Sink,
     status::{Phase, PipelineStatus, StatusReporter},
@@ -43,6 +44,8 @@ pub struct RunningRelay {
 
 /// Between two attempts to take a slot that another relay holds.
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks of the gauges at the status, also while nothing runs.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Relay {
     /// Checks the settings. Nothing is connected yet.
@@ -56,7 +59,7 @@ impl Relay {
         encoding: Encoding,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
-        Router::new(router.clone()).map_err(|error| RelayError::Config(describe(&error)))?;
+        Router::new(router.clone()).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, router, encoding })
     }
 
@@ -76,14 +79,17 @@ impl Relay {
         std::thread::Builder::new()
             .name(format!("relay-{}", self.config.pipeline))
             .spawn(move || {
+                let metrics = PipelineMetrics::new(&self.config.pipeline);
                 let result = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()
                     .map_err(|error| RelayError::Config(error.to_string()))
                     .and_then(|runtime| {
-                        runtime.block_on(self.run(stopped, &reporter, connect_sink))
+                        runtime.spawn(observe(reporter.clone(), metrics.clone()));
+                        runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
                     });
                 reporter.phase(Phase::Stopped);
+                metrics.observe(&reporter.current(), now_us());
                 // Nobody may be waiting any more.
                 let _ = finish.send(result);
             })
@@ -95,10 +101,10 @@ impl Relay {
         self,
         mut stop: watch::Receiver<bool>,
         status: &StatusReporter,
+        metrics: &PipelineMetrics,
         mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<(), RelayError> {
-        let metrics = PipelineMetrics::new(&self.config.pipeline);
-        let mut rejected = HashMap::new();
+        let mut carried = Carried::default();
         let mut retries = Retries::new(&self.config);
         loop {
             let session = Session {
@@ -107,29 +113,28 @@ impl Relay {
                 router: &self.router,
                 encoding: &self.encoding,
                 status,
-                metrics: &metrics,
-                rejected: std::mem::take(&mut rejected),
+                metrics,
+                carried: &mut carried,
             };
-            let published_before = status.current().published;
             let outcome = tokio::select! {
                 outcome = session.run(stop.clone(), &mut connect_sink) => outcome,
                 // Before the stream there is nothing to drain.
                 () = stopped_while_starting(&mut stop, status) => return Ok(()),
             };
+            let streamed = status.current().phase == Phase::Streaming;
+            let worked = status.ended();
             let wait = match outcome {
                 Ok(Ended::Stopped) => return Ok(()),
-                Ok(Ended::Reached) => continue,
-                Ok(Ended::Rejected(positions)) => {
+                Ok(Ended::Rejected) => {
                     retries.succeeded();
-                    rejected = positions;
                     continue;
                 }
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => {
-                    if status.current().published > published_before {
-                        retries.succeeded();
+                    retries.ended(streamed, worked);
+                    if !is_standby(&error) {
+                        metrics.failed_sessions.increment(1);
                     }
-                    metrics.failed_sessions.increment(1);
                     retries.after(error, status)?
                 }
             };
@@ -138,6 +143,16 @@ impl Relay {
                 () = tokio::time::sleep(wait) => {}
             }
         }
+    }
+}
+
+/// Keeps the gauges in line with the status for ever: the lag grows, and the
+/// phase changes, while no session is there to say so.
+async fn observe(status: StatusReporter, metrics: PipelineMetrics) {
+    let mut ticks = interval(OBSERVE_INTERVAL);
+    loop {
+        ticks.tick().await;
+        metrics.observe(&status.current(), now_us());
     }
 }
 
@@ -170,15 +185,26 @@ impl Retries {
         self.give_up = None;
     }
 
+    /// A session has ended with an error: whether it had come to stream, and
+    /// whether it had done anything that lasts.
+    fn ended(&mut self, streamed: bool, worked: bool) {
+        if streamed {
+            self.give_up = None;
+        }
+        if worked {
+            self.failures = 0;
+        }
+    }
+
     fn after(
         &mut self,
         error: RelayError,
         status: &StatusReporter,
     ) -> Result<Duration, RelayError> {
-        if let RelayError::Source(SourceError::SlotInUse { .. }) = &error {
+        if is_standby(&error) {
             if status.current().phase != Phase::Standby {
                 tracing::info!(
-                    reason = describe(&error),
+                    reason = error_chain(&error),
                     "standing by; this relay takes over when the other one is gone"
                 );
             }
@@ -186,15 +212,12 @@ impl Retries {
             status.phase(Phase::Standby);
             return Ok(STANDBY_INTERVAL);
         }
-        if status.current().phase == Phase::Streaming {
-            self.give_up = None;
-        }
         if self.give_up.is_some_and(|limit| Instant::now() >= limit) {
             return Err(error);
         }
         self.failures += 1;
         let wait = self.schedule.delay(self.failures, jitter()).unwrap_or(STANDBY_INTERVAL);
-        let reason = describe(&error);
+        let reason = error_chain(&error);
         tracing::warn!(
             error = reason,
             retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
@@ -208,9 +231,9 @@ impl Retries {
     }
 }
 
-/// Between 0 and 1.
-fn jitter() -> f64 {
-    (uuid::Uuid::new_v4().as_u64_pair().0 >> 11) as f64 / (1_u64 << 53) as f64
+/// Another relay has the slot: no failure, but a second one's work.
+fn is_standby(error: &RelayError) -> bool {
+    matches!(error, RelayError::Source(SourceError::SlotInUse { .. }))
 }
 
 impl RunningRelay {
@@ -239,5 +262,44 @@ impl RunningRelay {
 impl Drop for RunningRelay {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(retries: &mut Retries, streamed: bool, worked: bool) -> Duration {
+        let (status, _receiver) = StatusReporter::new();
+        retries.ended(streamed, worked);
+        let error = RelayError::Sink { detail: "x".into(), transient: true };
+        retries.after(error, &status).unwrap()
+    }
+
+    #[test]
+    fn waits_grow_until_a_session_was_worth_its_start() {
+        let mut retries = Retries::new(&RelayConfig::new("shop"));
+        for _ in 0..9 {
+            wait(&mut retries, true, false);
+        }
+        assert!(wait(&mut retries, true, false) >= Duration::from_secs(15));
+        assert!(wait(&mut retries, true, true) <= Duration::from_millis(100));
+        assert!(wait(&mut retries, true, false) > Duration::from_millis(90));
+    }
+
+    #[test]
+    fn whoever_never_streamed_gives_up_in_time_and_nobody_else() {
+        let mut config = RelayConfig::new("shop");
+        config.start_timeout_ms = Some(0);
+        let (status, _receiver) = StatusReporter::new();
+        let error = || RelayError::Sink { detail: "x".into(), transient: true };
+        let mut retries = Retries::new(&config);
+        retries.ended(false, false);
+        assert!(retries.after(error(), &status).is_err());
+        let mut retries = Retries::new(&config);
+        retries.ended(true, false);
+        assert!(retries.after(error(), &status).is_ok());
+        retries.ended(false, false);
+        assert!(retries.after(error(), &status).is_ok());
     }
 }

@@ -1,9 +1,9 @@
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use tokio::sync::watch;
-use tokio_postgres::{Client, types::Type};
+use tokio::{sync::watch, time::Instant};
+use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
-use walpost_event::{Generation, Lsn, Position};
+use walpost_event::{Generation, Lsn, error_chain};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
 
@@ -13,18 +13,22 @@ use crate::{
     convert::Converter,
     error::{RelayError, SourceError},
     headers::OwnHeaders,
+    history,
     metrics::PipelineMetrics,
-    parked::{Parked, Parking},
-    pipeline::{Ended, Pipeline, Progress},
+    parked::Parked,
+    pipeline::{Ended, Pipeline, Progress, attend},
+    policy::Carried,
+    published::Wanted,
+    resume::{self, Resuming},
     sink::Sink,
     source::Source,
     sql::Sql,
     status::{Phase, StatusReporter},
     wal::{
-        PgwireSource, StreamStart, WalSource,
+        PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource,
         preflight::{self, Server},
-        slot::{self, NewSlot},
-        snapshot::{Boundary, SnapshotSource},
+        slot::{self, NewSlot, Slot},
+        snapshot::{Boundary, SnapshotSource, load_position},
     },
 };
 
@@ -37,117 +41,195 @@ pub(crate) struct Session<'a> {
     pub(crate) encoding: &'a Encoding,
     pub(crate) status: &'a StatusReporter,
     pub(crate) metrics: &'a PipelineMetrics,
-    /// What the last session's sink refused for good.
-    pub(crate) rejected: HashMap<Position, Parking>,
+    /// From the last session, and to the next.
+    pub(crate) carried: &'a mut Carried,
 }
 
 /// What a session found at its start.
 struct Found {
-    client: Arc<Client>,
+    sql: Sql,
+    server: Server,
+    /// The server on both connections.
+    identity: ServerIdentity,
     checkpoints: CheckpointStore,
     checkpoint: Checkpoint,
+    /// Whether the checkpoint has its row.
+    stored: bool,
     new_slot: Option<NewSlot>,
 }
+
+impl Found {
+    /// What to read back before anything above `confirmed` is sent; a load is
+    /// below every position.
+    fn resuming(&self, confirmed: Lsn) -> Resuming<'_> {
+        let generation = self.checkpoint.generation;
+        let wanted = match confirmed {
+            Lsn::ZERO => {
+                Wanted::Load { generation, commit_lsn: load_position(self.checkpoint.confirmed) }
+            }
+            confirmed => Wanted::Stream { generation, confirmed },
+        };
+        Resuming { checkpoint: &self.checkpoint, checkpoints: &self.checkpoints, wanted }
+    }
+}
+
+/// Bound on the connection of a sink, which bounds its own steps.
+const SINK_MAX: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
     /// Runs until told to stop, or until an error.
     pub(crate) async fn run<K: Sink>(
-        self,
+        mut self,
         stop: watch::Receiver<bool>,
         mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
-    ) -> Result<Ended, RelayError> {
-        self.status.phase(Phase::Starting);
-        let mut found = self.find().await?;
+    ) -> Result<Ended<Infallible>, RelayError> {
+        self.status.starting();
+        let (mut found, replication) = self.find().await?;
         if let InitialState::Publish { boundary } = found.checkpoint.initial.clone() {
-            let ended = self.load(&mut found, &boundary, stop.clone(), &mut connect_sink).await?;
-            if ended != Ended::Reached {
-                return Ok(ended);
+            match self.load(&mut found, &boundary, stop.clone(), &mut connect_sink).await? {
+                Ended::Reached(()) => {}
+                Ended::Stopped => return Ok(Ended::Stopped),
+                Ended::Rejected => return Ok(Ended::Rejected),
             }
         }
-        drop(found.new_slot.take());
-        let start = self.stream_start(found.checkpoint.confirmed);
+        let start = self.stream_start(&found);
         match self.config.source {
             SourceKind::Native => {
-                let source = WalSource::start(self.database, &start).await?;
-                self.stream(found, source, stop, connect_sink).await
+                let source = WalSource::start(replication, &start).await?;
+                self.hold(&mut found, source.backend_pid()).await?;
+                self.stream(&found, source, stop, connect_sink).await
             }
             SourceKind::Pgwire => {
+                drop(replication);
                 let source = PgwireSource::start(self.database, &start).await?;
-                self.stream(found, source, stop, connect_sink).await
+                self.hold(&mut found, source.backend_pid()).await?;
+                self.stream(&found, source, stop, connect_sink).await
             }
         }
     }
 
     /// Checks, then finds or makes slot and checkpoint.
-    async fn find(&self) -> Result<Found, RelayError> {
-        let client = Arc::new(self.database.connect().await?);
+    async fn find(&self) -> Result<(Found, ReplicationClient), RelayError> {
+        let sql = self.connect().await?;
         // A checkpoint is worth nothing before it is on disk; waiting for a
         // synchronous standby could mean waiting for ourselves.
-        client
-            .batch_execute("set synchronous_commit = local; set statement_timeout = 0")
-            .await
-            .map_err(RelayError::sql("setting up the session"))?;
-        let server = preflight::run(&client, self.config, self.router).await?;
-        let checkpoints = CheckpointStore::new(self.sql(&client), self.config);
+        let settings = "set synchronous_commit = local; set statement_timeout = 0; \
+                        set idle_session_timeout = 0";
+        sql.batch("setting up the session", settings).await?;
+        let server = preflight::run(&sql, self.config, self.router).await?;
+        let timeout_ms = self.config.wal_sender_timeout_ms;
+        let max_event_bytes = self.config.max_event_bytes;
+        let mut replication =
+            ReplicationClient::connect(self.database, timeout_ms, max_event_bytes).await?;
+        let identity = replication.identify().await?;
+        server.expect(&identity)?;
+        let checkpoints = CheckpointStore::new(sql.clone(), self.config);
         // The slot first: it follows the checkpoint, so read in this order it
         // can only be ahead if somebody else moved it.
-        let slot = slot::inspect(&client, &self.config.slot).await?;
+        let slot = slot::inspect(&sql, &self.config.slot).await?;
         let checkpoint = checkpoints.read().await?;
+        self.status.update(|status| {
+            status.written = server.wal;
+            status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
+        });
+        if let Some(checkpoint) = &checkpoint {
+            history::same_cluster(checkpoint, self.config, &server)?;
+            self.same_timeline(checkpoint, identity.timeline, &mut replication).await?;
+        }
         if let Some(slot) = &slot {
             slot::check(slot, self.config, self.database.dbname())?;
         }
         let mut found = Found {
-            client,
+            stored: checkpoint.is_some(),
+            checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
+            sql,
+            server,
+            identity,
             checkpoints,
-            checkpoint: self.first_checkpoint(&server, Lsn::ZERO, InitialState::Creating),
             new_slot: None,
         };
-        match (checkpoint, slot) {
-            (Some(checkpoint), slot) if checkpoint.initial == InitialState::Creating => {
+        self.prepare(&mut found, slot, &mut replication).await?;
+        Ok((found, replication))
+    }
+
+    /// Makes what is missing, under a lock where there is no slot to hold yet.
+    async fn prepare(
+        &self,
+        found: &mut Found,
+        slot: Option<Slot>,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        match (found.stored, slot) {
+            (true, slot) if found.checkpoint.initial == InitialState::Creating => {
                 // Our own slot, whose first moments nobody noted.
-                self.same_history(&checkpoint, &server)?;
-                self.alone(&found.client).await?;
-                found.checkpoints.take().await?;
+                self.alone(&found.sql).await?;
+                found.checkpoints.take(found.identity.timeline).await?;
                 if slot.is_some() {
-                    slot::drop(&found.client, &self.config.slot).await?;
+                    slot::drop(&found.sql, &self.config.slot).await?;
                 }
-                found.checkpoint = checkpoint;
-                self.create_slot(&mut found, &server).await?;
+                self.create_slot(found, replication).await
             }
-            (Some(checkpoint), Some(slot)) => {
-                self.same_history(&checkpoint, &server)?;
-                self.not_ahead(&checkpoint, slot.confirmed)?;
-                if matches!(checkpoint.initial, InitialState::Publish { .. }) {
-                    self.alone(&found.client).await?;
-                    found.checkpoints.take().await?;
-                }
-                found.checkpoint = checkpoint;
-            }
-            (Some(checkpoint), None) => return Err(self.slot_gone(&checkpoint)),
-            (None, Some(slot)) => {
+            (true, Some(slot)) => {
                 let confirmed = slot.confirmed.unwrap_or_default();
-                found.checkpoint = self.first_checkpoint(&server, confirmed, InitialState::Done);
-                found.checkpoints.create(&found.checkpoint).await?;
-                tracing::info!(slot = self.config.slot, %confirmed, "taking over an existing slot");
+                history::not_ahead(&found.checkpoint, self.config, confirmed)?;
+                if matches!(found.checkpoint.initial, InitialState::Publish { .. }) {
+                    self.alone(&found.sql).await?;
+                    found.checkpoints.take(found.identity.timeline).await?;
+                }
+                Ok(())
             }
-            (None, None) => {
-                self.may_create(&found.client).await?;
-                self.alone(&found.client).await?;
+            (true, None) => Err(history::slot_gone(&found.checkpoint, self.config)),
+            // Somebody may still move it: its row is made once it is held.
+            (false, Some(slot)) => {
+                found.checkpoint.confirmed = slot.confirmed.unwrap_or_default();
+                found.checkpoint.initial = InitialState::Done;
+                Ok(())
+            }
+            (false, None) => {
+                self.may_create(&found.sql).await?;
+                self.alone(&found.sql).await?;
                 found.checkpoints.create(&found.checkpoint).await?;
-                self.create_slot(&mut found, &server).await?;
+                found.stored = true;
+                self.create_slot(found, replication).await
             }
         }
-        Ok(found)
+    }
+
+    async fn connect(&self) -> Result<Sql, RelayError> {
+        let limit = Duration::from_millis(self.config.statement_timeout_ms);
+        Ok(Sql::new(Arc::new(self.database.connect().await?), limit))
+    }
+
+    /// A timeline that is not the checkpoint's says that the server was
+    /// promoted or restored.
+    async fn same_timeline(
+        &self,
+        checkpoint: &Checkpoint,
+        now: u32,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        if checkpoint.timeline == now {
+            return Ok(());
+        }
+        let history = replication.history(now).await?;
+        let left_at = history::continued(checkpoint, self.config, now, history.as_deref())?;
+        tracing::warn!(
+            before = checkpoint.timeline,
+            now,
+            %left_at,
+            confirmed = %checkpoint.confirmed,
+            "the server was promoted or restored; everything published up to the checkpoint is \
+             in its history, so the relay goes on"
+        );
+        Ok(())
     }
 
     /// Before there is a slot to hold, a lock keeps a second relay from the
     /// first start. It goes with the session.
-    async fn alone(&self, client: &Client) -> Result<(), RelayError> {
+    async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
         let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
-        let row = client
-            .query_typed_one(lock, &[(&self.config.pipeline, Type::TEXT)])
-            .await
-            .map_err(RelayError::sql("locking the first start"))?;
+        let pipeline = [(&self.config.pipeline as _, Type::TEXT)];
+        let row = sql.one("locking the first start", lock, &pipeline).await?;
         if row.get(0) {
             return Ok(());
         }
@@ -157,23 +239,21 @@ impl Session<'_> {
         }))
     }
 
-    fn first_checkpoint(
-        &self,
-        server: &Server,
-        confirmed: Lsn,
-        initial: InitialState,
-    ) -> Checkpoint {
+    fn first_checkpoint(&self, identity: &ServerIdentity) -> Checkpoint {
         let random = uuid::Uuid::new_v4().as_u64_pair().0;
         Checkpoint {
             generation: Generation::from(random as u32),
-            system_id: server.system_id.clone(),
+            system_id: identity.system_id.clone(),
+            timeline: identity.timeline,
             slot: self.config.slot.clone(),
-            confirmed,
-            initial,
+            confirmed: Lsn::ZERO,
+            initial: InitialState::Creating,
+            floors: Vec::new(),
+            clean: true,
         }
     }
 
-    async fn may_create(&self, client: &Client) -> Result<(), RelayError> {
+    async fn may_create(&self, sql: &Sql) -> Result<(), RelayError> {
         let name = &self.config.slot;
         if !self.config.create_slot {
             return Err(RelayError::prerequisite(
@@ -185,7 +265,7 @@ impl Session<'_> {
         if self.config.initial.is_some() {
             return Ok(());
         }
-        match preflight::first_table_with_rows(client, self.config).await? {
+        match preflight::first_table_with_rows(sql, self.config).await? {
             None => Ok(()),
             Some(table) => Err(RelayError::prerequisite(
                 format!("table {table} holds rows that no slot has seen"),
@@ -195,9 +275,14 @@ impl Session<'_> {
         }
     }
 
-    async fn create_slot(&self, found: &mut Found, server: &Server) -> Result<(), RelayError> {
-        let new = slot::create(self.database, &found.client, self.config, server.version).await?;
-        let reader = self.database.connect().await?;
+    async fn create_slot(
+        &self,
+        found: &mut Found,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        let version = found.server.version;
+        let new = slot::create(replication, &found.sql, self.config, version).await?;
+        let reader = self.connect().await?;
         let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
         // Without a choice the table was empty when we looked: what it holds
         // now was committed before the slot could see it.
@@ -214,134 +299,121 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Positions of another cluster or slot mean nothing here.
-    fn same_history(&self, checkpoint: &Checkpoint, server: &Server) -> Result<(), RelayError> {
-        let remedy = format!(
-            "make sure which server this is; to start afresh, delete the pipeline's row in \
-             {}.checkpoint",
-            self.config.schema
-        );
-        if checkpoint.system_id != server.system_id {
-            return Err(RelayError::prerequisite(
-                format!(
-                    "pipeline {:?} was started on cluster {}, this is cluster {}",
-                    self.config.pipeline, checkpoint.system_id, server.system_id
-                ),
-                remedy,
-            ));
-        }
-        if checkpoint.slot != self.config.slot {
-            return Err(RelayError::prerequisite(
-                format!(
-                    "pipeline {:?} was started on slot {:?}, the configuration names {:?}",
-                    self.config.pipeline, checkpoint.slot, self.config.slot
-                ),
-                remedy,
-            ));
-        }
-        Ok(())
-    }
-
-    /// The slot follows committed checkpoints, so one that is ahead was moved
-    /// or created anew by somebody else.
-    fn not_ahead(&self, checkpoint: &Checkpoint, slot: Option<Lsn>) -> Result<(), RelayError> {
-        let slot = slot.unwrap_or_default();
-        if slot <= checkpoint.confirmed {
-            return Ok(());
-        }
-        Err(RelayError::prerequisite(
-            format!(
-                "slot {:?} stands at {slot}, ahead of {} up to which pipeline {:?} has published: \
-                 somebody advanced it or created it anew, and events in between may be missing",
-                self.config.slot, checkpoint.confirmed, self.config.pipeline
-            ),
-            format!(
-                "publish what is missing from the outbox table, then delete the pipeline's row in \
-                 {}.checkpoint to accept the slot as it is",
-                self.config.schema
-            ),
-        ))
-    }
-
-    fn slot_gone(&self, checkpoint: &Checkpoint) -> RelayError {
-        RelayError::prerequisite(
-            format!(
-                "slot {:?} is gone; pipeline {:?} had published up to {}",
-                self.config.slot, self.config.pipeline, checkpoint.confirmed
-            ),
-            format!(
-                "publish what was committed since from the outbox table, then delete the \
-                 pipeline's row in {}.checkpoint and start with initial = \"skip\"; with \
-                 initial = \"publish\" the whole table is published again",
-                self.config.schema
-            ),
-        )
-    }
-
     /// Publishes the rows that were there before the slot.
     async fn load<K: Sink>(
-        &self,
+        &mut self,
         found: &mut Found,
         boundary: &str,
         stop: watch::Receiver<bool>,
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
-    ) -> Result<Ended, RelayError> {
-        self.status.phase(Phase::Loading);
+    ) -> Result<Ended<()>, RelayError> {
         let position = found.checkpoint.confirmed;
+        self.status.working(Phase::Loading, position);
         tracing::info!(%position, "publishing the rows that were there before the slot");
         let boundary = match &found.new_slot {
             Some(new) => Boundary::Exported(&new.snapshot),
             None => Boundary::Stored(boundary),
         };
-        let source = SnapshotSource::open(self.database, self.config, boundary, position).await?;
-        let pipeline = self.pipeline(found, source, connect_sink().await?, Lsn::ZERO).await?;
-        let ended = pipeline.run(stop, Some(position)).await?;
-        if ended == Ended::Reached {
+        let status = self.status.clone();
+        let source =
+            SnapshotSource::open(self.database, self.config, boundary, position, status).await?;
+        let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
+        let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;
+        *self.carried = carried;
+        let ended = ended?;
+        if ended == Ended::Reached(()) {
             found.checkpoints.set_initial(&InitialState::Done, position).await?;
             found.checkpoint.initial = InitialState::Done;
         }
         Ok(ended)
     }
 
+    /// The slot is held by the process `holder`, and nobody moves it any more:
+    /// only now what it says counts, and the checkpoint is ours. Nothing was
+    /// confirmed or sent yet.
+    async fn hold(&self, found: &mut Found, holder: i32) -> Result<(), RelayError> {
+        let slot = match slot::inspect(&found.sql, &self.config.slot).await? {
+            Some(slot) if slot.active_pid == Some(holder) => slot,
+            _ => {
+                let name = &self.config.slot;
+                return Err(RelayError::Source(SourceError::OtherServer {
+                    expected: "one where it does not".to_owned(),
+                    found: format!("a server whose process {holder} holds slot {name:?}"),
+                }));
+            }
+        };
+        slot::check(&slot, self.config, self.database.dbname())?;
+        let confirmed = slot.confirmed.unwrap_or_default();
+        if !found.stored {
+            found.checkpoint.confirmed = confirmed;
+            found.checkpoints.create(&found.checkpoint).await?;
+            tracing::info!(slot = self.config.slot, %confirmed, "taking over an existing slot");
+            return Ok(());
+        }
+        // The holder before us may have moved both.
+        let now = found.checkpoints.read().await?;
+        self.as_before(&found.checkpoint, now.as_ref())?;
+        history::not_ahead(&found.checkpoint, self.config, confirmed)?;
+        let taken = found.checkpoints.take(found.identity.timeline).await?;
+        self.as_before(&found.checkpoint, taken.as_ref())?;
+        let clean = now.is_some_and(|now| now.clean);
+        found.checkpoint = taken.expect("just compared");
+        found.checkpoint.clean = clean;
+        Ok(())
+    }
+
+    fn as_before(&self, before: &Checkpoint, now: Option<&Checkpoint>) -> Result<(), RelayError> {
+        let same = |now: &Checkpoint| {
+            now.generation == before.generation && now.confirmed == before.confirmed
+        };
+        if now.is_some_and(same) {
+            return Ok(());
+        }
+        Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() })
+    }
+
     async fn stream<S: Source, K: Sink>(
-        &self,
-        mut found: Found,
+        &mut self,
+        found: &Found,
         source: S,
         stop: watch::Receiver<bool>,
         mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
-    ) -> Result<Ended, RelayError> {
-        // The slot is ours: only now the checkpoint is, and what it says counts.
-        let taken = found.checkpoints.take().await?;
-        let before = found.checkpoint.confirmed;
-        if taken.as_ref().is_none_or(|taken| taken.confirmed != before) {
-            return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
-        }
-        found.checkpoint = taken.expect("just compared");
+    ) -> Result<Ended<Infallible>, RelayError> {
         let confirmed = found.checkpoint.confirmed;
-        let pipeline = self.pipeline(&found, source, connect_sink().await?, confirmed).await?;
+        let pipeline = self.pipeline(found, source, confirmed, &mut connect_sink).await?;
         tracing::info!(slot = self.config.slot, position = %confirmed, "streaming");
-        self.status.phase(Phase::Streaming);
-        pipeline.run(stop, None).await
+        self.status.working(Phase::Streaming, confirmed);
+        let (ended, carried) = pipeline.run(stop, |_| None).await;
+        *self.carried = carried;
+        ended
     }
 
     async fn pipeline<S: Source, K: Sink>(
-        &self,
+        &mut self,
         found: &Found,
-        source: S,
-        sink: K,
+        mut source: S,
         confirmed: Lsn,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Pipeline<S, K>, RelayError> {
         let generation = found.checkpoint.generation;
         let router = Router::new(self.router.clone())
-            .map_err(|error| RelayError::Config(crate::convert::describe(&error)))?;
+            .map_err(|error| RelayError::Config(error_chain(&error)))?;
         let parked = Parked::load(
-            self.sql(&found.client),
+            found.sql.clone(),
             self.config,
             generation,
             found.checkpoint.confirmed,
-            self.rejected.clone(),
+            &found.checkpoints,
         )
         .await?;
+        let deadline = Instant::now() + SINK_MAX;
+        let mut sink = attend(&mut source, deadline, connect_sink()).await.ok_or_else(|| {
+            let detail = format!("it was not connected within {} s", SINK_MAX.as_secs());
+            RelayError::Sink { detail, transient: true }
+        })??;
+        let (published, until) =
+            resume::read_back(&mut source, &mut sink, found.resuming(confirmed), self.config)
+                .await?;
         Ok(Pipeline {
             source,
             sink,
@@ -352,19 +424,18 @@ impl Session<'_> {
             config: self.config.clone(),
             status: self.status.clone(),
             metrics: self.metrics.clone(),
-            progress: Progress::new(self.config, confirmed),
+            progress: Progress::new(confirmed, until),
+            carried: std::mem::take(self.carried),
+            published,
         })
     }
 
-    fn sql(&self, client: &Arc<Client>) -> Sql {
-        Sql::new(client.clone(), Duration::from_millis(self.config.statement_timeout_ms))
-    }
-
-    fn stream_start(&self, position: Lsn) -> StreamStart {
+    fn stream_start(&self, found: &Found) -> StreamStart {
         StreamStart {
+            server: found.identity.clone(),
             slot: self.config.slot.clone(),
             publications: vec![self.config.publication.clone()],
-            position,
+            position: found.checkpoint.confirmed,
             messages: !self.config.message_prefixes.is_empty(),
             max_event_bytes: self.config.max_event_bytes,
             wal_sender_timeout_ms: self.config.wal_sender_timeout_ms,

@@ -1,8 +1,8 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use walpost_event::Message;
 
-use crate::ack::Ticket;
+use crate::{ack::Ticket, error::RelayError, published::Marks};
 
 /// Where events go.
 ///
@@ -20,13 +20,40 @@ use crate::ack::Ticket;
 /// - After a delivery that failed the sink accepts nothing more; the caller
 ///   waits for the rest of the deliveries and builds a new one.
 /// - [`deliveries`](Sink::deliveries) may be cancelled without losing any.
+/// - A message goes to one of the [`places`](Sink::places), and only to one that
+///   was [allowed](Sink::allow): a successor reads back the places that a
+///   checkpoint names, so one is named before anything is written there.
 pub trait Sink: Send {
-    /// Queues a message.
+    /// Reads back what stands in `topics` from their floors to their ends, and
+    /// tells `note` of each record. Called once, before anything else. With
+    /// `settle`, what a predecessor had on its way may still land: the sink
+    /// waits for so long and reads on until nothing is added.
+    ///
+    /// A sink that cannot be read back reads nothing.
+    ///
+    /// # Errors
+    /// A transient [`RelayError::Sink`] when it could not be read to the end.
+    fn read_back(
+        &mut self,
+        topics: Vec<TopicFloors>,
+        settle: Option<Duration>,
+        note: Box<NoteMarks>,
+    ) -> impl Future<Output = Result<(), RelayError>> + Send;
+
+    /// The places that are known, in the order in which they were found. Those
+    /// that were read back are there from the beginning; others come as their
+    /// topics are met.
+    fn places(&self) -> &[Place];
+
+    /// The first `places` of them are named by a committed checkpoint.
+    fn allow(&mut self, places: usize);
+
+    /// Queues a message, and says for which place.
     ///
     /// # Errors
     /// [`Unsent`] when there is no room, or when the sink knows beforehand that
     /// it will never take this message.
-    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<(), Unsent>;
+    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent>;
 
     /// Waits for deliveries and appends them.
     fn deliveries(&mut self, deliveries: &mut Vec<Delivery>) -> impl Future<Output = ()> + Send;
@@ -62,9 +89,51 @@ pub enum Unsent {
 pub struct Delivery {
     /// The ticket given to [`Sink::try_send`].
     pub ticket: Ticket,
-    /// Durable, or why not.
-    pub result: Result<(), DeliveryError>,
+    /// Where it is durable, or why it is not.
+    pub result: Result<Landed, DeliveryError>,
 }
+
+/// Where a message landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// The place.
+    pub lane: Lane,
+    /// Its offset there; the sink does not always learn it.
+    pub offset: Option<i64>,
+}
+
+/// Dense index of a [`Place`] within one sink.
+pub type Lane = u32;
+
+/// Where events keep their order within a sink, such as a topic-partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Topic, or whatever the place belongs to.
+    pub topic: Arc<str>,
+    /// What tells the topic from another one of the same name.
+    pub topic_id: Option<Arc<str>>,
+    /// Number of the partition.
+    pub partition: i32,
+    /// Nothing of this pipeline above the checkpoint stands below this offset.
+    pub start: i64,
+    /// Everything below this offset was there when the place was found.
+    pub end: i64,
+}
+
+/// From where a topic is read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicFloors {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its id, where the brokers had one: another one means another topic.
+    pub id: Option<Arc<str>>,
+    /// By partition the lowest offset that may hold an event above the
+    /// checkpoint.
+    pub floors: Vec<i64>,
+}
+
+/// Is told of each record that was read back.
+pub type NoteMarks = dyn FnMut(Marks<'_>) + Send;
 
 /// Why a message is not durable, or not known to be.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -81,8 +150,9 @@ pub struct DeliveryError {
 /// What a failed delivery says about its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryErrorKind {
-    /// The sink looked at this very message and will never take it: too large,
-    /// invalid. It did not land.
+    /// The sink looked at this message, or at what it was sent with, and will
+    /// not take it: too large, invalid. It did not land. Only a message that was
+    /// alone with the sink is refused for itself.
     Rejected,
     /// It did not land because of another message or of a purge.
     NotSent,

@@ -25,6 +25,31 @@ impl Sql {
         Self { client, limit }
     }
 
+    /// Runs statements that return nothing and have no parameters.
+    pub(crate) async fn batch(&self, attempt: &'static str, sql: &str) -> Result<(), RelayError> {
+        self.within(attempt, self.client.batch_execute(sql)).await
+    }
+
+    /// Runs one statement that returns one row.
+    pub(crate) async fn one(
+        &self,
+        attempt: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, RelayError> {
+        self.within(attempt, self.client.query_typed_one(sql, parameters)).await
+    }
+
+    /// Runs one statement that returns one row or none.
+    pub(crate) async fn opt(
+        &self,
+        attempt: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Option<Row>, RelayError> {
+        self.within(attempt, self.client.query_typed_opt(sql, parameters)).await
+    }
+
     /// Runs one statement.
     pub(crate) async fn query(
         &self,
@@ -32,7 +57,15 @@ impl Sql {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, RelayError> {
-        tokio::time::timeout(self.limit, self.client.query_typed(sql, parameters))
+        self.within(attempt, self.client.query_typed(sql, parameters)).await
+    }
+
+    async fn within<T>(
+        &self,
+        attempt: &'static str,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, RelayError> {
+        tokio::time::timeout(self.limit, statement)
             .await
             .map_err(|_| RelayError::SqlTimeout { attempt, limit: self.limit })?
             .map_err(RelayError::sql(attempt))

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use tokio::sync::watch;
 use walpost_event::Lsn;
 
@@ -7,12 +9,16 @@ use walpost_event::Lsn;
 pub struct PipelineStatus {
     /// What it is doing now.
     pub phase: Phase,
+    /// Where the server wrote its WAL when a session last began.
+    pub written: Lsn,
     /// Everything below was received.
     pub received: Lsn,
     /// Everything below is durable in the sink or parked.
     pub done: Lsn,
     /// What the slot was told.
     pub confirmed: Lsn,
+    /// Rows from before the slot that were read since the process began.
+    pub loaded: u64,
     /// Events that the sink has acknowledged since the process began.
     pub published: u64,
     /// Events parked since the process began.
@@ -26,6 +32,26 @@ pub struct PipelineStatus {
     pub trouble: Option<String>,
     /// Sessions that ended with an error since the process began.
     pub failed_sessions: u64,
+    work: Option<Work>,
+}
+
+/// What a session began with, once it publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Work {
+    since: Instant,
+    confirmed: Lsn,
+}
+
+/// A session that has published for as long as the longest wait between two
+/// was worth its start.
+const WORKED_MIN: Duration = Duration::from_secs(30);
+
+impl Work {
+    /// What was only sent does not count: a session that fails before its
+    /// first checkpoint sends the same again.
+    fn is_worth_it(self, confirmed: Lsn, now: Instant) -> bool {
+        confirmed > self.confirmed || now.duration_since(self.since) >= WORKED_MIN
+    }
 }
 
 /// What a pipeline is doing.
@@ -85,5 +111,75 @@ impl StatusReporter {
 
     pub(crate) fn phase(&self, phase: Phase) {
         self.update(|status| status.phase = phase);
+    }
+
+    /// A session begins.
+    pub(crate) fn starting(&self) {
+        self.update(|status| {
+            // A relay that stands by tries every second and stays what it is.
+            if status.phase != Phase::Standby {
+                status.phase = Phase::Starting;
+            }
+            status.work = None;
+        });
+    }
+
+    /// The session begins to publish, from `confirmed` on.
+    pub(crate) fn working(&self, phase: Phase, confirmed: Lsn) {
+        self.update(|status| {
+            status.phase = phase;
+            status.confirmed = confirmed;
+            status.work = Some(Work { since: Instant::now(), confirmed });
+        });
+    }
+
+    /// The session has ended; whether it had done anything that lasts. What it
+    /// left undone stays in the status, and gets older.
+    pub(crate) fn ended(&self) -> bool {
+        let mut worked = false;
+        self.update(|status| {
+            status.outstanding = 0;
+            status.trouble = None;
+            let work = status.work.take();
+            worked = work.is_some_and(|work| work.is_worth_it(status.confirmed, Instant::now()));
+        });
+        worked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_worth_its_start_by_time_or_by_what_lasts() {
+        let since = Instant::now();
+        let work = Work { since, confirmed: Lsn::from(10) };
+        let soon = since + WORKED_MIN - Duration::from_millis(1);
+        assert!(!work.is_worth_it(Lsn::from(10), soon));
+        assert!(work.is_worth_it(Lsn::from(11), since));
+        assert!(work.is_worth_it(Lsn::from(10), since + WORKED_MIN));
+    }
+
+    #[test]
+    fn what_only_a_session_has_ends_with_it() {
+        let (reporter, receiver) = StatusReporter::new();
+        reporter.starting();
+        assert!(!reporter.ended(), "nothing was published");
+        reporter.working(Phase::Streaming, Lsn::from(10));
+        reporter.update(|status| {
+            status.outstanding = 3;
+            status.trouble = Some("t".into());
+            status.oldest_pending_us = Some(7);
+            status.published = 100;
+        });
+        assert!(!reporter.ended(), "nothing was confirmed");
+        let status = receiver.borrow().clone();
+        assert_eq!((status.outstanding, status.trouble), (0, None));
+        assert_eq!(status.oldest_pending_us, Some(7), "the event still waits");
+        reporter.working(Phase::Streaming, Lsn::from(10));
+        reporter.update(|status| status.confirmed = Lsn::from(11));
+        assert!(reporter.ended());
+        assert!(!reporter.ended(), "counted once");
     }
 }

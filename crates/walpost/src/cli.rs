@@ -46,6 +46,19 @@ enum Command {
 }
 
 impl Cli {
+    /// Whether the answer is for a program.
+    pub(crate) fn json(&self) -> bool {
+        match &self.command {
+            Command::Check(args) => args.json,
+            Command::Status(args) => args.json,
+            Command::Parked(args) => args.json(),
+            Command::Demo(args) => args.json,
+            Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
+                false
+            }
+        }
+    }
+
     /// Runs the command.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Self { config, command } = self;

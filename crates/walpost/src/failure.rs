@@ -1,8 +1,12 @@
-use std::{error::Error, process::ExitCode};
+use std::process::ExitCode;
 
+use serde_json::json;
+use tokio_postgres::error::SqlState;
+use walpost_event::error_chain;
+use walpost_postgres::ConnectError;
 use walpost_relay::{RelayError, SourceError};
 
-use crate::config::ConfigError;
+use crate::{config::ConfigError, output};
 
 /// How the process ends when something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +27,25 @@ pub(crate) struct Failure {
     exit: Exit,
     text: String,
     next_step: Option<String>,
+    in_json: bool,
 }
 
 impl Failure {
     /// A failure with the whole chain of its causes.
     pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
         let error = error.into();
-        Self { exit, text: one_line(error.as_ref()), next_step: None }
+        Self::found(exit, &error_chain(error.as_ref()))
     }
 
     /// It failed while running.
     pub(crate) fn running(error: impl Into<anyhow::Error>) -> Self {
         Self::new(Exit::Running, error)
+    }
+
+    /// No session.
+    pub(crate) fn of_connect(error: ConnectError) -> Self {
+        let next_step = next_step_of_connect(&error);
+        Self::postgres(error).next_step(next_step)
     }
 
     /// PostgreSQL is not as it has to be, or did not answer.
@@ -44,12 +55,18 @@ impl Failure {
 
     /// A failure that was found and told already.
     pub(crate) fn found(exit: Exit, text: &str) -> Self {
-        Self { exit, text: text.to_owned(), next_step: None }
+        Self { exit, text: text.to_owned(), next_step: None, in_json: false }
     }
 
     /// Puts what was attempted before the text.
     pub(crate) fn context(mut self, attempted: &str) -> Self {
         self.text = format!("{attempted}: {}", self.text);
+        self
+    }
+
+    /// What was printed as JSON tells it already.
+    pub(crate) fn told_in_json(mut self) -> Self {
+        self.in_json = true;
         self
     }
 
@@ -84,13 +101,27 @@ impl Failure {
         }
     }
 
-    /// Prints it, once.
-    pub(crate) fn print(self) -> ExitCode {
-        eprintln!("error: {}", self.text);
-        if let Some(next_step) = &self.next_step {
-            eprintln!("next step: {next_step}");
+    /// Prints it, once; for programs also as one JSON object on stdout.
+    pub(crate) fn print(self, json: bool) -> ExitCode {
+        self.note();
+        if json && !self.in_json {
+            let line = json!({
+                "error": self.text,
+                "next_step": self.next_step,
+                "exit_code": self.exit as u8,
+            });
+            // The exit code tells it too.
+            let _ = output::print(format_args!("{line}\n"));
         }
         ExitCode::from(self.exit as u8)
+    }
+
+    /// Prints it for people.
+    pub(crate) fn note(&self) {
+        output::note(format_args!("error: {}", self.text));
+        if let Some(next_step) = &self.next_step {
+            output::note(format_args!("next step: {next_step}"));
+        }
     }
 }
 
@@ -104,54 +135,50 @@ impl From<ConfigError> for Failure {
 fn next_step(error: &RelayError) -> Option<String> {
     let text = match error {
         RelayError::Connect(source) | RelayError::Source(SourceError::Connect(source)) => {
-            if source.is_transient() {
-                "make sure that PostgreSQL runs there and lets this host in"
-            } else {
-                "mend the login: user, password, database, sslmode, pg_hba.conf"
-            }
+            next_step_of_connect(source)
         }
-        RelayError::Sink { .. } => {
-            "make sure that the brokers run there, and that security.protocol and the login under \
-             [kafka] are right"
-        }
+        RelayError::Sink { .. } => BROKERS,
+        RelayError::Sql { source, .. } if is_denied(source) => DENIED,
         RelayError::Sql { .. } => "run `walpost check`, which looks at rights and tables",
         _ => return None,
     };
     Some(text.to_owned())
 }
 
-/// An error with its causes in one line, without repetitions.
-pub(crate) fn one_line(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+/// What to do when no broker answers.
+pub(crate) const BROKERS: &str = "make sure that the brokers run there, and that security.protocol \
+                                  and the login under [kafka] are right";
+
+const DENIED: &str = "let an owner grant the role usage on the schema, and select, insert and \
+                      update on the tables in it";
+
+fn is_denied(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
+/// What to do when PostgreSQL gives no session.
+pub(crate) fn next_step_of_connect(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::NoTls { .. } | ConnectError::Handshake { .. } | ConnectError::Tls(_) => {
+            "mend sslmode, sslrootcert, sslcert and sslkey of the url"
         }
-        cause = error.source();
+        ConnectError::ReadOnly { .. } => "name the primary, or all hosts",
+        ConnectError::Refused { source, .. } => match source.code().map(|code| code.code()) {
+            Some("28P01") => "mend the password: in the url, or the file postgres.password_file",
+            Some("28000") => "name a role that exists and that pg_hba.conf lets in from here",
+            Some("3D000") => "name a database that exists, or create it with `createdb`",
+            Some("42501") => "grant the role connect on the database",
+            Some("53300") => "free a connection, or raise max_connections",
+            Some(_) => "see the message of the server",
+            None => "name a password, in the url or by postgres.password_file, if it asks for one",
+        },
+        _ => "make sure that PostgreSQL runs there and lets this host in",
     }
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines.join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
-    struct Outer(#[source] Inner);
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("inner\n  DETAIL: more")]
-    struct Inner;
-
-    #[test]
-    fn a_chain_is_one_line() {
-        assert_eq!(one_line(&Outer(Inner)), "outer: inner; DETAIL: more");
-    }
 
     #[test]
     fn a_missing_prerequisite_is_postgres_at_any_time() {

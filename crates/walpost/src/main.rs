@@ -12,6 +12,7 @@ mod demo;
 mod failure;
 mod http;
 mod log;
+mod output;
 mod signals;
 mod table;
 
@@ -20,8 +21,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().run() {
+    let cli = cli::Cli::parse();
+    let json = cli.json();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.print(),
+        Err(failure) => failure.print(json),
     }
 }

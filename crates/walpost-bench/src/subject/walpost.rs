@@ -34,6 +34,8 @@ impl Walpost {
                 program.display()
             );
         }
+        // It runs in another folder.
+        let program = program.canonicalize()?;
         Ok(Self { program, settings: settings.to_vec() })
     }
 }

@@ -1,20 +1,45 @@
-//! Runs both benches, small and without peers that would have to be fetched.
+//! Runs the benches, small and without peers that would have to be fetched.
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 use serde_json::Value;
 
+const BENCH: &str = env!("CARGO_BIN_EXE_walpost-bench");
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(BENCH).args(args).arg("--json").output().expect("the bench runs")
+}
+
 fn figures(args: &[&str]) -> Vec<Value> {
-    let bench = env!("CARGO_BIN_EXE_walpost-bench");
-    let output = Command::new(bench).args(args).arg("--json").output().expect("the bench runs");
+    let output = bench(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
+    lines(&output)
+}
+
+fn lines(output: &Output) -> Vec<Value> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
 fn positive(line: &Value, pointer: &str) -> bool {
     line.pointer(pointer).and_then(Value::as_f64).is_some_and(|figure| figure > 0.0)
+}
+
+/// The program to measure, of this profile, built when it is not up to date.
+fn walpost() -> PathBuf {
+    let profile = Path::new(BENCH).parent().expect("a program is in a folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "walpost", "--bin", "walpost"]);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
+    assert!(status.success(), "cargo cannot build walpost");
+    profile.join("walpost")
 }
 
 #[test]
@@ -52,10 +77,32 @@ fn the_consumer_bench_makes_every_effect_once_in_every_way() {
 }
 
 #[test]
+fn the_transaction_bench_gives_one_line_and_every_row() {
+    let walpost = walpost();
+    let args = ["transaction", "--rows", "20000", "--walpost", walpost.to_str().unwrap()];
+    let lines = figures(&args);
+    assert_eq!(lines.len(), 1);
+    assert_eq!((&lines[0]["bench"], &lines[0]["rows"]), (&"transaction".into(), &20_000.into()));
+    for pointer in ["/events_per_second", "/rss_mb_peak", "/first_record_seconds"] {
+        assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
+    }
+}
+
+#[test]
+fn the_transaction_bench_exits_with_1_when_the_memory_passes_the_limit() {
+    let walpost = walpost();
+    let args = ["transaction", "--rows", "1000", "--rss-limit-mb", "1"];
+    let output = bench(&[&args[..], &["--walpost", walpost.to_str().unwrap()]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("more than 1 MB"), "{stderr}");
+    assert_eq!(lines(&output).len(), 1);
+}
+
+#[test]
 fn a_binary_that_is_not_there_is_named_with_the_command_that_builds_it() {
-    let bench = env!("CARGO_BIN_EXE_walpost-bench");
     let args = ["relay", "--subjects", "walpost", "--walpost", "/nowhere/walpost"];
-    let output = Command::new(bench).args(args).output().unwrap();
+    let output = Command::new(BENCH).args(args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(stderr.contains("/nowhere/walpost") && stderr.contains("cargo build"), "{stderr}");

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+mod faults;
 mod limits;
+mod lost_log;
 mod order;
 mod rig;
 mod topics;

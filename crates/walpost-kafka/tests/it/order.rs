@@ -1,15 +1,7 @@
 use walpost_relay::DeliveryErrorKind;
 use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, read_all, unique_name};
 
-use crate::rig::{Driver, connector, message};
-
-fn numbers(records: &[walpost_testkit::ReadRecord], key: &str) -> Vec<u32> {
-    records
-        .iter()
-        .filter(|record| record.key_text() == key)
-        .map(|record| record.value_text().parse().unwrap())
-        .collect()
-}
+use crate::rig::{Driver, connector, message, numbers};
 
 #[tokio::test]
 async fn order_per_key_survives_a_full_queue() {
@@ -58,17 +50,12 @@ async fn nothing_lands_behind_a_batch_that_the_broker_refused() {
     for n in 1..200_u32 {
         let size = if n == 20 { 10_000 } else { 0 };
         let padded = format!("{n}{}", " ".repeat(size));
-        driver.send(message(&topic, "a", padded)).await.unwrap();
-        if driver.failures() > 0 {
+        if driver.send(message(&topic, "a", padded)).await.is_err() {
             break;
         }
     }
     driver.settle().await;
-    let landed: Vec<u32> = read_all(bootstrap, &topic)
-        .await
-        .iter()
-        .map(|record| record.value_text().trim().parse().unwrap())
-        .collect();
+    let landed = numbers(&read_all(bootstrap, &topic).await, "a");
     let expected: Vec<u32> = (0..landed.len() as u32).collect();
     assert_eq!(landed, expected, "a prefix without a gap");
     assert!(landed.len() <= 20);

@@ -1,8 +1,15 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use walpost_event::{Bytes, Headers, Message};
 use walpost_kafka::{KafkaConnector, KafkaSink};
 use walpost_relay::{Delivery, Sink, Unsent};
+use walpost_testkit::{
+    Proxy, ReadRecord, Target,
+    local::{Kafka, free_port},
+};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -37,18 +44,20 @@ impl Driver {
     }
 
     /// Sends, waiting for room as the pipeline does. What will never be sent
-    /// comes back as its reason.
+    /// comes back as its reason, and so does what comes after a failure.
     pub(crate) async fn send(&mut self, message: Message) -> Result<u64, String> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let mut message = message;
         loop {
             match self.sink.try_send(ticket, message) {
-                Ok(()) => return Ok(ticket),
+                Ok(_) => return Ok(ticket),
                 Err(Unsent::Never { detail, .. }) => return Err(detail),
+                Err(Unsent::Full(_)) if self.failures() > 0 => return Err("it failed".into()),
                 Err(Unsent::Full(back)) => message = *back,
             }
             self.wait().await;
+            self.sink.allow(self.sink.places().len());
         }
     }
 
@@ -64,7 +73,44 @@ impl Driver {
         }
     }
 
+    /// Tickets that are durable, as the sink has it.
+    pub(crate) fn delivered(&self) -> BTreeSet<u64> {
+        let delivered = self.deliveries.iter().filter(|delivery| delivery.result.is_ok());
+        delivered.map(|delivery| delivery.ticket).collect()
+    }
+
     pub(crate) fn failures(&self) -> usize {
         self.deliveries.iter().filter(|delivery| delivery.result.is_err()).count()
     }
+}
+
+/// A Kafka of its own, behind a proxy.
+pub(crate) struct Proxied {
+    pub(crate) broker: Kafka,
+    pub(crate) proxy: Proxy,
+}
+
+impl Proxied {
+    pub(crate) async fn start() -> Self {
+        let port = free_port().unwrap();
+        let broker = Kafka::builder().proxied_by(port).start().unwrap();
+        let target = Target::Tcp(broker.proxied_address().unwrap());
+        Self { broker, proxy: Proxy::start_on(port, target).await }
+    }
+
+    /// The way through the proxy.
+    pub(crate) fn bootstrap(&self) -> String {
+        self.proxy.address().to_string()
+    }
+}
+
+/// A number, and blanks up to about so many bytes.
+pub(crate) fn padded(number: u32, bytes: usize) -> String {
+    format!("{number}{}", " ".repeat(bytes))
+}
+
+/// The numbers that records of a key carry, in the order of the log.
+pub(crate) fn numbers(records: &[ReadRecord], key: &str) -> Vec<u32> {
+    let of_key = records.iter().filter(|record| record.key_text() == key);
+    of_key.map(|record| record.value_text().trim().parse().unwrap()).collect()
 }

@@ -4,7 +4,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use walpost_event::Lsn;
 
 use super::Pipeline;
-use crate::{error::RelayError, sink::Sink, source::Source};
+use crate::{error::RelayError, floors, sink::Sink, source::Source};
 
 /// Checkpoints remembered while the stream lags behind them.
 const UNPASSED_MAX: usize = 64;
@@ -15,6 +15,8 @@ pub(super) struct Written {
     pub(super) confirmed: Lsn,
     /// At or behind the commit record of the write itself.
     pub(super) wal: Lsn,
+    /// Places of the sink that it names.
+    pub(super) places: usize,
 }
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
@@ -27,13 +29,29 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             || self.progress.last_written.is_none_or(|last| self.progress.done > last.wal)
     }
 
+    /// A place is named by a committed checkpoint before anything is written
+    /// there.
+    pub(super) fn name_places(&mut self) {
+        if self.sink.places().len() > self.progress.named && self.progress.writing.is_none() {
+            self.start_checkpoint();
+        }
+    }
+
     pub(super) fn start_checkpoint(&mut self) {
-        let (checkpoints, confirmed) = (self.checkpoints.clone(), self.progress.done);
-        self.progress.last_checkpoint = Instant::now();
-        self.progress.events_since_checkpoint = false;
-        self.progress.writing = Some(tokio::spawn(async move {
-            let wal = checkpoints.write(confirmed).await?;
-            Ok(Written { confirmed, wal })
+        let places = self.sink.places();
+        let progress = &mut self.progress;
+        for place in &places[progress.floors.len()..] {
+            progress.floors.open(place.start, place.end);
+        }
+        let (confirmed, names) = (progress.done, places.len());
+        let floors = progress.floors.at(confirmed, progress.tracker.first_unconfirmed());
+        let floors = floors::to_json(places, &floors);
+        let checkpoints = self.checkpoints.clone();
+        progress.last_checkpoint = Instant::now();
+        progress.events_since_checkpoint = false;
+        progress.writing = Some(tokio::spawn(async move {
+            let wal = checkpoints.write(confirmed, &floors).await?;
+            Ok(Written { confirmed, wal, places: names })
         }));
     }
 
@@ -44,6 +62,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.progress.writing = None;
         let written = written?;
         self.progress.checkpointed = written.confirmed;
+        self.progress.named = written.places;
+        self.sink.allow(written.places);
+        self.carried.suspects.confirmed(written.confirmed);
         self.progress.last_written = Some(written);
         self.progress.unpassed.push_back(written);
         if self.progress.unpassed.len() > UNPASSED_MAX {

@@ -1,19 +1,20 @@
 //! From what the source yields to the sink, or to a parked row.
 
-use walpost_event::{Identity, Operation, Position, RowChange};
+use walpost_event::{Identity, Operation, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
-use super::{Event, Pipeline};
+use super::{Alone, Event, Held, Pipeline};
 use crate::{
     ack::Ticket,
+    convert::{Origin, table_name},
     error::RelayError,
-    parked::{ParkReason, Parking},
-    sink::{Sink, Unsent},
+    parked::{Contents, ParkReason, ParkedEvent, Parking},
+    sink::{Landed, Sink, Unsent},
     source::{Source, SourceItem},
 };
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
-    pub(super) async fn take(&mut self, item: SourceItem) -> Result<(), RelayError> {
+    pub(super) fn take(&mut self, item: SourceItem) -> Result<(), RelayError> {
         match item {
             SourceItem::Begin { commit_lsn, committed_at_us, .. } => {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);
@@ -30,22 +31,22 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 self.progress.received = self.progress.received.max(wal_end);
                 Ok(())
             }
-            SourceItem::Change(change) => self.change(change).await,
-            SourceItem::Oversize { change, size_bytes } => self.oversize(change, size_bytes).await,
-            SourceItem::Message(message) => self.logical_message(message).await,
+            SourceItem::Change(change) => self.change(change),
+            SourceItem::Oversize { change, size_bytes } => self.oversize(&change, size_bytes),
+            SourceItem::Message(message) => self.logical_message(message),
             SourceItem::OversizeMessage { prefix, size_bytes } => {
-                self.oversize_message(&prefix, size_bytes).await
+                self.oversize_message(prefix, size_bytes)
             }
         }
     }
 
-    pub(super) async fn change(&mut self, change: RowChange) -> Result<(), RelayError> {
+    fn change(&mut self, change: RowChange) -> Result<(), RelayError> {
         if !self.converter.is_outbox(change.row.relation()) {
             self.metrics.skipped.increment(1);
             return Ok(());
         }
         match change.operation {
-            Operation::Insert => self.event(change).await,
+            Operation::Insert => self.event(change, None),
             Operation::Update | Operation::Delete => {
                 self.metrics.skipped.increment(1);
                 self.converter.other_operation(&change)
@@ -53,124 +54,140 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
     }
 
-    pub(super) async fn logical_message(
-        &mut self,
-        message: LogicalMessage,
-    ) -> Result<(), RelayError> {
+    fn logical_message(&mut self, message: LogicalMessage) -> Result<(), RelayError> {
         if !self.converter.is_outbox_prefix(&message.prefix) {
             self.metrics.skipped.increment(1);
             return Ok(());
         }
         match self.converter.message_row(&message) {
-            Ok(row) => self.event(RowChange::insert(row)).await,
+            Ok(row) => self.event(RowChange::insert(row), Some(message)),
             Err(parking) => {
-                let (ticket, position) = self.progress.tracker.event();
-                self.park(ticket, position, &Identity::default(), parking).await
+                let contents = Contents::Message(message.content);
+                self.park_unread(message.prefix, Identity::default(), parking, contents)
             }
         }
     }
 
-    pub(super) async fn oversize(
-        &mut self,
-        change: RowChange,
-        size_bytes: u64,
-    ) -> Result<(), RelayError> {
-        if !self.converter.is_outbox(change.row.relation()) {
+    fn oversize(&mut self, change: &RowChange, size_bytes: u64) -> Result<(), RelayError> {
+        let relation = change.row.relation();
+        if !self.converter.is_outbox(relation) {
             return Ok(());
         }
-        let identity = self.converter.identity(&change.row);
-        self.park_oversize(&identity, size_bytes).await
+        let (source, identity) =
+            (table_name(relation).to_string(), self.converter.identity(&change.row));
+        self.park_unread(source, identity, self.too_large(size_bytes), Contents::LeftOut)
     }
 
-    async fn oversize_message(&mut self, prefix: &str, size_bytes: u64) -> Result<(), RelayError> {
-        if !self.converter.is_outbox_prefix(prefix) {
+    fn oversize_message(&mut self, prefix: String, size_bytes: u64) -> Result<(), RelayError> {
+        if !self.converter.is_outbox_prefix(&prefix) {
             return Ok(());
         }
-        self.park_oversize(&Identity::default(), size_bytes).await
+        let parking = self.too_large(size_bytes);
+        self.park_unread(prefix, Identity::default(), parking, Contents::LeftOut)
     }
 
-    async fn park_oversize(
-        &mut self,
-        identity: &Identity,
-        size_bytes: u64,
-    ) -> Result<(), RelayError> {
-        let (ticket, position) = self.progress.tracker.event();
+    fn too_large(&self, size_bytes: u64) -> Parking {
         let limit = self.config.max_event_bytes;
         let detail = format!("the event has {size_bytes} bytes, max_event_bytes is {limit}");
-        let parking = Parking { reason: ParkReason::Oversize, detail };
-        self.park(ticket, position, identity, parking).await
+        Parking { reason: ParkReason::Oversize, detail }
+    }
+
+    /// Parks what never became a row that could be routed, under a ticket of
+    /// its own.
+    fn park_unread(
+        &mut self,
+        source: String,
+        identity: Identity,
+        parking: Parking,
+        contents: Contents,
+    ) -> Result<(), RelayError> {
+        let (ticket, position) = self.progress.tracker.event();
+        self.progress.events_since_checkpoint = true;
+        if self.parked.contains(position, &identity) {
+            self.progress.tracker.done(ticket);
+            return Ok(());
+        }
+        let attempts = 0;
+        self.park(ParkedEvent { ticket, position, identity, source, parking, attempts, contents })
     }
 
     /// An insert: its own ticket, then parked or sent.
-    pub(super) async fn event(&mut self, change: RowChange) -> Result<(), RelayError> {
+    fn event(
+        &mut self,
+        change: RowChange,
+        emitted: Option<LogicalMessage>,
+    ) -> Result<(), RelayError> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
-        if !self.parked.is_empty() {
+        let id = || self.converter.identity(&change.row).event_id;
+        if !self.published.is_empty() && self.published.take(position, id) {
+            self.metrics.resumed.increment(1);
+            self.progress.tracker.done(ticket);
+            return Ok(());
+        }
+        if self.parked.concerns(position) {
             let identity = self.converter.identity(&change.row);
             if self.parked.contains(position, &identity) {
                 self.progress.tracker.done(ticket);
                 return Ok(());
             }
-            if let Some(parking) = self.parked.must_wait(position, &identity) {
-                return self.park(ticket, position, &identity, parking).await;
+            if self.parked.holds_back(position, &identity) {
+                let origin = Origin { row: change.row, emitted };
+                return self.park_origin(ticket, position, origin, Parking::behind(), 0);
             }
         }
-        match self.converter.message(&change) {
+        let message = self.converter.message(&change);
+        let origin = Origin { row: change.row, emitted };
+        match message {
             Ok(mut message) => {
                 self.headers.add(&mut message.headers, position);
-                self.offer(Event { ticket, position, message, row: change.row }).await
+                self.offer(Event { ticket, position, message, origin })
             }
-            Err(parking) => {
-                let identity = self.converter.identity(&change.row);
-                self.park(ticket, position, &identity, parking).await
-            }
+            Err(parking) => self.park_origin(ticket, position, origin, parking, 0),
         }
     }
 
-    /// Sends the event, holds it until there is room, or parks it.
-    pub(super) async fn offer(&mut self, event: Event) -> Result<(), RelayError> {
-        let Event { ticket, position, message, row } = event;
+    /// Sends the event, holds it until it can go, or parks it.
+    pub(super) fn offer(&mut self, event: Event) -> Result<(), RelayError> {
+        let is_suspect = self.carried.suspects.contains(event.position);
+        if is_suspect && self.sink.outstanding() > 0 {
+            self.progress.held = Some(Held::Suspect(event));
+            return Ok(());
+        }
+        let Event { ticket, position, message, origin } = event;
         match self.sink.try_send(ticket, message) {
-            Ok(()) => {
-                self.progress.streak.sent();
+            Ok(lane) => {
+                self.progress.floors.sent(lane, ticket);
+                if is_suspect {
+                    self.progress.alone = Some(Alone { ticket, position, origin });
+                }
                 Ok(())
             }
             Err(Unsent::Full(message)) => {
-                self.progress.held = Some(Event { ticket, position, message: *message, row });
+                let event = Event { ticket, position, message: *message, origin };
+                self.progress.held = Some(Held::Full(event));
                 Ok(())
             }
             Err(Unsent::Never { topic, detail }) => {
-                let detail = format!("{topic}: {detail}");
-                let parking = Parking { reason: ParkReason::Rejected, detail };
-                let identity = self.converter.identity(&row);
-                self.park(ticket, position, &identity, parking).await
+                let parking = Parking::rejected(format!("{topic}: {detail}"));
+                let attempts = self.carried.suspects.refusals(position);
+                self.park_origin(ticket, position, origin, parking, attempts)
             }
         }
     }
 
-    pub(super) async fn park(
-        &mut self,
-        ticket: Ticket,
-        position: Position,
-        identity: &Identity,
-        parking: Parking,
-    ) -> Result<(), RelayError> {
-        if self.parked.contains(position, identity) {
-            self.progress.tracker.done(ticket);
-            return Ok(());
+    /// The sink has made an event durable.
+    pub(super) fn note_delivered(&mut self, ticket: Ticket, landed: Landed) {
+        if let Some(offset) = landed.offset {
+            self.progress.floors.landed(landed.lane, offset);
         }
-        // What waits behind a parked event is no sign of a fault.
-        if parking.reason != ParkReason::Behind && !self.progress.streak.may_park() {
-            return Err(RelayError::Halted {
-                count: self.config.parked_halt_after,
-                position,
-                reason: parking.detail,
-            });
+        let streak = &mut self.carried.streak;
+        if !streak.is_empty()
+            && let Some(position) = self.progress.tracker.position(ticket)
+        {
+            streak.delivered(position);
         }
-        self.parked.park(position, identity, &parking).await?;
+        self.progress.alone.take_if(|alone| alone.ticket == ticket);
         self.progress.tracker.done(ticket);
-        self.metrics.parked.increment(1);
-        self.status.update(|status| status.parked += 1);
-        Ok(())
     }
 }

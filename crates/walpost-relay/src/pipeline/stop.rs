@@ -1,48 +1,54 @@
 //! How a session ends: in order, or after a refusal.
 
-use std::{collections::HashMap, time::Duration};
+use std::{pin::pin, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, interval, sleep_until, timeout_at};
 
-use super::{
-    Ended, Pipeline,
-    checkpoints::{Written, interrupted},
-};
+use super::{Ended, Pipeline, TICK, checkpoints::written};
 use crate::{
     error::RelayError,
-    parked::{ParkReason, Parking},
-    policy::{Disposition, decide},
     sink::Sink,
     source::{Source, SourceItem},
 };
 
-/// After a failed delivery, for the fate of the others.
-const SETTLE: Duration = Duration::from_secs(30);
+/// After a failed delivery, for the fate of the others; and then again for the
+/// last checkpoint.
+pub(super) const SETTLE: Duration = Duration::from_secs(30);
+
+/// An orderly stop, and how its time is shared out: half for the rest of the
+/// transaction at hand, a quarter for what is on its way, a quarter for the
+/// last checkpoint and its confirmation. What one part leaves, the next has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    began: Instant,
+    limit: Duration,
+}
+
+impl Stopping {
+    pub(super) fn new(began: Instant, limit: Duration) -> Self {
+        Self { began, limit }
+    }
+
+    pub(super) fn read_until(self) -> Instant {
+        self.began + self.limit / 2
+    }
+
+    fn settle_until(self) -> Instant {
+        self.began + self.limit / 4 * 3
+    }
+
+    fn end(self) -> Instant {
+        self.began + self.limit
+    }
+}
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Waits for the fate of everything on its way, then decides.
-    pub(super) async fn settle_failures(&mut self) -> Result<Ended, RelayError> {
+    pub(super) async fn settle_failures<R>(&mut self) -> Result<Ended<R>, RelayError> {
         self.settle_until(Instant::now() + SETTLE).await;
-        self.keep_progress().await?;
-        let mut rejected = HashMap::new();
-        let mut retry = None;
-        for (ticket, error) in &self.progress.failed {
-            match decide(error) {
-                Disposition::Retry => retry = Some(error),
-                Disposition::Park => {
-                    if let Some(position) = self.progress.tracker.position(*ticket) {
-                        let parking =
-                            Parking { reason: ParkReason::Rejected, detail: error.to_string() };
-                        rejected.insert(position, parking);
-                    }
-                }
-            }
-        }
-        match retry {
-            _ if !rejected.is_empty() => Ok(Ended::Rejected(rejected)),
-            Some(error) => Err(RelayError::Sink { detail: error.to_string(), transient: true }),
-            None => Err(RelayError::Sink { detail: "no reason given".into(), transient: true }),
-        }
+        let judged = self.judge_failures();
+        self.keep_progress(Instant::now() + SETTLE).await?;
+        judged
     }
 
     /// Waits for the fate of everything on its way; whether all of it came.
@@ -50,7 +56,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let mut deliveries = Vec::new();
         while self.sink.outstanding() > 0 {
             let wait = self.sink.deliveries(&mut deliveries);
-            if tokio::time::timeout_at(deadline, wait).await.is_err() {
+            if attend(&mut self.source, deadline, wait).await.is_none() {
                 return false;
             }
             self.settle(&mut deliveries);
@@ -58,44 +64,63 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         true
     }
 
-    /// A last checkpoint: what is durable is not to be sent again.
-    async fn keep_progress(&mut self) -> Result<(), RelayError> {
+    /// The last parked rows and a last checkpoint: what is durable is not to be
+    /// sent again. Whether both were written in time.
+    pub(super) async fn keep_progress(&mut self, deadline: Instant) -> Result<bool, RelayError> {
+        if !self.finish_parking(deadline).await? {
+            return Ok(false);
+        }
         self.note_done();
-        if let Some(writing) = self.progress.writing.take() {
-            let written = writing.await.unwrap_or_else(|_| Err(interrupted()));
-            self.note_written(written)?;
+        loop {
+            if self.progress.writing.is_none() {
+                if self.progress.done <= self.progress.checkpointed {
+                    return Ok(true);
+                }
+                self.start_checkpoint();
+            }
+            let wait = written(&mut self.progress.writing);
+            let Some(result) = attend(&mut self.source, deadline, wait).await else {
+                tracing::warn!(
+                    done = %self.progress.done,
+                    "the last checkpoint was not written in time; what it covers may come again"
+                );
+                return Ok(false);
+            };
+            self.note_written(result)?;
         }
-        if self.progress.done > self.progress.checkpointed {
-            let confirmed = self.progress.done;
-            let wal = self.checkpoints.write(confirmed).await?;
-            self.note_written(Ok(Written { confirmed, wal }))?;
-        }
-        Ok(())
     }
 
     /// Orderly stop, between two transactions where there is time for it:
     /// everything on its way settled, a last checkpoint, and its position
     /// confirmed if the stream passes it soon.
-    pub(super) async fn drain(&mut self, deadline: Instant) -> Result<Ended, RelayError> {
-        if !self.settle_until(deadline).await {
+    pub(super) async fn drain<R>(&mut self, stopping: Stopping) -> Result<Ended<R>, RelayError> {
+        let settled = self.settle_until(stopping.settle_until()).await;
+        if !settled {
             tracing::warn!(
                 outstanding = self.sink.outstanding(),
                 "stopping although the sink has not answered; these events come again"
             );
         }
-        self.keep_progress().await?;
-        self.confirm_last(deadline).await?;
-        self.report();
+        if self.keep_progress(stopping.end()).await?
+            && let Ok(confirmed) = timeout_at(stopping.end(), self.confirm_last()).await
+        {
+            confirmed?;
+        }
+        if settled && let Ok(noted) = timeout_at(stopping.end(), self.checkpoints.set_clean()).await
+        {
+            noted?;
+        }
         Ok(Ended::Stopped)
     }
 
-    pub(super) async fn confirm_last(&mut self, deadline: Instant) -> Result<(), RelayError> {
+    async fn confirm_last(&mut self) -> Result<(), RelayError> {
         let mut items = Vec::new();
-        while !self.progress.unpassed.is_empty() {
+        loop {
             self.confirm_passed().await?;
-            let next = self.source.next(&mut items);
-            let Ok(read) = tokio::time::timeout_at(deadline, next).await else { break };
-            read?;
+            if self.progress.unpassed.is_empty() {
+                return Ok(());
+            }
+            self.source.next(&mut items).await?;
             // Read for their position only: these events come again.
             for item in items.drain(..) {
                 if let SourceItem::Commit { end_lsn: lsn }
@@ -104,8 +129,30 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                     self.progress.received = self.progress.received.max(lsn);
                 }
             }
-            self.confirm_passed().await?;
         }
-        Ok(())
+    }
+}
+
+/// Waits for `work` until `deadline`, and tells the server meanwhile that we
+/// live.
+pub(crate) async fn attend<S: Source, T>(
+    source: &mut S,
+    deadline: Instant,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut ticks = interval(TICK);
+    let mut alive = true;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            () = sleep_until(deadline) => return None,
+            _ = ticks.tick(), if alive => {
+                // A server that is gone is no reason to give the work up, and
+                // whoever reads next meets the error again.
+                alive = matches!(timeout_at(deadline, source.keep_alive()).await, Ok(Ok(())));
+            }
+        }
     }
 }

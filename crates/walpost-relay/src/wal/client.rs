@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::{
@@ -12,28 +14,37 @@ use postgres_protocol::{
 };
 use walpost_postgres::{Database, SslMode};
 
-use super::frames::{Frame, Frames};
+use super::{
+    XLOG_DATA_HEADER_BYTES,
+    frames::{Frame, Frames},
+};
 use crate::error::{ServerError, SourceError};
 
 /// A session in the walsender: replication commands and simple queries.
-pub(super) struct ReplicationClient {
+pub(crate) struct ReplicationClient {
     frames: Frames,
 }
 
 /// A row of a simple query; every value is text.
 pub(super) type TextRow = Vec<Option<String>>;
 
-/// Deterministic text output, whatever the role or the database sets.
+/// Bound on the login, and on commands that the server answers at once.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Deterministic text output, and nothing that ends the session while an
+/// initial load needs its snapshot, whatever the role or the database sets.
 const SESSION_OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC \
-     -c extra_float_digits=3 -c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0";
+     -c extra_float_digits=3 -c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0 \
+     -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0";
 
 impl ReplicationClient {
-    /// Connects and logs in.
-    pub(super) async fn connect(
+    /// Connects and logs in. Rows larger than `max_event_bytes` will come
+    /// without the values that make them so.
+    pub(crate) async fn connect(
         database: &Database,
         wal_sender_timeout_ms: u64,
-        max_frame_bytes: usize,
+        max_event_bytes: usize,
     ) -> Result<Self, SourceError> {
+        let max_frame_bytes = max_event_bytes + XLOG_DATA_HEADER_BYTES;
         match Self::connect_once(database, wal_sender_timeout_ms, max_frame_bytes).await {
             Err(SourceError::Server(error))
                 if database.tls().mode == SslMode::Allow && error.code.starts_with("28") =>
@@ -65,20 +76,33 @@ impl ReplicationClient {
         let mut startup = BytesMut::new();
         frontend::startup_message(parameters, &mut startup)?;
         client.frames.queue(&startup);
-        client.frames.flush().await?;
-        client.log_in(database).await?;
-        client.until_ready().await?;
+        within(ANSWER_MAX, async {
+            client.frames.flush().await?;
+            client.log_in(database).await?;
+            client.until_ready().await
+        })
+        .await?;
         Ok(client)
     }
 
-    /// Runs a command or query with the simple protocol.
+    /// Runs a command or query with the simple protocol, one that the server
+    /// answers at once.
     pub(super) async fn query(&mut self, sql: &str) -> Result<Vec<TextRow>, SourceError> {
+        within(ANSWER_MAX, self.query_unbounded(sql)).await
+    }
+
+    /// The same for a command that waits; the caller bounds it.
+    pub(super) async fn query_unbounded(&mut self, sql: &str) -> Result<Vec<TextRow>, SourceError> {
         self.send(|buf| frontend::query(sql, buf)).await?;
         self.until_ready().await
     }
 
     /// Begins to stream. From here on the connection carries CopyData alone.
-    pub(super) async fn start(mut self, sql: &str) -> Result<Frames, SourceError> {
+    pub(super) async fn start(self, sql: &str) -> Result<Frames, SourceError> {
+        within(ANSWER_MAX, self.start_unbounded(sql)).await
+    }
+
+    async fn start_unbounded(mut self, sql: &str) -> Result<Frames, SourceError> {
         self.send(|buf| frontend::query(sql, buf)).await?;
         loop {
             match self.frame().await? {
@@ -205,6 +229,14 @@ impl ReplicationClient {
             }
         }
     }
+}
+
+/// A server that does not answer in time is taken for gone.
+pub(super) async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    tokio::time::timeout(limit, answer).await.unwrap_or(Err(SourceError::Silent(limit)))
 }
 
 fn unexpected(tag: u8) -> SourceError {

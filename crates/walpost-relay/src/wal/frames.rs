@@ -1,4 +1,7 @@
-use std::{io, time::Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,6 +13,8 @@ use super::{coalesce::Coalescer, oversize::Shrinker};
 const READ_BYTES: usize = 512 * 1024;
 /// A header may claim up to 2 GiB; nothing but row data is ever that large.
 const CONTROL_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A peer that takes no bytes for this long is gone: what we send is small.
+const SEND_MAX: Duration = Duration::from_secs(10);
 
 /// Cuts the bytes of a connection into messages of the PostgreSQL protocol.
 pub(super) struct Frames {
@@ -107,7 +112,21 @@ impl Frames {
     }
 
     /// Sends what is queued. Cancel safe: what was not sent stays queued.
+    ///
+    /// # Errors
+    /// Also when the peer has not taken it within ten seconds, as after a
+    /// connection went dead without a word and its buffers are full.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.flush_within(SEND_MAX).await
+    }
+
+    async fn flush_within(&mut self, limit: Duration) -> io::Result<()> {
+        tokio::time::timeout(limit, self.flush_unbounded())
+            .await
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, STUCK)))
+    }
+
+    async fn flush_unbounded(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             if self.stream.write_buf(&mut self.outgoing).await? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -117,10 +136,35 @@ impl Frames {
     }
 }
 
+const STUCK: &str = "the server takes nothing that is sent to it";
+
 fn now() -> Instant {
     Instant::now()
 }
 
 pub(super) fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up_and_one_that_takes_it_late_is_not() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut frames = Frames::new(Stream::Unix(ours), 1024);
+        let size = 16 * 1024 * 1024;
+        frames.queue(&vec![7; size]);
+        let error = frames.flush_within(Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+
+        let mut taken = vec![0; size];
+        let (flushed, read) = tokio::join!(frames.flush(), theirs.read_exact(&mut taken));
+        flushed.unwrap();
+        assert_eq!(read.unwrap(), size);
+        assert!(taken.iter().all(|byte| *byte == 7), "nothing is lost by the time-out");
+    }
 }

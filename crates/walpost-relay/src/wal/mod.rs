@@ -3,35 +3,49 @@
 mod client;
 mod coalesce;
 mod frames;
+mod identity;
+mod load;
 mod oversize;
 mod pgwire;
 mod source;
+mod timeline;
 mod transaction;
 
 pub(crate) mod preflight;
 pub(crate) mod slot;
 pub(crate) mod snapshot;
 
+pub(crate) use postgres_protocol::escape::{
+    escape_identifier as quote_identifier, escape_literal as quote_literal,
+};
 use walpost_event::Lsn;
 
-pub use self::{pgwire::PgwireSource, source::WalSource};
+pub(crate) use self::{
+    client::ReplicationClient, identity::ServerIdentity, pgwire::PgwireSource, source::WalSource,
+    timeline::Switch,
+};
+
+/// `XLogData`: tag, start of the data, end of WAL, clock.
+const XLOG_DATA_HEADER_BYTES: usize = 25;
 
 /// What to stream and from where.
 #[derive(Clone, Debug)]
-pub struct StreamStart {
+pub(crate) struct StreamStart {
+    /// The server that slot and position belong to.
+    pub(crate) server: ServerIdentity,
     /// Name of the replication slot.
-    pub slot: String,
+    pub(crate) slot: String,
     /// Publications, without quotes.
-    pub publications: Vec<String>,
+    pub(crate) publications: Vec<String>,
     /// Where to start; the server starts at the slot's own position when that
     /// is later.
-    pub position: Lsn,
+    pub(crate) position: Lsn,
     /// Whether to ask for `pg_logical_emit_message`.
-    pub messages: bool,
+    pub(crate) messages: bool,
     /// Larger rows come as [`Oversize`](crate::SourceItem::Oversize).
-    pub max_event_bytes: usize,
+    pub(crate) max_event_bytes: usize,
     /// `wal_sender_timeout` of this session, in milliseconds.
-    pub wal_sender_timeout_ms: u64,
+    pub(crate) wal_sender_timeout_ms: u64,
 }
 
 impl StreamStart {
@@ -48,19 +62,6 @@ impl StreamStart {
     }
 }
 
-/// A name as an SQL identifier.
-pub(crate) fn quote_identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// Text as an SQL literal.
-pub(crate) fn quote_literal(text: &str) -> String {
-    if text.contains('\\') {
-        return format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-    }
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +69,7 @@ mod tests {
     #[test]
     fn names_are_quoted_for_the_command_and_within_the_list() {
         let start = StreamStart {
+            server: ServerIdentity { system_id: "1".into(), timeline: 1, dbname: "shop".into() },
             slot: "my slot".into(),
             publications: vec!["a".into(), "b\"c".into()],
             position: Lsn::from(0x10),

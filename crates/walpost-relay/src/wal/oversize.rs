@@ -2,12 +2,13 @@ use std::io;
 
 use bytes::{Buf, BufMut, BytesMut};
 
-use super::frames::{Frame, invalid};
+use super::{
+    XLOG_DATA_HEADER_BYTES,
+    frames::{Frame, invalid},
+};
 
 /// Values up to this size survive the shrinking: ids, keys and types do.
-const KEPT_VALUE_BYTES: usize = 16 * 1024;
-/// `w`, start of the WAL, its end, the clock: before the pgoutput message.
-const XLOG_HEADER_BYTES: usize = 25;
+pub(super) const KEPT_VALUE_BYTES: usize = 16 * 1024;
 /// Tag, relation, tuple kind, number of columns.
 const INSERT_HEADER_BYTES: usize = 8;
 
@@ -63,8 +64,10 @@ impl Shrinker {
         match self.state {
             State::WalHeader => {
                 // The tag of the pgoutput message decides what follows.
-                let Some(tag) = buffer.get(XLOG_HEADER_BYTES).copied() else { return Ok(false) };
-                self.keep(buffer, XLOG_HEADER_BYTES)?;
+                let Some(tag) = buffer.get(XLOG_DATA_HEADER_BYTES).copied() else {
+                    return Ok(false);
+                };
+                self.keep(buffer, XLOG_DATA_HEADER_BYTES)?;
                 self.state = match tag {
                     b'I' => State::InsertHeader,
                     b'M' => State::MessageHeader,
@@ -214,7 +217,7 @@ mod tests {
         message.push(b'U');
         message.extend(vec![0; 100_000]);
         let (kept, _) = shrink(&message, 1000).unwrap();
-        assert_eq!(kept, message[..XLOG_HEADER_BYTES]);
+        assert_eq!(kept, message[..XLOG_DATA_HEADER_BYTES]);
     }
 
     #[test]
@@ -236,7 +239,7 @@ mod tests {
     #[test]
     fn a_value_longer_than_its_message_is_an_error() {
         let mut message = insert(&[(b't', 5)]);
-        let length_at = XLOG_HEADER_BYTES + INSERT_HEADER_BYTES + 1;
+        let length_at = XLOG_DATA_HEADER_BYTES + INSERT_HEADER_BYTES + 1;
         message[length_at..length_at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
         assert!(shrink(&message, 10).is_err());
     }
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn a_row_with_fewer_columns_than_it_says_is_an_error() {
         let mut message = insert(&[(b't', 5)]);
-        message[XLOG_HEADER_BYTES + 7] = 2;
+        message[XLOG_DATA_HEADER_BYTES + 7] = 2;
         assert!(shrink(&message, 10).is_err());
     }
 }

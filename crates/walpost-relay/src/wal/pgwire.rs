@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use pgwire_replication::{
     PgWireError, ReplicationClient, ReplicationConfig, ReplicationEvent,
     config::{SslMode as PgwireSslMode, TlsConfig},
@@ -6,7 +8,7 @@ use walpost_event::Lsn;
 use walpost_pgoutput::{Decoder, LogicalMessage};
 use walpost_postgres::{Database, SslMode};
 
-use super::{StreamStart, transaction::Transactions};
+use super::{StreamStart, client::within, identity::ServerIdentity, transaction::Transactions};
 use crate::{
     error::SourceError,
     source::{Source, SourceItem},
@@ -15,9 +17,11 @@ use crate::{
 /// The WAL of a replication slot, over the crate `pgwire-replication`.
 ///
 /// A second implementation to check the first against, and to fall back to.
-/// It wakes for every row, tries only the first host, and ends the session on
-/// a row larger than `max_event_bytes`.
-pub struct PgwireSource {
+/// It wakes for every row, tries only the first host, ends the session on a row
+/// larger than `max_event_bytes`, and notices a connection that went dead
+/// without a word only when TCP does.
+pub(crate) struct PgwireSource {
+    backend_pid: i32,
     client: ReplicationClient,
     decoder: Decoder,
     transactions: Transactions,
@@ -30,14 +34,32 @@ impl std::fmt::Debug for PgwireSource {
 }
 
 impl PgwireSource {
-    /// Takes the slot and begins to stream from it.
+    /// Takes the slot and begins to stream from it, on a connection of its
+    /// own.
     ///
     /// # Errors
-    /// [`SourceError::SlotInUse`] while another process streams from it.
-    pub async fn start(database: &Database, start: &StreamStart) -> Result<Self, SourceError> {
-        let mut client = ReplicationClient::connect(config(database, start)?).await?;
-        client.wait_started().await.map_err(|error| in_use(start, error))?;
-        Ok(Self { client, decoder: Decoder::new(), transactions: Transactions::default() })
+    /// [`SourceError::SlotInUse`] while another process streams from it,
+    /// [`SourceError::OtherServer`] if this is not `start.server`.
+    pub(crate) async fn start(
+        database: &Database,
+        start: &StreamStart,
+    ) -> Result<Self, SourceError> {
+        let config = config(database, start)?;
+        within(START_MAX, async {
+            let mut client = ReplicationClient::connect_gated(config).await?;
+            start.server.expect(&identity(&mut client).await?)?;
+            let backend_pid = backend_pid(&mut client).await?;
+            client.start().await?;
+            client.wait_started().await.map_err(|error| in_use(start, error))?;
+            let transactions = Transactions::default();
+            Ok(Self { backend_pid, client, decoder: Decoder::new(), transactions })
+        })
+        .await
+    }
+
+    /// Who holds the slot, as `pg_replication_slots` names it.
+    pub(crate) fn backend_pid(&self) -> i32 {
+        self.backend_pid
     }
 
     fn push(
@@ -84,6 +106,21 @@ impl PgwireSource {
     }
 }
 
+async fn identity(client: &mut ReplicationClient) -> Result<ServerIdentity, SourceError> {
+    let found = client.identify_system().await?;
+    let dbname = found.dbname.unwrap_or_default();
+    Ok(ServerIdentity { system_id: found.system_id, timeline: found.timeline, dbname })
+}
+
+async fn backend_pid(client: &mut ReplicationClient) -> Result<i32, SourceError> {
+    let rows = client.simple_query("select pg_backend_pid()").await?;
+    let pid = rows.first().and_then(|row| row.first()?.as_deref());
+    let pid = pid.and_then(|pid| std::str::from_utf8(pid).ok()?.parse().ok());
+    pid.ok_or_else(|| SourceError::Protocol("no process id".into()))
+}
+
+/// Bound on the login and on everything until the stream begins.
+const START_MAX: Duration = Duration::from_secs(20);
 /// From 1970 to 2000 in microseconds.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
@@ -127,7 +164,7 @@ fn config(database: &Database, start: &StreamStart) -> Result<ReplicationConfig,
         .with_ack_lsn(position)
         .with_application_name(settings.get_application_name().unwrap_or("walpost"))
         .with_options(format!("-c wal_sender_timeout={}", start.wal_sender_timeout_ms))
-        .with_status_interval(std::time::Duration::from_millis(500))
+        .with_status_interval(Duration::from_millis(500))
         .with_max_message_size(start.max_event_bytes + 1024))
 }
 

@@ -1,10 +1,15 @@
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::{
+    error::SqlState,
+    types::{PgLsn, Type},
+};
+use walpost_event::Lsn;
 use walpost_router::RouterConfig;
 
-use super::{quote_identifier, quote_literal};
+use super::{identity::ServerIdentity, quote_identifier, quote_literal};
 use crate::{
     config::{RelayConfig, TableName},
-    error::RelayError,
+    error::{RelayError, SourceError},
+    sql::Sql,
 };
 
 /// The oldest server that has everything the relay asks for:
@@ -18,9 +23,19 @@ pub(crate) struct Server {
     pub(crate) version: u32,
     /// `system_identifier` of the cluster.
     pub(crate) system_id: String,
+    /// The database of the session.
+    pub(crate) dbname: String,
+    /// Where the next WAL will be written.
+    pub(crate) wal: Lsn,
 }
 
 impl Server {
+    /// The replication connection leads to the same server.
+    pub(crate) fn expect(&self, found: &ServerIdentity) -> Result<(), SourceError> {
+        let (system_id, dbname) = (self.system_id.clone(), self.dbname.clone());
+        ServerIdentity { system_id, timeline: found.timeline, dbname }.expect(found)
+    }
+
     pub(crate) fn version_text(&self) -> String {
         format!("PostgreSQL {}.{}", self.version / 10_000, self.version % 10_000)
     }
@@ -29,29 +44,29 @@ impl Server {
 /// Checks everything that streaming needs, and creates the publication where
 /// it may. Touches no slot.
 pub(crate) async fn run(
-    client: &Client,
+    sql: &Sql,
     config: &RelayConfig,
     router: &RouterConfig,
 ) -> Result<Server, RelayError> {
-    let server = server(client).await?;
-    rights(client).await?;
-    own_tables(client, config).await?;
+    let server = server(sql).await?;
+    rights(sql).await?;
+    own_tables(sql, config).await?;
     for table in &config.tables {
-        columns(client, table, router).await?;
+        columns(sql, table, router).await?;
     }
-    publication(client, config).await?;
+    publication(sql, config).await?;
     Ok(server)
 }
 
-pub(crate) async fn server(client: &Client) -> Result<Server, RelayError> {
-    let row = client
-        .query_typed_one(
+pub(crate) async fn server(sql: &Sql) -> Result<Server, RelayError> {
+    let row = sql
+        .one(
+            "reading the server's settings",
             "select current_setting('server_version_num')::int4, current_setting('wal_level'), \
              current_setting('server_version'), pg_is_in_recovery()",
             &[],
         )
-        .await
-        .map_err(RelayError::sql("reading the server's settings"))?;
+        .await?;
     let version = u32::try_from(row.get::<_, i32>(0)).unwrap_or(0);
     if version < SERVER_VERSION_MIN {
         return Err(RelayError::prerequisite(
@@ -72,25 +87,29 @@ pub(crate) async fn server(client: &Client) -> Result<Server, RelayError> {
             "run `alter system set wal_level = 'logical'` and restart PostgreSQL",
         ));
     }
-    let system_id = client
-        .query_typed_one("select system_identifier::text from pg_control_system()", &[])
-        .await
-        .map_err(RelayError::sql("reading the system identifier"))?
-        .get(0);
-    Ok(Server { version, system_id })
+    let row = sql
+        .one(
+            "reading the system identifier",
+            "select system_identifier::text, current_database()::text, pg_current_wal_lsn() \
+             from pg_control_system()",
+            &[],
+        )
+        .await?;
+    let wal = Lsn::from(u64::from(row.get::<_, PgLsn>(2)));
+    Ok(Server { version, system_id: row.get(0), dbname: row.get(1), wal })
 }
 
-pub(crate) async fn rights(client: &Client) -> Result<String, RelayError> {
-    let row = client
-        .query_typed_one(
+pub(crate) async fn rights(sql: &Sql) -> Result<String, RelayError> {
+    let row = sql
+        .one(
+            "reading the role's rights",
             "select current_user::text, rolsuper or rolreplication or exists \
              (select from pg_roles g where g.rolname in ('rds_replication', 'azure_pg_admin', \
              'cloudsqlsuperuser') and pg_has_role(current_user, g.oid, 'member')) \
              from pg_roles where rolname = current_user",
             &[],
         )
-        .await
-        .map_err(RelayError::sql("reading the role's rights"))?;
+        .await?;
     let role = quote_identifier(row.get(0));
     if row.get::<_, bool>(1) {
         return Ok(format!("role {role} may use replication"));
@@ -101,23 +120,20 @@ pub(crate) async fn rights(client: &Client) -> Result<String, RelayError> {
     ))
 }
 
-pub(crate) async fn own_tables(
-    client: &Client,
-    config: &RelayConfig,
-) -> Result<String, RelayError> {
+pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
     for table in ["checkpoint", "parked"] {
         let name = TableName { schema: config.schema.clone(), name: table.to_owned() };
         let quoted = name.quoted();
-        let row = client
-            .query_typed_one(
+        let row = sql
+            .one(
+                "looking for walpost's tables",
                 "select to_regclass($1) is not null, case when to_regclass($1) is not null then \
                  has_table_privilege(to_regclass($1), 'select') and \
                  has_table_privilege(to_regclass($1), 'insert') and \
                  has_table_privilege(to_regclass($1), 'update') end",
                 &[(&quoted, Type::TEXT)],
             )
-            .await
-            .map_err(RelayError::sql("looking for walpost's tables"))?;
+            .await?;
         if !row.get::<_, bool>(0) {
             return Err(RelayError::prerequisite(
                 format!("table {name} does not exist"),
@@ -135,18 +151,18 @@ pub(crate) async fn own_tables(
 }
 
 pub(crate) async fn columns(
-    client: &Client,
+    sql: &Sql,
     table: &TableName,
     router: &RouterConfig,
 ) -> Result<String, RelayError> {
-    let rows = client
-        .query_typed(
+    let rows = sql
+        .query(
+            "reading the outbox table's columns",
             "select attname::text from pg_attribute where attrelid = to_regclass($1) \
              and attnum > 0 and not attisdropped",
             &[(&table.quoted(), Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("reading the outbox table's columns"))?;
+        .await?;
     if rows.is_empty() {
         return Err(RelayError::prerequisite(
             format!("outbox table {table} does not exist"),
@@ -168,37 +184,37 @@ pub(crate) async fn columns(
 }
 
 /// Finds the publication, or creates it where that is allowed.
-async fn publication(client: &Client, config: &RelayConfig) -> Result<(), RelayError> {
-    if !exists(client, config).await? {
-        return create_publication(client, config).await;
+async fn publication(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    if !exists(sql, config).await? {
+        return create_publication(sql, config).await;
     }
-    publication_found(client, config).await.map(|_| ())
+    publication_found(sql, config).await.map(|_| ())
 }
 
-async fn exists(client: &Client, config: &RelayConfig) -> Result<bool, RelayError> {
-    let row = client
-        .query_typed_one(
+async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
+    let row = sql
+        .one(
+            "looking for the publication",
             "select exists (select from pg_publication where pubname = $1)",
             &[(&config.publication, Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("looking for the publication"))?;
+        .await?;
     Ok(row.get(0))
 }
 
 /// Checks the publication and creates nothing.
 pub(crate) async fn publication_found(
-    client: &Client,
+    sql: &Sql,
     config: &RelayConfig,
 ) -> Result<String, RelayError> {
     let name = &config.publication;
-    let found = client
-        .query_typed_opt(
+    let found = sql
+        .opt(
+            "reading the publication",
             "select puballtables, pubinsert, pubviaroot from pg_publication where pubname = $1",
             &[(name, Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("reading the publication"))?;
+        .await?;
     let Some(found) = found else {
         if config.create_publication {
             return Ok(format!("{name:?} will be created"));
@@ -215,13 +231,13 @@ pub(crate) async fn publication_found(
         ));
     }
     for table in &config.tables {
-        named_as_published(client, name, found.get(2), table).await?;
+        named_as_published(sql, name, found.get(2), table).await?;
     }
     if found.get(0) {
         return Ok(format!("{name:?}, for all tables"));
     }
     for table in &config.tables {
-        published(client, name, table).await?;
+        published(sql, name, table).await?;
     }
     Ok(format!("{name:?}"))
 }
@@ -230,18 +246,18 @@ pub(crate) async fn publication_found(
 /// partition, as the publication has it: only the one that is listed in
 /// `tables` would be an event.
 async fn named_as_published(
-    client: &Client,
+    sql: &Sql,
     name: &str,
     via_root: bool,
     table: &TableName,
 ) -> Result<(), RelayError> {
-    let row = client
-        .query_typed_opt(
+    let row = sql
+        .opt(
+            "reading the outbox table's kind",
             "select relkind = 'p', relispartition from pg_class where oid = to_regclass($1)",
             &[(&table.quoted(), Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("reading the outbox table's kind"))?;
+        .await?;
     let Some(row) = row else { return Ok(()) };
     let (partitioned, partition): (bool, bool) = (row.get(0), row.get(1));
     if partitioned && !via_root {
@@ -268,19 +284,19 @@ async fn named_as_published(
     Ok(())
 }
 
-async fn published(client: &Client, name: &str, table: &TableName) -> Result<(), RelayError> {
+async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), RelayError> {
     // A partition is published through its root, and a root through its
     // partitions, so look at the whole tree.
-    let row = client
-        .query_typed_one(
+    let row = sql
+        .one(
+            "reading the publication's tables",
             "select exists (select from pg_publication_tables p where p.pubname = $1 and \
              format('%I.%I', p.schemaname, p.tablename)::regclass in \
              (select to_regclass($2) union select relid from pg_partition_tree(to_regclass($2)) \
              union select relid from pg_partition_ancestors(to_regclass($2))))",
             &[(&name, Type::TEXT), (&table.quoted(), Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("reading the publication's tables"))?;
+        .await?;
     if row.get(0) {
         return Ok(());
     }
@@ -290,7 +306,7 @@ async fn published(client: &Client, name: &str, table: &TableName) -> Result<(),
     ))
 }
 
-async fn create_publication(client: &Client, config: &RelayConfig) -> Result<(), RelayError> {
+async fn create_publication(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     let statement = creation(config);
     if !config.create_publication {
         return Err(RelayError::prerequisite(
@@ -298,18 +314,20 @@ async fn create_publication(client: &Client, config: &RelayConfig) -> Result<(),
             format!("run `{statement}`, or set create_publication = true"),
         ));
     }
-    match client.batch_execute(&statement).await {
+    match sql.batch("creating the publication", &statement).await {
         Ok(()) => {
             tracing::info!(publication = config.publication, "publication created");
             Ok(())
         }
-        Err(error) if error.code().is_some_and(|code| code.code() == "42501") => {
+        Err(RelayError::Sql { source, .. })
+            if source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
+        {
             Err(RelayError::prerequisite(
                 format!("the role may not create publication {:?}", config.publication),
                 format!("let the owner of the tables run `{statement}`"),
             ))
         }
-        Err(error) => Err(RelayError::sql("creating the publication")(error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -326,15 +344,12 @@ fn creation(config: &RelayConfig) -> String {
 
 /// Whether any of the tables holds a row.
 pub(crate) async fn first_table_with_rows(
-    client: &Client,
+    sql: &Sql,
     config: &RelayConfig,
 ) -> Result<Option<TableName>, RelayError> {
     for table in &config.tables {
-        let sql = format!("select exists (select from {})", table.quoted());
-        let row = client
-            .query_typed_one(&sql, &[])
-            .await
-            .map_err(RelayError::sql("looking for rows in the outbox table"))?;
+        let exists = format!("select exists (select from {})", table.quoted());
+        let row = sql.one("looking for rows in the outbox table", &exists, &[]).await?;
         if row.get(0) {
             return Ok(Some(table.clone()));
         }
@@ -352,7 +367,7 @@ pub(crate) struct Before {
 
 /// Looks at the outbox tables through the snapshot of an exporting session.
 pub(crate) async fn snapshot(
-    client: &Client,
+    sql: &Sql,
     config: &RelayConfig,
     snapshot: &str,
 ) -> Result<Before, RelayError> {
@@ -361,12 +376,9 @@ pub(crate) async fn snapshot(
         quote_literal(snapshot)
     );
     let attempt = "reading the slot's snapshot";
-    client.batch_execute(&adopt).await.map_err(RelayError::sql(attempt))?;
-    let row = client
-        .query_typed_one("select pg_current_snapshot()::text", &[])
-        .await
-        .map_err(RelayError::sql(attempt))?;
-    let has_rows = first_table_with_rows(client, config).await?.is_some();
-    client.batch_execute("rollback").await.map_err(RelayError::sql(attempt))?;
+    sql.batch(attempt, &adopt).await?;
+    let row = sql.one(attempt, "select pg_current_snapshot()::text", &[]).await?;
+    let has_rows = first_table_with_rows(sql, config).await?.is_some();
+    sql.batch(attempt, "rollback").await?;
     Ok(Before { boundary: row.get(0), has_rows })
 }

@@ -1,14 +1,10 @@
 use std::time::Duration;
 
-use tokio_postgres::{
-    Client,
-    types::{PgLsn, Type},
-};
+use tokio_postgres::types::{PgLsn, Type};
 use walpost_event::Lsn;
-use walpost_postgres::Database;
 
 use super::{client::ReplicationClient, quote_identifier};
-use crate::{config::RelayConfig, error::RelayError};
+use crate::{config::RelayConfig, error::RelayError, sql::Sql};
 
 /// What the server says of a replication slot.
 #[derive(Clone, Debug)]
@@ -23,25 +19,21 @@ pub(crate) struct Slot {
 
 /// A slot that was just created, and the snapshot of everything before it.
 ///
-/// The snapshot lives as long as this value.
+/// The snapshot lives until the next command on the connection that made it.
 pub(crate) struct NewSlot {
     pub(crate) consistent: Lsn,
     pub(crate) snapshot: String,
-    _session: ReplicationClient,
 }
 
 /// Between two looks at what slot creation waits for.
 const WAIT_REPORT: Duration = Duration::from_secs(5);
 
 /// Reads the slot's row, `None` if there is no such slot.
-pub(crate) async fn inspect(client: &Client, name: &str) -> Result<Option<Slot>, RelayError> {
-    let sql = "select plugin::text, database::text, temporary, active_pid, confirmed_flush_lsn, \
+pub(crate) async fn inspect(sql: &Sql, name: &str) -> Result<Option<Slot>, RelayError> {
+    let query = "select plugin::text, database::text, temporary, active_pid, confirmed_flush_lsn, \
                coalesce(wal_status = 'lost', false) from pg_replication_slots where slot_name = $1";
-    let rows = client
-        .query_typed(sql, &[(&name, Type::TEXT)])
-        .await
-        .map_err(RelayError::sql("reading the replication slot"))?;
-    Ok(rows.first().map(|row| Slot {
+    let row = sql.opt("reading the replication slot", query, &[(&name, Type::TEXT)]).await?;
+    Ok(row.map(|row| Slot {
         plugin: row.get(0),
         database: row.get(1),
         temporary: row.get(2),
@@ -109,14 +101,11 @@ pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(
 ///
 /// Waits for every transaction that is running now, and says for which.
 pub(crate) async fn create(
-    database: &Database,
-    client: &Client,
+    replication: &mut ReplicationClient,
+    sql: &Sql,
     config: &RelayConfig,
     server_version: u32,
 ) -> Result<NewSlot, RelayError> {
-    let mut session =
-        ReplicationClient::connect(database, config.wal_sender_timeout_ms, 16 * 1024 * 1024)
-            .await?;
     // A failover slot survives the promotion of a standby; the option is new
     // in PostgreSQL 17, as is its syntax in 15.
     let options = if server_version >= 170_000 {
@@ -130,12 +119,12 @@ pub(crate) async fn create(
     );
     let limit = Duration::from_millis(config.slot_timeout_ms);
     let rows = {
-        let created = tokio::time::timeout(limit, session.query(&command));
+        let created = tokio::time::timeout(limit, replication.query_unbounded(&command));
         tokio::pin!(created);
         loop {
             tokio::select! {
                 rows = &mut created => break rows,
-                () = tokio::time::sleep(WAIT_REPORT) => report_waiting(client, config).await,
+                () = tokio::time::sleep(WAIT_REPORT) => report_waiting(sql, config).await,
             }
         }
     };
@@ -153,9 +142,7 @@ pub(crate) async fn create(
     let column = |index: usize| rows.first()?.get(index)?.clone();
     let consistent = column(1).and_then(|text| text.parse().ok());
     match (consistent, column(2)) {
-        (Some(consistent), Some(snapshot)) => {
-            Ok(NewSlot { consistent, snapshot, _session: session })
-        }
+        (Some(consistent), Some(snapshot)) => Ok(NewSlot { consistent, snapshot }),
         _ => Err(RelayError::Source(crate::error::SourceError::Protocol(
             "CREATE_REPLICATION_SLOT without a position or snapshot".into(),
         ))),
@@ -163,20 +150,17 @@ pub(crate) async fn create(
 }
 
 /// Drops a slot that nobody streams from.
-pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), RelayError> {
-    client
-        .query_typed("select pg_drop_replication_slot($1)", &[(&name, Type::NAME)])
-        .await
-        .map(|_| ())
-        .map_err(RelayError::sql("dropping the orphaned slot"))
+pub(crate) async fn drop(sql: &Sql, name: &str) -> Result<(), RelayError> {
+    let query = "select pg_drop_replication_slot($1)";
+    sql.query("dropping the orphaned slot", query, &[(&name, Type::NAME)]).await.map(|_| ())
 }
 
-async fn report_waiting(client: &Client, config: &RelayConfig) {
-    let sql = "select pid, coalesce(application_name, ''), coalesce(state, ''), \
+async fn report_waiting(sql: &Sql, config: &RelayConfig) {
+    let query = "select pid, coalesce(application_name, ''), coalesce(state, ''), \
                extract(epoch from clock_timestamp() - xact_start)::int8 \
                from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid() \
                order by xact_start limit 3";
-    match client.query_typed(sql, &[]).await {
+    match sql.query("looking for open transactions", query, &[]).await {
         Ok(rows) if rows.is_empty() => {
             tracing::info!(slot = config.slot, "creating the slot");
         }

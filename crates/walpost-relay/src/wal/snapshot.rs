@@ -1,19 +1,22 @@
-use std::{collections::VecDeque, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
-use tokio::task::JoinHandle;
-use tokio_postgres::{Client, SimpleQueryMessage, types::Type};
-use walpost_event::{Column, Lsn, Relation, ReplicaIdentity, Row, RowChange};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio_postgres::types::Type;
+use walpost_event::{Column, Lsn, Relation, ReplicaIdentity};
 use walpost_postgres::Database;
 
-use super::{quote_identifier, quote_literal};
+use super::{
+    load::{Load, Loaded, Loader},
+    quote_identifier, quote_literal,
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     source::{Source, SourceItem},
+    sql::Sql,
+    status::StatusReporter,
 };
 
-/// Rows of one fetch.
-const FETCH_ROWS: usize = 1_000;
 /// The same text as the replication session gives.
 const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'postgres'; \
      set timezone = 'UTC'; set extra_float_digits = 3; set bytea_output = 'hex'; \
@@ -24,18 +27,12 @@ const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'post
 ///
 /// After its commit it yields nothing more.
 pub(crate) struct SnapshotSource {
-    client: Arc<Client>,
-    loads: VecDeque<Load>,
+    loaded: mpsc::Receiver<Loaded>,
     position: Lsn,
     begun: bool,
     committed: bool,
-    fetching: Option<JoinHandle<Result<Vec<Row>, tokio_postgres::Error>>>,
-}
-
-/// One table, read through a cursor of its own.
-struct Load {
-    relation: Arc<Relation>,
-    cursor: String,
+    /// Ends with this value.
+    _loader: JoinSet<()>,
 }
 
 /// What rows belong to the load.
@@ -54,10 +51,15 @@ impl SnapshotSource {
         config: &RelayConfig,
         boundary: Boundary<'_>,
         position: Lsn,
+        status: StatusReporter,
     ) -> Result<Self, RelayError> {
-        let client = database.connect().await?;
+        let client = Arc::new(database.connect().await?);
+        // Like the creation of the slot, all this happens once and may have to
+        // read whole tables.
+        let first_limit = Duration::from_millis(config.slot_timeout_ms);
+        let sql = Sql::new(client.clone(), first_limit);
         let attempt = "opening the initial load";
-        client.batch_execute(SESSION_SETTINGS).await.map_err(RelayError::sql(attempt))?;
+        sql.batch(attempt, SESSION_SETTINGS).await?;
         let begin = match boundary {
             Boundary::Exported(name) => format!(
                 "begin isolation level repeatable read read only; set transaction snapshot {}",
@@ -65,14 +67,14 @@ impl SnapshotSource {
             ),
             Boundary::Stored(_) => "begin isolation level repeatable read read only".to_owned(),
         };
-        client.batch_execute(&begin).await.map_err(RelayError::sql(attempt))?;
-        let mut loads = VecDeque::new();
+        sql.batch(attempt, &begin).await?;
+        let mut loads = Vec::new();
         for (index, table) in config.tables.iter().enumerate() {
-            let relation = describe(&client, table).await?;
+            let relation = describe(&sql, table).await?;
             let condition = match boundary {
                 Boundary::Exported(_) => String::new(),
                 Boundary::Stored(snapshot) => {
-                    check_xids(&client, table, &relation).await?;
+                    check_xids(&sql, table, &relation).await?;
                     format!(
                         "where pg_visible_in_snapshot(xid, {}::pg_snapshot)",
                         quote_literal(snapshot)
@@ -81,61 +83,53 @@ impl SnapshotSource {
             };
             let cursor = format!("walpost_load_{index}");
             let declare = declaration(&cursor, table, &relation, &condition);
-            client.batch_execute(&declare).await.map_err(RelayError::sql(attempt))?;
-            loads.push_back(Load { relation: Arc::new(relation), cursor });
+            sql.batch(attempt, &declare).await?;
+            loads.push(Load { relation: Arc::new(relation), cursor });
         }
-        Ok(Self {
-            client: Arc::new(client),
-            loads,
-            position,
-            begun: false,
-            committed: false,
-            fetching: None,
-        })
+        let (sender, loaded) = mpsc::channel(1);
+        let loader = Loader {
+            client,
+            loaded: sender,
+            status,
+            max_event_bytes: config.max_event_bytes,
+            first_limit,
+            limit: Duration::from_millis(config.statement_timeout_ms),
+            rows: 0,
+            reported: Instant::now(),
+        };
+        let mut task = JoinSet::new();
+        task.spawn(loader.run(loads));
+        Ok(Self { loaded, position, begun: false, committed: false, _loader: task })
     }
+}
 
-    fn fetch(&mut self) -> Option<&mut JoinHandle<Result<Vec<Row>, tokio_postgres::Error>>> {
-        if self.fetching.is_none() {
-            let load = self.loads.front()?;
-            let (client, relation) = (self.client.clone(), load.relation.clone());
-            let sql = format!("fetch {FETCH_ROWS} from {}", load.cursor);
-            // A task of its own, so that nothing is lost when the wait for it
-            // is cancelled.
-            self.fetching = Some(tokio::spawn(async move {
-                let messages = client.simple_query(&sql).await?;
-                Ok(messages.iter().filter_map(|message| row(&relation, message)).collect())
-            }));
-        }
-        self.fetching.as_mut()
-    }
+/// Where the events of a load stand that ends at `slot_position`: a byte before,
+/// where no commit record is.
+pub(crate) fn load_position(slot_position: Lsn) -> Lsn {
+    Lsn::from(u64::from(slot_position).saturating_sub(1))
 }
 
 impl Source for SnapshotSource {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         if !self.begun {
             self.begun = true;
-            // A byte before where the slot begins: no commit record is there.
-            let commit_lsn = Lsn::from(u64::from(self.position).saturating_sub(1));
+            let commit_lsn = load_position(self.position);
             items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0 });
             return Ok(());
         }
-        while let Some(fetching) = self.fetch() {
-            let rows = fetching.await.map_err(|_| SourceError::Ended)?;
-            self.fetching = None;
-            let rows = rows.map_err(|error| SourceError::Io(std::io::Error::other(error)))?;
-            if rows.is_empty() {
-                self.loads.pop_front();
-                continue;
+        if self.committed {
+            return std::future::pending().await;
+        }
+        match self.loaded.recv().await {
+            Some(Loaded::Rows(rows)) => items.extend(rows),
+            Some(Loaded::End) => {
+                self.committed = true;
+                items.push(SourceItem::Commit { end_lsn: self.position });
             }
-            items.extend(rows.into_iter().map(|row| SourceItem::Change(RowChange::insert(row))));
-            return Ok(());
+            Some(Loaded::Failed(error)) => return Err(error),
+            None => return Err(SourceError::Ended),
         }
-        if !self.committed {
-            self.committed = true;
-            items.push(SourceItem::Commit { end_lsn: self.position });
-            return Ok(());
-        }
-        std::future::pending().await
+        Ok(())
     }
 
     async fn confirm(&mut self, _lsn: Lsn) -> Result<(), SourceError> {
@@ -147,15 +141,15 @@ impl Source for SnapshotSource {
     }
 }
 
-async fn describe(client: &Client, table: &TableName) -> Result<Relation, RelayError> {
-    let rows = client
-        .query_typed(
+async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, RelayError> {
+    let rows = sql
+        .query(
+            "reading the outbox table's columns",
             "select attname::text, atttypid, atttypmod, attrelid from pg_attribute \
              where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
             &[(&table.quoted(), Type::TEXT)],
         )
-        .await
-        .map_err(RelayError::sql("reading the outbox table's columns"))?;
+        .await?;
     Ok(Relation {
         oid: rows.first().map_or(0, |row| row.get(3)),
         schema: table.schema.clone(),
@@ -175,11 +169,7 @@ async fn describe(client: &Client, table: &TableName) -> Result<Relation, RelayE
 
 /// A load that was interrupted goes on by transaction ids, which mean nothing
 /// in rows that were restored from another cluster.
-async fn check_xids(
-    client: &Client,
-    table: &TableName,
-    relation: &Relation,
-) -> Result<(), RelayError> {
+async fn check_xids(sql: &Sql, table: &TableName, relation: &Relation) -> Result<(), RelayError> {
     let refused = |problem: String| {
         RelayError::prerequisite(
             problem,
@@ -193,14 +183,11 @@ async fn check_xids(
              tell which rows belong to it"
         )));
     }
-    let sql = format!(
+    let foreign = format!(
         "select exists (select from {} where xid >= pg_snapshot_xmax(pg_current_snapshot()))",
         table.quoted()
     );
-    let row = client
-        .query_typed_one(&sql, &[])
-        .await
-        .map_err(RelayError::sql("checking the transaction ids of the outbox table"))?;
+    let row = sql.one("checking the transaction ids of the outbox table", &foreign, &[]).await?;
     if row.get(0) {
         return Err(refused(format!(
             "the initial load was interrupted, and table {table} holds transaction ids of \
@@ -228,10 +215,4 @@ fn declaration(cursor: &str, table: &TableName, relation: &Relation, condition: 
         columns.join(", "),
         table.quoted(),
     )
-}
-
-fn row(relation: &Arc<Relation>, message: &SimpleQueryMessage) -> Option<Row> {
-    let SimpleQueryMessage::Row(row) = message else { return None };
-    let values = (0..relation.columns.len()).map(|index| row.get(index));
-    Some(Row::from_text(relation.clone(), values))
 }

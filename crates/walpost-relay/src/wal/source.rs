@@ -3,10 +3,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::{Buf, Bytes};
 use walpost_event::Lsn;
 use walpost_pgoutput::Decoder;
-use walpost_postgres::Database;
 
 use super::{
-    StreamStart,
+    StreamStart, XLOG_DATA_HEADER_BYTES,
     client::{ReplicationClient, server_error},
     frames::{Frame, Frames},
     transaction::Transactions,
@@ -23,8 +22,6 @@ const BATCH_ITEMS: usize = 1024;
 const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Without an answer to any of our questions for this long the server is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// `XLogData`: tag, start of the data, end of WAL, clock.
-const XLOG_DATA_HEADER_BYTES: usize = 25;
 /// From 1970 to 2000, PostgreSQL's epoch.
 const POSTGRES_EPOCH: Duration = Duration::from_secs(946_684_800);
 
@@ -32,8 +29,9 @@ const POSTGRES_EPOCH: Duration = Duration::from_secs(946_684_800);
 ///
 /// Reads with pauses while the stream is busy, so it belongs on a thread of
 /// its own: see [`crate::Relay`].
-pub struct WalSource {
+pub(crate) struct WalSource {
     frames: Frames,
+    backend_pid: i32,
     decoder: Decoder,
     transactions: Transactions,
     received: Lsn,
@@ -57,17 +55,21 @@ impl std::fmt::Debug for WalSource {
 }
 
 impl WalSource {
-    /// Takes the slot and begins to stream from it.
+    /// Takes the slot and begins to stream from it, on a connection that is
+    /// known to lead to `start.server`.
     ///
     /// # Errors
     /// [`SourceError::SlotInUse`] while another process streams from it.
-    pub async fn start(database: &Database, start: &StreamStart) -> Result<Self, SourceError> {
-        let max_frame_bytes = start.max_event_bytes + XLOG_DATA_HEADER_BYTES;
+    pub(crate) async fn start(
+        mut client: ReplicationClient,
+        start: &StreamStart,
+    ) -> Result<Self, SourceError> {
         let timeout_ms = start.wal_sender_timeout_ms;
-        let client = ReplicationClient::connect(database, timeout_ms, max_frame_bytes).await?;
+        let backend_pid = client.backend_pid().await?;
         let frames = client.start(&start.command()).await.map_err(|error| in_use(start, error))?;
         Ok(Self {
             frames,
+            backend_pid,
             decoder: Decoder::new(),
             transactions: Transactions::default(),
             received: start.position,
@@ -77,6 +79,11 @@ impl WalSource {
             reply_requested: true,
             listening: Listening { since: now(), polled: false },
         })
+    }
+
+    /// Who holds the slot, as `pg_replication_slots` names it.
+    pub(crate) fn backend_pid(&self) -> i32 {
+        self.backend_pid
     }
 
     fn take_frames(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {

@@ -1,5 +1,6 @@
-use std::net::ToSocketAddrs;
+use std::{net::ToSocketAddrs, time::Duration};
 
+use walpost_relay::{Initial, Phase};
 use walpost_testkit::{Direction, Proxy, Target, until};
 
 use crate::rig::{Rig, SOON, status, stop};
@@ -46,6 +47,27 @@ async fn a_connection_that_swallows_everything_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_connection_that_goes_dead_without_a_word_is_noticed_in_time() {
+    let (mut rig, proxy) = behind_a_proxy().await;
+    // The server does not notice either.
+    rig.config.wal_sender_timeout_ms = 600_000;
+    let relay = rig.streaming().await;
+    proxy.hold(Direction::Both);
+    let mut receiver = relay.status();
+    let noticed = receiver.wait_for(|status| status.failed_sessions > 0);
+    // Ten seconds of silence, and the second between two questions.
+    let status = tokio::time::timeout(Duration::from_secs(13), noticed).await;
+    let Phase::Waiting { error } = status.expect("noticed in time").unwrap().phase.clone() else {
+        panic!("the session has ended");
+    };
+    assert!(error.contains("nothing heard from the server for 10 s"), "{error}");
+    proxy.restore();
+    rig.insert("a", &["1"]).await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
 async fn a_sink_that_takes_nothing_for_long_does_not_end_the_session() {
     let mut rig = Rig::new().await;
     rig.config.wal_sender_timeout_ms = 1_000;
@@ -83,5 +105,34 @@ async fn a_server_that_has_nothing_to_say_is_asked_and_not_taken_for_gone() {
     );
     until(SOON, "a session of 13 s", async || rig.count(&old).await == 1).await;
     assert_eq!(relay.status().borrow().failed_sessions, 0);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn an_initial_load_whose_connection_goes_dead_begins_again() {
+    let (mut rig, proxy) = behind_a_proxy().await;
+    rig.config.initial = Some(Initial::Publish);
+    rig.config.statement_timeout_ms = 1_000;
+    // More than all buffers on the way take.
+    let rows = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                select 'order', 'a', 'Placed', to_jsonb(repeat(md5(n::text), 100) || n) \
+                from generate_series(1, 20000) n";
+    rig.client.batch_execute(rows).await.unwrap();
+    rig.world.hold(true);
+    let relay = rig.start();
+    status(&relay, "rows on their way", |status| status.outstanding > 0).await;
+    proxy.hold(Direction::ToClient);
+    rig.world.hold(false);
+    status(&relay, "the end of the session", |status| status.failed_sessions > 0).await;
+    let Phase::Waiting { error } = relay.status().borrow().phase.clone() else {
+        panic!("the session has ended");
+    };
+    assert!(error.contains("nothing heard from the server for 1 s"), "{error}");
+    proxy.restore();
+    let done = "select count(*) from walpost.checkpoint where initial = 'done'";
+    until(Duration::from_secs(60), "the end of the load", async || rig.count(done).await == 1)
+        .await;
+    let values: std::collections::HashSet<String> = rig.world.values().into_iter().collect();
+    assert_eq!(values.len(), 20_000);
     stop(relay).await;
 }

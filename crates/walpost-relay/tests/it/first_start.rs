@@ -1,6 +1,6 @@
 use walpost_relay::{Initial, Phase};
 
-use crate::rig::{Rig, SOON, phase, stop};
+use crate::rig::{Rig, SOON, phase, status, stop};
 use walpost_testkit::until;
 
 #[tokio::test]
@@ -63,9 +63,9 @@ async fn a_slot_whose_first_moments_nobody_noted_is_made_again() {
     // own note of it.
     rig.client
         .execute(
-            "insert into walpost.checkpoint (pipeline, token, generation, system_id, slot, mode, \
-             confirmed_lsn, initial) select 'shop', gen_random_uuid(), 7, system_identifier::text, \
-             $1, 'idempotent', '0/0', 'creating' from pg_control_system()",
+            "insert into walpost.checkpoint (pipeline, token, generation, system_id, timeline, \
+             slot, confirmed_lsn, initial) select 'shop', gen_random_uuid(), 7, \
+             system_identifier::text, 1, $1, '0/0', 'creating' from pg_control_system()",
             &[&rig.config.slot],
         )
         .await
@@ -132,5 +132,48 @@ async fn a_row_deleted_during_a_load_hides_no_other_behind_a_parked_one() {
     let relay = rig.streaming().await;
     until(SOON, "the row behind", async || rig.world.values().contains(&"3".to_owned())).await;
     until(SOON, "the last row", async || rig.world.values().contains(&"4".to_owned())).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_load_holds_a_few_megabytes_of_large_rows_and_not_all_of_them() {
+    let mut rig = Rig::new().await;
+    rig.config.initial = Some(Initial::Publish);
+    rig.config.in_flight_max_events = 1;
+    let rows = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                select 'order', 'a', 'Placed', to_jsonb(n || repeat('x', 1024 * 1024)) \
+                from generate_series(10, 49) n";
+    rig.client.batch_execute(rows).await.unwrap();
+    rig.world.hold(true);
+    let relay = rig.start();
+    // One with the sink, and what is read beside it.
+    status(&relay, "rows read", |status| status.outstanding == 1 && status.loaded >= 2).await;
+    let loaded = relay.status().borrow().loaded;
+    assert!(loaded <= 5, "{loaded} rows of a megabyte were read");
+    rig.world.hold(false);
+    let landed = rig.landed(40).await;
+    let numbers: Vec<&str> = landed.iter().map(|value| &value[1..3]).collect();
+    let expected: Vec<String> = (10..50).map(|n: u32| n.to_string()).collect();
+    assert_eq!(numbers, expected);
+    phase(&relay, &Phase::Streaming).await;
+    assert_eq!(relay.status().borrow().loaded, 40);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_row_beyond_the_limit_is_parked_by_the_load_as_by_the_stream() {
+    let mut rig = Rig::new().await;
+    rig.config.initial = Some(Initial::Publish);
+    rig.config.max_event_bytes = 20_000;
+    rig.insert("a", &["1"]).await;
+    let large = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                 values ('order', 'b', 'Placed', to_jsonb(repeat('x', 30000)))";
+    rig.client.batch_execute(large).await.unwrap();
+    rig.insert("a", &["3"]).await;
+    let relay = rig.streaming().await;
+    assert_eq!(rig.landed(2).await, ["1", "3"]);
+    let parked = "select count(*) from walpost.parked join walpost.outbox on event_id = outbox.id::text \
+                  where reason = 'oversize' and parked.aggregate_id = 'b'";
+    assert_eq!(rig.count(parked).await, 1);
     stop(relay).await;
 }

@@ -4,11 +4,18 @@
 
 mod confirm;
 mod connection;
+mod drain;
 mod events;
 mod first_start;
+mod gauges;
+mod hold;
 mod login;
+mod parked_rows;
 mod parking;
 mod refusals;
+mod resume;
 mod rig;
 mod sink;
 mod standby;
+mod suspects;
+mod timelines;

@@ -1,5 +1,7 @@
 //! What an operator gets wrong, and what the relay says about it.
 
+use walpost_relay::Outcome;
+
 use crate::rig::{Rig, stop};
 
 async fn check(rig: &Rig, expected: &[&str]) {
@@ -86,6 +88,9 @@ async fn a_slot_that_somebody_advanced_is_refused_with_both_positions() {
         .query("select pg_replication_slot_advance($1, pg_current_wal_lsn())", &[&rig.config.slot])
         .await
         .unwrap();
+    let (outcome, detail) = rig.checked("slot").await;
+    assert_eq!(outcome, Outcome::Fail);
+    assert!(detail.contains("ahead of"), "{detail}");
     check(&rig, &["ahead of", "events in between may be missing"]).await;
 }
 

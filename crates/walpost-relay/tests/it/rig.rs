@@ -7,7 +7,7 @@ use walpost_encode::{Encoder, Encoding};
 use walpost_event::Lsn;
 use walpost_migrate::{Migrator, Set};
 use walpost_postgres::Database;
-use walpost_relay::{Phase, PipelineStatus, Relay, RelayConfig, RelayError, RunningRelay};
+use walpost_relay::{Outcome, Phase, PipelineStatus, Relay, RelayConfig, RelayError, RunningRelay};
 use walpost_router::RouterConfig;
 use walpost_testkit::{SharedPostgres, local::Postgres, postgres, unique_name, until};
 
@@ -91,6 +91,14 @@ impl Rig {
             source = cause.source();
         }
         text
+    }
+
+    /// What `check` finds about this.
+    pub(crate) async fn checked(&self, name: &str) -> (Outcome, String) {
+        let results = walpost_relay::check(&self.database, &self.config, &self.router).await;
+        let found = results.iter().find(|result| result.name == name);
+        let result = found.unwrap_or_else(|| panic!("no check {name:?} in {results:?}"));
+        (result.outcome, result.detail.clone())
     }
 
     /// One event per value, all in one transaction.

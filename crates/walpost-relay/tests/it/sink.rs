@@ -3,11 +3,15 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::sync::Notify;
 use walpost_event::Message;
-use walpost_relay::{Delivery, DeliveryError, DeliveryErrorKind, RelayError, Sink, Ticket, Unsent};
+use walpost_relay::{
+    Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, Marks, NoteMarks, POSITION_HEADER,
+    Place, RelayError, Sink, Ticket, TopicFloors, Unsent,
+};
 
 /// What all sessions of a pipeline share: the world outside.
 #[derive(Clone, Default)]
@@ -19,16 +23,27 @@ pub(crate) struct World {
 #[derive(Default)]
 struct State {
     landed: Vec<Message>,
+    read_back: usize,
     holding: bool,
+    hold_after: Option<usize>,
     reject: HashSet<String>,
+    spoil: HashSet<String>,
     never: HashSet<String>,
     sessions: usize,
+    keeping_open: bool,
+    closing: usize,
 }
 
 impl World {
     pub(crate) async fn connect(&self) -> Result<MemorySink, RelayError> {
         self.state.lock().unwrap().sessions += 1;
-        Ok(MemorySink { world: self.clone(), queue: Vec::new(), ended: false })
+        Ok(MemorySink {
+            world: self.clone(),
+            queue: Vec::new(),
+            ended: false,
+            places: Vec::new(),
+            allowed: 0,
+        })
     }
 
     /// Values of what landed, in order.
@@ -44,15 +59,55 @@ impl World {
         self.state.lock().unwrap().sessions
     }
 
+    /// Messages that were read back by all sessions.
+    pub(crate) fn read_back(&self) -> usize {
+        self.state.lock().unwrap().read_back
+    }
+
+    /// Somebody else, or a predecessor that is not dead yet, writes a message.
+    pub(crate) fn land(&self, message: Message) {
+        self.state.lock().unwrap().landed.push(message);
+    }
+
     /// Accept messages and acknowledge none, or go on.
     pub(crate) fn hold(&self, holding: bool) {
-        self.state.lock().unwrap().holding = holding;
+        let mut state = self.state.lock().unwrap();
+        state.holding = holding;
+        state.hold_after = None;
+        drop(state);
         self.changed.notify_one();
+    }
+
+    /// Acknowledge no more than so many.
+    pub(crate) fn hold_after(&self, messages: usize) {
+        self.state.lock().unwrap().hold_after = Some(messages);
+    }
+
+    /// The log loses a message that was acknowledged.
+    pub(crate) fn lose(&self, lost: &str) {
+        self.state.lock().unwrap().landed.retain(|message| value(message) != lost);
     }
 
     /// Refuse the message with this value for good, after accepting it.
     pub(crate) fn reject(&self, value: &str) {
         self.state.lock().unwrap().reject.insert(value.to_owned());
+    }
+
+    /// Refuse the message with this value for good, and with it all that are
+    /// accepted and not acknowledged.
+    pub(crate) fn spoil(&self, value: &str) {
+        self.state.lock().unwrap().spoil.insert(value.to_owned());
+    }
+
+    /// Let no session end, or go on.
+    pub(crate) fn keep_open(&self, keeping_open: bool) {
+        self.state.lock().unwrap().keeping_open = keeping_open;
+        self.changed.notify_one();
+    }
+
+    /// Sessions that have ended or are about to.
+    pub(crate) fn closing(&self) -> usize {
+        self.state.lock().unwrap().closing
     }
 
     /// Never accept the message with this value.
@@ -65,15 +120,54 @@ pub(crate) struct MemorySink {
     world: World,
     queue: Vec<(Ticket, Message)>,
     ended: bool,
+    places: Vec<Place>,
+    allowed: usize,
 }
+
+const TOPIC: &str = "memory";
 
 pub(crate) fn value(message: &Message) -> String {
     String::from_utf8_lossy(message.value.as_deref().unwrap_or(b"<null>")).into_owned()
 }
 
 impl Sink for MemorySink {
-    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<(), Unsent> {
-        if self.ended || self.queue.len() >= 100 {
+    async fn read_back(
+        &mut self,
+        topics: Vec<TopicFloors>,
+        _: Option<Duration>,
+        mut note: Box<NoteMarks>,
+    ) -> Result<(), RelayError> {
+        let mut state = self.world.state.lock().unwrap();
+        let Some(topic) = topics.first() else { return Ok(()) };
+        assert_eq!((&*topic.name, topics.len(), topic.floors.len()), (TOPIC, 1, 1));
+        let floor = topic.floors[0];
+        for message in &state.landed[floor as usize..] {
+            let header = |name: &str| {
+                let header = message.headers.iter().find(|header| &*header.name == name)?;
+                header.value.as_deref()
+            };
+            note(Marks { position: header(POSITION_HEADER), id: header("id"), replayed: false });
+        }
+        let end = state.landed.len();
+        state.read_back += end - floor as usize;
+        self.places.push(place(floor, end as i64));
+        Ok(())
+    }
+
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    fn allow(&mut self, places: usize) {
+        self.allowed = places;
+    }
+
+    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
+        if self.places.is_empty() {
+            let end = self.world.state.lock().unwrap().landed.len() as i64;
+            self.places.push(place(end, end));
+        }
+        if self.allowed == 0 || self.ended || self.queue.len() >= 100 {
             return Err(Unsent::Full(Box::new(message)));
         }
         if self.world.state.lock().unwrap().never.contains(&value(&message)) {
@@ -81,20 +175,25 @@ impl Sink for MemorySink {
         }
         self.queue.push((ticket, message));
         self.world.changed.notify_one();
-        Ok(())
+        Ok(0)
     }
 
     async fn deliveries(&mut self, deliveries: &mut Vec<Delivery>) {
         loop {
             {
                 let mut state = self.world.state.lock().unwrap();
-                if !self.queue.is_empty() && !state.holding {
+                let held = state.hold_after.is_some_and(|limit| state.landed.len() >= limit);
+                if !self.queue.is_empty() && !state.holding && !held {
+                    let mut values = self.queue.iter().map(|(_, message)| value(message));
+                    let spoilt = values.any(|value| state.spoil.contains(&value));
                     for (ticket, message) in self.queue.drain(..) {
-                        let rejected = state.reject.contains(&value(&message));
-                        let result = match (self.ended, rejected) {
-                            (true, _) => Err(error(&message, DeliveryErrorKind::NotSent)),
-                            (false, true) => Err(error(&message, DeliveryErrorKind::Rejected)),
-                            (false, false) => Ok(()),
+                        let refused = state.reject.contains(&value(&message)) && !self.ended;
+                        let result = if spoilt || refused {
+                            Err(error(&message, DeliveryErrorKind::Rejected))
+                        } else if self.ended {
+                            Err(error(&message, DeliveryErrorKind::NotSent))
+                        } else {
+                            Ok(Landed { lane: 0, offset: Some(state.landed.len() as i64) })
                         };
                         self.ended |= result.is_err();
                         if result.is_ok() {
@@ -117,7 +216,16 @@ impl Sink for MemorySink {
         None
     }
 
-    async fn close(self) {}
+    async fn close(self) {
+        self.world.state.lock().unwrap().closing += 1;
+        while self.world.state.lock().unwrap().keeping_open {
+            self.world.changed.notified().await;
+        }
+    }
+}
+
+fn place(start: i64, end: i64) -> Place {
+    Place { topic: TOPIC.into(), topic_id: None, partition: 0, start, end }
 }
 
 fn error(message: &Message, kind: DeliveryErrorKind) -> DeliveryError {

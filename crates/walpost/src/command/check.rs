@@ -1,28 +1,25 @@
-use std::time::Duration;
-
-use rdkafka::{
-    consumer::{BaseConsumer, Consumer},
-    metadata::Metadata,
-};
+use rdkafka::metadata::Metadata;
 use serde_json::json;
+use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
-use walpost_relay::{CheckResult, Outcome};
+use walpost_postgres::Database;
+use walpost_relay::{CheckResult, Outcome, RelayConfig};
+use walpost_router::RouterConfig;
 
 use crate::{
+    command::brokers,
     config::{Config, ConfigArgs},
-    failure::{Exit, Failure},
+    failure::{BROKERS, Exit, Failure, next_step_of_connect},
+    output,
     table::Table,
 };
-
-/// Longest wait for the brokers.
-const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How to print what was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
@@ -31,7 +28,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let connector = config.kafka()?;
     config.encoding()?;
     config.listen()?;
-    let postgres = walpost_relay::check(&database, &relay, &router).await;
+    let postgres = check_postgres(&database, &relay, &router).await;
     let replacement = router.topic_replacement;
     let kafka = tokio::task::spawn_blocking(move || check_kafka(&connector, &replacement))
         .await
@@ -45,29 +42,38 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     };
     let groups = [("PostgreSQL", postgres), ("Kafka", kafka)];
     if args.json {
-        println!("{}", as_json(&groups, exit.is_none()));
+        output::print(format_args!("{}\n", as_json(&groups, exit.is_none())))?;
     } else {
-        print!("{}", as_text(&groups));
+        output::print(as_text(&groups))?;
     }
-    exit.map_or(Ok(()), |(exit, text)| Err(Failure::found(exit, text)))
+    exit.map_or(Ok(()), |(exit, text)| Err(Failure::found(exit, text).told_in_json()))
+}
+
+/// Without a session there is one finding, with what to do about it.
+async fn check_postgres(
+    database: &Database,
+    relay: &RelayConfig,
+    router: &RouterConfig,
+) -> Vec<CheckResult> {
+    match database.connect().await {
+        Ok(_) => walpost_relay::check(database, relay, router).await,
+        Err(error) => vec![CheckResult {
+            name: "connection",
+            outcome: Outcome::Fail,
+            detail: error_chain(&error),
+            next_step: Some(next_step_of_connect(&error).to_owned()),
+        }],
+    }
 }
 
 fn check_kafka(connector: &KafkaConnector, replacement: &str) -> Vec<CheckResult> {
     let servers = connector.bootstrap_servers();
-    let metadata = connector
-        .admin_config()
-        .create::<BaseConsumer>()
-        .and_then(|client| client.fetch_metadata(None, KAFKA_TIMEOUT));
-    match metadata {
-        Err(error) => vec![CheckResult {
+    match brokers::ask(&connector.admin_config()) {
+        Err(reason) => vec![CheckResult {
             name: "brokers",
             outcome: Outcome::Fail,
-            detail: format!("no answer from {servers}: {error}"),
-            next_step: Some(
-                "make sure that the brokers run there, and that security.protocol and the login \
-                 under [kafka] are right"
-                    .to_owned(),
-            ),
+            detail: format!("no answer from {servers}: {reason}"),
+            next_step: Some(BROKERS.to_owned()),
         }],
         Ok(metadata) => {
             let brokers = metadata.brokers().len();

@@ -1,6 +1,7 @@
 use crate::{
     config::{Config, ConfigArgs, DEFAULT_FILE},
     failure::Failure,
+    output,
 };
 
 /// What to print.
@@ -13,9 +14,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     if args.effective {
-        print!("{}", Config::load(config)?.effective());
+        output::print(Config::load(config)?.effective())
     } else {
-        print!("{DEFAULT_FILE}");
+        output::print(DEFAULT_FILE)
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@ use crate::{
     config::{Config, ConfigArgs},
     demo::{self, Options},
     failure::{Exit, Failure},
+    output,
 };
 
 /// How much, how rough, and where.
@@ -18,14 +19,14 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Events to write
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     events: u64,
     /// How often relay and consumer are killed each
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100))]
     kills: u32,
     /// Print the figures as one JSON object, as the last line
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
     /// Keep configuration and logs, and what is in --postgres and --kafka
     #[arg(long)]
     keep: bool,
@@ -48,14 +49,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     };
     let figures = demo::run(options).await?;
     if args.json {
-        eprint!("{}", figures.table());
-        println!("{}", figures.json());
+        output::note(figures.table().to_string().trim_end());
+        output::print(format_args!("{}\n", figures.json()))?;
     } else {
-        print!("{}", figures.table());
+        output::print(figures.table())?;
     }
     match figures.problem() {
         None => Ok(()),
-        Some(problem) => Err(Failure::found(Exit::Running, &problem)),
+        Some(problem) => Err(Failure::found(Exit::Running, &problem).told_in_json()),
     }
 }
 

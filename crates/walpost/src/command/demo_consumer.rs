@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A broker refuses shorter ones unless told otherwise.
-const SESSION_TIMEOUT_MS: u64 = 6_000;
+pub(crate) const SESSION_TIMEOUT_MS: u64 = 6_000;
 
 /// The consumer of `walpost demo`.
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,7 @@ use crate::{
     command::sql,
     config::{Config, ConfigArgs},
     failure::{Exit, Failure},
+    output,
     table::Table,
 };
 
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     /// Print the SQL, for other migration tools, and do nothing
     #[arg(long, conflicts_with = "status")]
     print: bool,
-    /// Show what is applied, and do nothing
+    /// Show what is applied and what would be, and do nothing
     #[arg(long)]
     status: bool,
 }
@@ -39,21 +40,23 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     };
     if args.print {
         for set in sets {
-            print!("{}", migrator.render(*set).map_err(failure)?);
+            output::print(migrator.render(*set).map_err(failure)?)?;
         }
         return Ok(());
     }
     let mut client = sql::connect(&config.database()?).await?;
     if args.status {
-        print!("{}", status(&migrator.status(&client).await.map_err(failure)?));
-        return Ok(());
+        return output::print(status(&migrator.status(&client).await.map_err(failure)?));
     }
     let applied = migrator.migrate(&mut client).await.map_err(failure)?;
     for migration in &applied {
-        println!("applied {}/{:04}_{}", migration.set, migration.number, migration.name);
+        output::print(format_args!(
+            "applied {}/{:04}_{}\n",
+            migration.set, migration.number, migration.name
+        ))?;
     }
     if applied.is_empty() {
-        println!("nothing to apply: schema {schema} is up to date");
+        output::print(format_args!("nothing to apply: schema {schema} is up to date\n"))?;
     }
     Ok(())
 }

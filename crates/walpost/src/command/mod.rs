@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, and what it does.
 
+pub(crate) mod brokers;
 pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod demo;

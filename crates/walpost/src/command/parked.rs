@@ -1,20 +1,36 @@
+mod contents;
+
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tokio_postgres::{Row, types::PgLsn};
+use tokio_postgres::{Client, Row, types::PgLsn};
 use walpost_event::Lsn;
+
+use self::contents::{Part, for_terminal, json_for_terminal};
 
 use crate::{
     command::sql,
     config::{Config, ConfigArgs},
     failure::{Exit, Failure},
+    output,
     table::Table,
 };
+
+/// Characters of one cell of the list, and of one line of what is shown.
+const CELL_MAX_CHARS: usize = 100;
+const LINE_MAX_CHARS: usize = 4_096;
 
 /// Which parked events to show.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
+}
+
+impl Args {
+    /// Whether the answer is for a program.
+    pub(crate) fn json(&self) -> bool {
+        matches!(&self.command, Command::List { json: true, .. } | Command::Show { json: true, .. })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,21 +54,28 @@ enum Command {
     Show {
         /// Its number in the list
         id: i64,
+        /// Also the event itself: key, value, headers, or what there is of it
+        #[arg(long)]
+        payload: bool,
+        /// With --payload: at most so many bytes of each value
+        #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=67_108_864))]
+        max_bytes: u32,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
 }
 
-/// One of them, without its contents.
-#[derive(Debug)]
+/// One of them.
 struct Parked {
     id: i64,
     fields: Vec<(&'static str, Value)>,
+    parts: Option<Vec<Part>>,
 }
 
 const COLUMNS: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id, event_id, detail,
     attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
+const COLUMNS_COUNT: usize = 14;
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
@@ -71,25 +94,45 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
             let limit = i64::from(*limit);
             let rows = client.query(&text, &[all, pipeline, &(limit + 1)]).await.map_err(failed)?;
             let parked: Vec<Parked> = rows.iter().take(limit as usize).map(read).collect();
-            print_list(&parked, *json);
+            output::print(list(&parked, *json))?;
             if rows.len() > parked.len() {
-                eprintln!("there are more; see them with --limit");
+                output::note("there are more; see them with --limit");
             }
         }
-        Command::Show { id, json } => {
-            let text = format!("select {COLUMNS} from {table} where id = $1");
-            let row = client.query_opt(&text, &[id]).await.map_err(failed)?;
-            let Some(row) = row else {
+        Command::Show { id, payload, max_bytes, json } => {
+            let max_bytes = payload.then_some(*max_bytes);
+            let found = find(&client, &table, *id, max_bytes).await.map_err(failed)?;
+            let Some(parked) = found else {
                 return Err(Failure::found(
                     Exit::Running,
                     &format!("no parked event has number {id}"),
                 )
                 .next_step("see the numbers with `walpost parked list --all`"));
             };
-            print_one(&read(&row), *json);
+            output::print(one(&parked, *json))?;
         }
     }
     Ok(())
+}
+
+/// The event of a number, and up to so many bytes of each of its values.
+async fn find(
+    client: &Client,
+    table: &str,
+    id: i64,
+    max_bytes: Option<u32>,
+) -> Result<Option<Parked>, tokio_postgres::Error> {
+    let text = format!("select {COLUMNS}, {} from {table} where id = $1", contents::SIZES);
+    let Some(row) = client.query_opt(&text, &[&id]).await? else { return Ok(None) };
+    let mut parked = read(&row);
+    parked.fields.extend(contents::sizes(&row, COLUMNS_COUNT));
+    if let Some(max_bytes) = max_bytes {
+        let text = format!("select {} from {table} where id = $1", contents::PARTS);
+        let limit = i32::try_from(max_bytes).unwrap_or(i32::MAX);
+        let row = client.query_opt(&text, &[&id, &limit]).await?;
+        parked.parts = row.map(|row| contents::parts(&row, max_bytes as usize));
+    }
+    Ok(Some(parked))
 }
 
 fn read(row: &Row) -> Parked {
@@ -106,62 +149,79 @@ fn read(row: &Row) -> Parked {
         ("event_id", text(6)),
         ("detail", text(7)),
         ("attempts", json!(row.get::<_, i32>(8))),
-        ("position", json!(format!("{lsn}/{}", row.get::<_, i64>(10)))),
+        ("position", json!(format!("{lsn}:{}", row.get::<_, i64>(10)))),
         ("source", text(11)),
         ("topic", text(12)),
         ("parked_at", text(13)),
     ];
-    Parked { id, fields }
+    Parked { id, fields, parts: None }
 }
 
 impl Parked {
-    fn text(&self, name: &str) -> String {
+    fn text(&self, name: &str, max_chars: usize) -> String {
         match self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value) {
             None | Some(Value::Null) => "-".to_owned(),
-            Some(Value::String(text)) => text.clone(),
+            Some(Value::String(text)) => line(text, max_chars),
+            Some(Value::Array(names)) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                line(&names.join(", "), max_chars)
+            }
             Some(other) => other.to_string(),
         }
     }
 
     fn json(&self) -> Value {
-        self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        let mut json: Value =
+            self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        if let Some(parts) = &self.parts {
+            json["contents"] = parts.iter().map(Part::json).collect();
+        }
+        json
     }
 }
 
-fn print_list(parked: &[Parked], json: bool) {
+fn line(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => for_terminal(&text[..end]) + "…",
+        None => for_terminal(text),
+    }
+}
+
+fn list(parked: &[Parked], json: bool) -> String {
     if json {
-        parked.iter().for_each(|one| println!("{}", one.json()));
-        return;
+        return parked.iter().map(|one| json_for_terminal(&one.json()) + "\n").collect();
     }
     if parked.is_empty() {
-        println!("nothing is parked");
-        return;
+        return "nothing is parked\n".to_owned();
     }
     let mut table =
         Table::titled(["id", "parked at", "state", "reason", "aggregate", "event", "detail"]);
     for one in parked {
-        let aggregate = format!("{}/{}", one.text("aggregate_type"), one.text("aggregate_id"));
+        let text = |name| one.text(name, CELL_MAX_CHARS);
+        let aggregate = format!("{}/{}", text("aggregate_type"), text("aggregate_id"));
         table.row([
             one.id.to_string(),
-            one.text("parked_at"),
-            one.text("state"),
-            one.text("reason"),
+            text("parked_at"),
+            text("state"),
+            text("reason"),
             aggregate,
-            one.text("event_id"),
-            one.text("detail"),
+            text("event_id"),
+            text("detail"),
         ]);
     }
-    print!("{table}");
+    table.to_string()
 }
 
-fn print_one(parked: &Parked, json: bool) {
+fn one(parked: &Parked, json: bool) -> String {
     if json {
-        println!("{}", parked.json());
-        return;
+        return json_for_terminal(&parked.json()) + "\n";
     }
     let mut table = Table::default();
     for (name, _) in &parked.fields {
-        table.row([(*name).to_owned(), parked.text(name)]);
+        table.row([(*name).to_owned(), parked.text(name, LINE_MAX_CHARS)]);
     }
-    print!("{table}");
+    for part in parked.parts.iter().flatten() {
+        table.row([for_terminal(&part.title()), for_terminal(&part.shown())]);
+    }
+    table.to_string()
 }

@@ -1,5 +1,5 @@
 use tokio_postgres::Client;
-use walpost_postgres::{ConnectError, Database};
+use walpost_postgres::Database;
 
 use crate::failure::Failure;
 
@@ -8,7 +8,7 @@ const STATEMENT_TIMEOUT_MS: u32 = 30_000;
 
 /// Opens a session.
 pub(crate) async fn connect(database: &Database) -> Result<Client, Failure> {
-    database.connect().await.map_err(refused)
+    database.connect().await.map_err(Failure::of_connect)
 }
 
 /// Opens a session whose statements are bounded in time.
@@ -26,25 +26,24 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A statement failed, which may mean that the tables are not there.
+/// A statement failed, which may mean that the tables are not there, or that
+/// the role may not read them.
 pub(crate) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure {
     move |error| {
-        let missing = error.code().is_some_and(|code| ["42P01", "3F000"].contains(&code.code()));
+        let code = error.code().map(|code| code.code().to_owned());
         let failure = Failure::postgres(error).context("reading Walpost's tables failed");
-        if missing {
-            return failure.next_step(format!(
+        match code.as_deref() {
+            Some("42P01" | "3F000") => failure.next_step(format!(
                 "run `walpost migrate`, or set pipeline.schema, which is {schema:?}"
-            ));
+            )),
+            Some("42501") => {
+                let schema = quoted(schema);
+                failure.next_step(format!(
+                    "let an owner run `grant usage on schema {schema} to` and `grant select on \
+                     all tables in schema {schema} to` this role"
+                ))
+            }
+            _ => failure,
         }
-        failure
     }
-}
-
-fn refused(error: ConnectError) -> Failure {
-    let next_step = if error.is_transient() {
-        "make sure that PostgreSQL runs there and lets this host in"
-    } else {
-        "mend the login: user, password, database, sslmode, pg_hba.conf"
-    };
-    Failure::postgres(error).next_step(next_step)
 }

@@ -6,6 +6,7 @@ use crate::{
     command::sql,
     config::{Config, ConfigArgs},
     failure::Failure,
+    output,
     table::{Table, bytes, thousands},
 };
 
@@ -14,7 +15,7 @@ use crate::{
 pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,11 +61,11 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let report = Report { database: database.to_string(), pipelines, outboxes };
     if args.json {
-        println!("{}", serde_json::to_string(&report).map_err(Failure::running)?);
+        let line = serde_json::to_string(&report).map_err(Failure::running)?;
+        output::print(format_args!("{line}\n"))
     } else {
-        print!("{}", as_text(&report));
+        output::print(as_text(&report))
     }
-    Ok(())
 }
 
 async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio_postgres::Error> {

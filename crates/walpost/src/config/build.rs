@@ -1,12 +1,20 @@
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
 
 use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
+use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
 use walpost_relay::{Initial, ParkMode, RelayConfig, SourceKind, TableName};
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
 use super::{Config, ConfigError, settings::LogFormat};
+
+/// Debezium's keys whose values can be wrong in themselves, and ours.
+const ROUTER_KEYS: [(&str, &str); 3] = [
+    ("route.topic.regex", "topic_regex"),
+    ("route.topic.replacement", "topic_replacement"),
+    ("table.fields.additional.placement", "additional_placement"),
+];
 
 impl Config {
     /// Where the outbox is.
@@ -60,6 +68,9 @@ impl Config {
         config.in_flight_max_events =
             self.number("pipeline", "in_flight_max_events", section.in_flight_max_events)?;
         config.checkpoint_interval_ms = section.checkpoint_interval_ms;
+        config.settle_ms = section.settle_ms;
+        config.resume_max_ids =
+            self.number("pipeline", "resume_max_ids", section.resume_max_ids)?;
         config.statement_timeout_ms = section.statement_timeout_ms;
         config.slot_timeout_ms = section.slot_timeout_ms;
         config.wal_sender_timeout_ms = section.wal_sender_timeout_ms;
@@ -107,7 +118,9 @@ impl Config {
         // Its texts name Debezium's keys, which stand beside ours in the
         // default file.
         Router::new(config.clone()).map_err(|error| {
-            self.wrong("router", "topic_replacement", &crate::failure::one_line(&error))
+            let problem = error_chain(&error);
+            let named = ROUTER_KEYS.iter().find(|(theirs, _)| problem.contains(theirs));
+            self.wrong("router", named.map_or("", |(_, ours)| ours), &problem)
         })?;
         Ok(config)
     }

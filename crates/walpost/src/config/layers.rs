@@ -23,20 +23,28 @@ const NO_SETTINGS: [&str; 5] =
     ["WALPOST_LOG", "WALPOST_CACHE", "WALPOST_CONFIG", "WALPOST_PG_BIN", "WALPOST_FAILPOINT"];
 const TEST_PREFIX: &str = "WALPOST_TEST_";
 
+/// Of these options in the help, below those of a command.
+const HEADING: &str = "Configuration";
+
 /// Where the configuration comes from.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConfigArgs {
     /// Configuration file; without it walpost.toml in the working folder, if it is there
-    #[arg(long, value_name = "FILE", env = "WALPOST_CONFIG", global = true)]
+    #[arg(long, value_name = "FILE", env = "WALPOST_CONFIG", global = true, help_heading = HEADING)]
     pub(crate) config: Option<PathBuf>,
     /// PostgreSQL, as postgres://user@host:5432/database
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, help_heading = HEADING)]
     pub(crate) postgres: Option<String>,
     /// Kafka brokers, as host:9092
-    #[arg(long, value_name = "BROKERS", global = true)]
+    #[arg(long, value_name = "BROKERS", global = true, help_heading = HEADING)]
     pub(crate) kafka: Option<String>,
     /// Any key of the configuration, as --set pipeline.slot=orders
-    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", global = true)]
+    #[arg(
+        long = "set",
+        value_name = "SECTION.KEY=VALUE",
+        global = true,
+        help_heading = HEADING
+    )]
     pub(crate) assignments: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ mod settings;
 use self::layers::Layers;
 pub(crate) use self::{
     error::ConfigError,
-    layers::{ConfigArgs, DEFAULT_FILE, is_setting_variable},
+    layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
     settings::{LogFormat, Settings},
 };
 

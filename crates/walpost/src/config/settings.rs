@@ -50,6 +50,8 @@ pub(crate) struct PipelineSection {
     pub(crate) max_event_bytes: u64,
     pub(crate) in_flight_max_events: u64,
     pub(crate) checkpoint_interval_ms: u64,
+    pub(crate) settle_ms: u64,
+    pub(crate) resume_max_ids: u64,
     pub(crate) statement_timeout_ms: u64,
     pub(crate) slot_timeout_ms: u64,
     pub(crate) wal_sender_timeout_ms: u64,

@@ -6,11 +6,15 @@ use rdkafka::{
     client::DefaultClientContext,
     mocking::MockCluster,
     producer::DefaultProducerContext,
+    types::RDKafkaErrorCode,
 };
+use tokio::time;
 
 use crate::{
+    command::brokers,
     demo::Options,
-    failure::{Exit, Failure},
+    failure::{BROKERS, Exit, Failure},
+    output,
     table::thousands,
 };
 
@@ -23,6 +27,8 @@ pub(super) const PARTITIONS: i32 = 12;
 pub(super) const MOCK_MAX_EVENTS: u64 = 50_000;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+const GROUP_TRIES: u32 = 20;
+const GROUP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What the events are published to.
 pub(super) enum Broker {
@@ -32,8 +38,14 @@ pub(super) enum Broker {
     Real { settings: BTreeMap<String, String> },
 }
 
-/// Refuses more events than the mock holds.
+/// Refuses more events than the mock holds, and more kills than there are
+/// events between them.
 pub(super) fn check_size(options: &Options) -> Result<(), Failure> {
+    if u64::from(options.kills) > options.events {
+        let text = format!("{} kills do not fit into {} events", options.kills, options.events);
+        return Err(Failure::found(Exit::Configuration, &text)
+            .next_step("use fewer --kills, or more --events"));
+    }
     if options.kafka.is_some() || options.events <= MOCK_MAX_EVENTS {
         return Ok(());
     }
@@ -48,10 +60,17 @@ pub(super) fn check_size(options: &Options) -> Result<(), Failure> {
 }
 
 impl Broker {
-    /// Starts the mock, or takes the user's.
+    /// Starts the mock, or takes the user's once it answers. Blocks.
     pub(super) fn open(kafka: Option<BTreeMap<String, String>>) -> Result<Self, Failure> {
         match kafka {
-            Some(settings) => Ok(Self::Real { settings }),
+            Some(settings) => {
+                brokers::ask(&client_config(&settings)).map_err(|reason| {
+                    let servers = settings.get("bootstrap.servers").map_or("", String::as_str);
+                    let text = format!("no answer from the brokers at {servers}: {reason}");
+                    Failure::found(Exit::Kafka, &text).next_step(BROKERS)
+                })?;
+                Ok(Self::Real { settings })
+            }
             None => MockCluster::new(1)
                 .map(|cluster| Self::Mock { cluster })
                 .map_err(|error| failed(error).context("cannot start the embedded mock broker")),
@@ -72,13 +91,11 @@ impl Broker {
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Mock { .. } => {
-                "embedded mock broker (librdkafka's, in this process: for showing, no proof; \
-                 use --kafka for a real one)"
-                    .to_owned()
+                "a mock, for showing and no proof (a real one: --kafka HOST:PORT)".to_owned()
             }
             Self::Real { settings } => {
                 let servers = settings.get("bootstrap.servers").map_or("", String::as_str);
-                format!("Kafka at {servers}")
+                format!("yours, at {servers}")
             }
         }
     }
@@ -112,13 +129,40 @@ impl Broker {
     pub(super) async fn remove(&self, topic: &str, group: &str) {
         let Self::Real { settings } = self else { return };
         let Ok(admin) = admin(settings) else { return };
-        if let Err(error) = admin.delete_topics(&[topic], &options()).await {
-            eprintln!("could not delete topic {topic}: {error}");
+        let done = admin.delete_topics(&[topic], &options()).await.map(first);
+        match done {
+            Ok(None | Some(RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+            Ok(Some(code)) => output::note(format_args!("could not delete topic {topic}: {code}")),
+            Err(error) => output::note(format_args!("could not delete topic {topic}: {error}")),
         }
-        if let Err(error) = admin.delete_groups(&[group], &options()).await {
-            eprintln!("could not delete consumer group {group}: {error}");
+        if let Some(reason) = remove_group(&admin, group).await {
+            output::note(format_args!("could not delete consumer group {group}: {reason}"));
         }
     }
+}
+
+/// A group whose member was killed is not empty until that one is missed.
+async fn remove_group(
+    admin: &AdminClient<DefaultClientContext>,
+    group: &str,
+) -> Option<RDKafkaErrorCode> {
+    let mut reason = None;
+    for _ in 0..GROUP_TRIES {
+        reason = match admin.delete_groups(&[group], &options()).await.map(first) {
+            Ok(None | Some(RDKafkaErrorCode::GroupIdNotFound)) => return None,
+            Ok(Some(code)) => Some(code),
+            Err(error) => {
+                return Some(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail));
+            }
+        };
+        time::sleep(GROUP_INTERVAL).await;
+    }
+    reason
+}
+
+/// The error of the only answer.
+fn first(answers: Vec<Result<String, (String, RDKafkaErrorCode)>>) -> Option<RDKafkaErrorCode> {
+    answers.into_iter().find_map(|answer| answer.err().map(|(_, code)| code))
 }
 
 fn options() -> AdminOptions {

@@ -1,18 +1,24 @@
 use std::{
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
+    process::ExitStatus,
     time::Duration,
 };
 
-use tokio::task::block_in_place;
+use tokio::{signal::unix::SignalKind, task::block_in_place};
 use walpost_local::{ChildGuard, Launch, LocalError, Signal};
 
 use crate::{
     config::is_setting_variable,
     failure::{Exit, Failure},
+    output,
 };
 
 /// An orderly stop drains; this is beyond its own bound.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
+
+/// For a child that nobody needs any more.
+const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A process of the demo, of this same program. Ends with us, however we end.
 #[derive(Debug)]
@@ -68,7 +74,7 @@ impl Child {
         let Some(process) = self.process.take() else { return Ok(()) };
         let ended = block_in_place(|| process.end(Signal::Terminate, STOP_LIMIT));
         let problem = match ended {
-            Ok(status) if status.success() => return Ok(()),
+            Ok(status) if status.success() || has_not_begun(status) => return Ok(()),
             Ok(status) => format!("the {} did not stop in order ({status})", self.name),
             Err(LocalError::Timeout { .. }) => {
                 format!("the {} did not stop within {} s", self.name, STOP_LIMIT.as_secs())
@@ -76,6 +82,14 @@ impl Child {
             Err(error) => return Err(Failure::running(error)),
         };
         Err(self.with_log(&problem))
+    }
+
+    /// Lets it give up its slot and its place in the group, and ends it in any
+    /// case.
+    pub(super) fn leave(&mut self) {
+        if let Some(process) = self.process.take() {
+            block_in_place(|| drop(process.end(Signal::Terminate, LEAVE_LIMIT)));
+        }
     }
 
     /// Fails when it has ended by itself.
@@ -101,9 +115,14 @@ impl Child {
     }
 
     fn with_log(&self, problem: &str) -> Failure {
-        eprint!("{}", self.log_tail());
+        output::note(self.log_tail().trim_end());
         Failure::found(Exit::Running, problem)
     }
+}
+
+/// A process listens to SIGTERM before it does anything.
+fn has_not_begun(status: ExitStatus) -> bool {
+    status.signal() == Some(SignalKind::terminate().as_raw_value())
 }
 
 /// Variables that are no settings and would still change a child.

@@ -18,8 +18,11 @@ mod topic;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::{
     failure::{Exit, Failure},
+    output,
     signals::Signals,
 };
 
@@ -43,17 +46,36 @@ pub(crate) struct Options {
     pub(crate) program: PathBuf,
 }
 
-/// Runs the demo. Removes what it made, also after a failure or a signal.
+/// Runs the demo. Removes what it made, also after a failure or a signal; a
+/// second signal ends that.
 pub(crate) async fn run(options: Options) -> Result<Figures, Failure> {
     broker::check_size(&options)?;
     let mut signals = Signals::listen()?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::running)?;
     let mut stage = Stage::new(options)?;
+    let name = stage.name.clone();
     let outcome = tokio::select! {
         outcome = play::play(&mut stage) => outcome,
-        signal = signals.next() => {
-            Err(Failure::found(Exit::Running, &format!("{signal}: the demo was interrupted")))
+        signal = next(&mut signals, &mut hangup) => {
+            output::note(format_args!("{signal}: removing what the demo has made"));
+            Err(Failure::found(Exit::Running, &format!("the demo was interrupted by {signal}")))
         }
     };
-    stage.strike().await;
+    tokio::select! {
+        () = stage.strike() => {}
+        signal = next(&mut signals, &mut hangup) => {
+            output::note(format_args!(
+                "{signal}: ending at once; slot, database, topic and group {name} may be left"
+            ));
+        }
+    }
     outcome
+}
+
+/// Also when the terminal is closed: a slot that is left behind keeps WAL.
+async fn next(signals: &mut Signals, hangup: &mut Signal) -> &'static str {
+    tokio::select! {
+        signal = signals.next() => signal,
+        _ = hangup.recv() => "SIGHUP",
+    }
 }

@@ -17,7 +17,9 @@ use super::{
     topic::TopicWatch,
 };
 use crate::{
+    command::demo_consumer::SESSION_TIMEOUT_MS,
     failure::{Exit, Failure},
+    output,
     table::thousands,
 };
 
@@ -43,7 +45,7 @@ pub(super) async fn play(stage: &mut Stage) -> Result<Figures, Failure> {
         spawn_blocking(move || reader.read()).await.map_err(Failure::running)??;
     let mut position =
         replay::Position { consumer: stage.name.clone(), run: 0, end: records.len() };
-    position.wait(stage, &client).await?;
+    position.wait(stage, &client, &mut progress).await?;
     let before = effects(&client).await?;
     let verdict = oracle::judge(&committed(&client).await?, &records, &before);
 
@@ -55,7 +57,7 @@ pub(super) async fn play(stage: &mut Stage) -> Result<Figures, Failure> {
     let (_, consumer) = stage.children();
     consumer.start()?;
     position.run = 1;
-    position.wait(stage, &client).await?;
+    position.wait(stage, &client, &mut progress).await?;
     let (_, consumer) = stage.children();
     consumer.stop()?;
     let replayed = oracle::replayed(&before, &effects(&client).await?);
@@ -76,7 +78,7 @@ async fn start_children(stage: &mut Stage, client: &Client) -> Result<(), Failur
         relay.check()?;
         consumer.check()?;
         if start.elapsed() > START_LIMIT {
-            eprint!("{}", relay.log_tail());
+            output::note(relay.log_tail().trim_end());
             let text =
                 format!("the relay does not stream {} s after its start", START_LIMIT.as_secs());
             return Err(Failure::found(Exit::Running, &text));
@@ -108,36 +110,39 @@ async fn run_the_shop(
         relay.check()?;
         consumer.check()?;
         if relay_kills.is_due(counts.published) {
-            kill(relay, "relay", counts.published, "published", progress)?;
+            let what = format!("relay at {} published", thousands(counts.published));
+            kill(relay, &what, "starting it again", progress)?;
         }
         if consumer_kills.is_due(counts.applied) {
-            kill(consumer, "consumer", counts.applied, "applied", progress)?;
+            let what = format!("consumer at {} applied", thousands(counts.applied));
+            kill(consumer, &what, &missed(), progress)?;
         }
         shop.allow(relay_kills.allowed().min(consumer_kills.allowed()));
-        if shop.is_done()? && counts.applied >= events && eye.distinct().await? >= events {
-            progress
-                .note(&format!("every event is applied; counting {} of them", thousands(events)));
+        let is_over = shop.is_done()? && relay_kills.are_done() && consumer_kills.are_done();
+        if is_over && counts.applied >= events && eye.distinct().await? >= events {
+            progress.note("every event is applied; reading topic and effects back");
             return Ok(());
         }
         if eye.unchanged_for() > STALL_LIMIT {
             progress.note("");
-            eprint!("{}{}", relay.log_tail(), consumer.log_tail());
+            for child in [relay, consumer] {
+                output::note(child.log_tail().trim_end());
+            }
             return Err(Failure::found(Exit::Running, &stuck(counts, events)));
         }
     }
 }
 
-fn kill(
-    child: &mut Child,
-    name: &str,
-    count: u64,
-    what: &str,
-    progress: &mut Progress,
-) -> Result<(), Failure> {
+fn kill(child: &mut Child, what: &str, then: &str, progress: &mut Progress) -> Result<(), Failure> {
     child.kill()?;
-    progress
-        .note(&format!("SIGKILL to the {name} at {} {what}; starting it again", thousands(count)));
+    progress.note(&format!("SIGKILL to the {what}; {then}"));
     child.start()
+}
+
+/// Why nothing is applied for a while after the kill of a consumer.
+fn missed() -> String {
+    let seconds = SESSION_TIMEOUT_MS / 1_000;
+    format!("its group misses it only after {seconds} s")
 }
 
 /// Says who stands still.
@@ -174,7 +179,12 @@ impl Kills {
     }
 
     fn next(&self) -> Option<u64> {
-        (self.done < self.total).then(|| self.events * (self.done + 1) / (self.total + 1))
+        let next = self.events * (self.done + 1) / (self.total + 1);
+        (!self.are_done()).then_some(next.max(1))
+    }
+
+    fn are_done(&self) -> bool {
+        self.done >= self.total
     }
 
     fn is_due(&mut self, count: u64) -> bool {
@@ -214,6 +224,9 @@ impl<'a> Eye<'a> {
             counts.applied = as_count(count.map_err(Failure::postgres)?.get(0));
             self.next_look = Instant::now() + TICK + now.elapsed() * 10;
         }
+        // The two are not asked at the same moment, and what is applied is
+        // published.
+        counts.published = counts.published.max(counts.applied);
         if counts != self.counts {
             self.changed = now;
         }
@@ -271,13 +284,14 @@ mod tests {
 
     #[test]
     fn the_shop_is_always_allowed_to_reach_the_next_kill() {
-        for total in [0, 1, 7, 100] {
-            let mut kills = Kills::new(100, total);
+        for (events, total) in [(1, 0), (1, 1), (100, 1), (100, 7), (100, 100)] {
+            let mut kills = Kills::new(events, total);
             while let Some(next) = kills.next() {
                 assert!(kills.allowed() >= next + Kills::SLACK_EVENTS);
+                assert!(!kills.is_due(next - 1) && next <= events, "{events} {total}: {next}");
                 assert!(kills.is_due(next));
             }
-            assert_eq!(kills.allowed(), 100);
+            assert_eq!(kills.allowed(), events);
         }
     }
 

@@ -3,13 +3,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::table::thousands;
+use crate::{output, table::thousands};
 
 /// Between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Over which the speed is taken.
 const SPEED_WINDOW: Duration = Duration::from_millis(1_500);
+/// To the beginning of the line, and what is on it away.
+const CLEAR: &str = "\r\x1b[K";
 
 /// How far the run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct Progress {
     total: u64,
-    is_terminal: bool,
+    is_live: bool,
     is_drawn: bool,
     drawn: Option<Instant>,
     history: Vec<(Instant, u64)>,
@@ -31,34 +33,50 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(total: u64) -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        Self { total, is_terminal, is_drawn: false, drawn: None, history: Vec::new() }
+        let can_redraw = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let is_live = io::stderr().is_terminal() && can_redraw;
+        Self { total, is_live, is_drawn: false, drawn: None, history: Vec::new() }
     }
 
     /// Shows the counts, if it is time.
     pub(super) fn show(&mut self, counts: Counts) {
-        let now = Instant::now();
-        let interval = if self.is_terminal { REDRAW_INTERVAL } else { LINE_INTERVAL };
-        if self.drawn.is_some_and(|drawn| now - drawn < interval) {
-            return;
-        }
-        self.drawn = Some(now);
+        let Some(now) = self.is_time() else { return };
         self.history.push((now, counts.applied));
         self.history.retain(|(at, _)| now - *at <= SPEED_WINDOW);
-        let line = line(counts, self.total, self.speed());
+        self.draw(&line(counts, self.total, self.speed()));
+    }
+
+    /// Shows how much of the topic was applied again, if it is time.
+    pub(super) fn show_replay(&mut self, reached: u64, end: u64) {
+        if self.is_time().is_some() {
+            self.draw(&format!("  replayed {} of {} records", thousands(reached), thousands(end)));
+        }
+    }
+
+    fn is_time(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let interval = if self.is_live { REDRAW_INTERVAL } else { LINE_INTERVAL };
+        if self.drawn.is_some_and(|drawn| now - drawn < interval) {
+            return None;
+        }
+        self.drawn = Some(now);
+        Some(now)
+    }
+
+    fn draw(&mut self, line: &str) {
         let mut stderr = io::stderr().lock();
         // A closed stderr is no reason to stop.
-        let _ = match self.is_terminal {
-            true => write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush()),
+        let _ = match self.is_live {
+            true => write!(stderr, "{}", redrawn(line)).and_then(|()| stderr.flush()),
             false => writeln!(stderr, "{line}"),
         };
-        self.is_drawn = self.is_terminal;
+        self.is_drawn = self.is_live;
     }
 
     /// Something that happened, on a line of its own.
     pub(super) fn note(&mut self, text: &str) {
-        let clear = if self.is_drawn { "\r\x1b[K" } else { "" };
-        let _ = writeln!(io::stderr(), "{clear}{text}");
+        let clear = if self.is_drawn { CLEAR } else { "" };
+        output::note(format_args!("{clear}{text}"));
         self.is_drawn = false;
     }
 
@@ -74,9 +92,15 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_drawn {
-            let _ = writeln!(io::stderr());
+            output::note("");
         }
     }
+}
+
+/// Without line breaks of the terminal's own: on a narrow one the rest of the
+/// line is left out, so that the next one falls on the same place.
+fn redrawn(line: &str) -> String {
+    format!("{CLEAR}\x1b[?7l{line}\x1b[?7h")
 }
 
 fn line(counts: Counts, total: u64, speed: u64) -> String {
@@ -93,6 +117,12 @@ fn line(counts: Counts, total: u64, speed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_redrawn_leaves_the_terminal_as_it_was() {
+        let text = redrawn("x");
+        assert!(text.starts_with(CLEAR) && text.ends_with("\x1b[?7h"), "{text:?}");
+    }
 
     #[test]
     fn the_line_names_every_count() {

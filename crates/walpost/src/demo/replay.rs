@@ -3,8 +3,11 @@ use std::time::{Duration, Instant};
 use tokio::time;
 use tokio_postgres::Client;
 
-use super::stage::Stage;
-use crate::failure::{Exit, Failure};
+use super::{progress::Progress, stage::Stage};
+use crate::{
+    failure::{Exit, Failure},
+    output,
+};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 /// With no position moving. The first member of a group waits some seconds.
@@ -23,7 +26,12 @@ pub(super) struct Position {
 
 impl Position {
     /// Waits until every partition that has records is there.
-    pub(super) async fn wait(&self, stage: &mut Stage, client: &Client) -> Result<(), Failure> {
+    pub(super) async fn wait(
+        &self,
+        stage: &mut Stage,
+        client: &Client,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
         // A partition that ran again to its end counts; one that has not begun
         // still stands at its end, in the run before.
         let text = "select coalesce(sum(next_offset) filter (where run = $2 or next_offset = 0), 0)
@@ -40,13 +48,17 @@ impl Position {
             if reached >= end {
                 return Ok(());
             }
+            if self.run > 0 {
+                let reached = u64::try_from(reached).unwrap_or(0);
+                progress.show_replay(reached, self.end as u64);
+            }
             if reached != last {
                 (last, moved) = (reached, Instant::now());
             }
             let (_, consumer) = stage.children();
             consumer.check()?;
             if moved.elapsed() > STALL_LIMIT {
-                eprint!("{}", consumer.log_tail());
+                output::note(consumer.log_tail().trim_end());
                 let text = format!(
                     "the consumer stands still at {reached} of {end} records for {} s",
                     STALL_LIMIT.as_secs()

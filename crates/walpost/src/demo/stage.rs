@@ -1,4 +1,8 @@
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use tokio::{task::block_in_place, time};
@@ -7,15 +11,24 @@ use toml::{Table, Value};
 use walpost_local::Postgres;
 use walpost_migrate::Migrator;
 use walpost_postgres::Database;
+use walpost_relay::{Outcome, RelayConfig};
+use walpost_router::RouterConfig;
 
 use super::{Options, broker::Broker, child::Child, shop, topic::Topic};
 use crate::{
     command::sql,
     failure::{Exit, Failure},
+    output,
+    table::thousands,
 };
 
 const SLOT_TRIES: u32 = 50;
 const SLOT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Shorter than the default of 1 s, so that a kill repeats less.
+const CHECKPOINT_INTERVAL_MS: u64 = 100;
+/// Name of the demo's pipeline.
+const PIPELINE: &str = "demo";
 
 /// Aggregate type of the demo's events.
 pub(super) const AGGREGATE_TYPE: &str = "order";
@@ -42,7 +55,8 @@ impl Stage {
             .tempdir()
             .map_err(|error| Failure::running(error).context("cannot create a temporary folder"))?;
         Ok(Self {
-            name: format!("walpost_demo_{}", std::process::id()),
+            // Not the process id, which other hosts of a server have as well.
+            name: format!("walpost_demo_{:08x}", RandomState::new().hash_one("demo") as u32),
             options,
             folder,
             postgres: None,
@@ -57,13 +71,14 @@ impl Stage {
     /// Starts or finds servers, creates database and topic, and writes the
     /// configuration of the children.
     pub(super) async fn set_up(&mut self) -> Result<(), Failure> {
-        let broker = self.broker.insert(Broker::open(self.options.kafka.take())?);
+        let given = self.options.postgres.as_deref().map(parse).transpose()?;
+        let kafka = self.options.kafka.take();
+        let broker = self.broker.insert(block_in_place(|| Broker::open(kafka))?);
         let (settings, shown) = (broker.settings(), broker.describe());
         let url = self.open_postgres()?;
-        eprintln!("broker      {shown}");
-        let server = Database::parse(&url)
-            .map_err(|error| Failure::new(Exit::Configuration, error).context("--postgres"))?;
+        let server = given.map_or_else(|| parse(&url), Ok)?;
         let client = sql::connect(&server).await?;
+        self.announce(&shown);
         self.server = Some(server);
         create_database(&client, &self.name).await?;
         let url = with_dbname(&url, &self.name);
@@ -71,10 +86,37 @@ impl Stage {
         let mut client = sql::connect(&database).await?;
         Migrator::new().migrate(&mut client).await.map_err(Failure::postgres)?;
         client.batch_execute(shop::TABLES).await.map_err(Failure::postgres)?;
+        self.check(&database).await?;
         self.database = Some(database);
         let broker = self.broker.as_ref().expect("opened above");
         broker.create_topic(&self.name).await?;
         self.write_config(&url, settings)
+    }
+
+    fn announce(&self, broker: &str) {
+        let postgres = match &self.postgres {
+            Some(postgres) => format!("{}, private and temporary", postgres.major()),
+            None => format!("yours, in a database of its own, {}", self.name),
+        };
+        output::note(format_args!("PostgreSQL  {postgres}"));
+        output::note(format_args!("broker      {broker}"));
+        let default = thousands(RelayConfig::new(PIPELINE).checkpoint_interval_ms);
+        output::note(format_args!(
+            "checkpoint  every {CHECKPOINT_INTERVAL_MS} ms (default {default}); a kill repeats what \
+             is newer"
+        ));
+    }
+
+    /// What the relay would refuse, said before it is started.
+    async fn check(&self, database: &Database) -> Result<(), Failure> {
+        let mut relay = RelayConfig::new(PIPELINE);
+        relay.slot.clone_from(&self.name);
+        let results = walpost_relay::check(database, &relay, &RouterConfig::walpost()).await;
+        let failed = results.into_iter().find(|result| result.outcome == Outcome::Fail);
+        failed.map_or(Ok(()), |result| {
+            let failure = Failure::found(Exit::Postgres, &result.detail);
+            Err(failure.next_step(result.next_step.unwrap_or_default()))
+        })
     }
 
     /// A session in the demo's database.
@@ -99,19 +141,20 @@ impl Stage {
 
     /// Ends the children and removes everything, in the order that works.
     pub(super) async fn strike(mut self) {
-        self.consumer = None;
-        self.relay = None;
+        for mut child in [self.consumer.take(), self.relay.take()].into_iter().flatten() {
+            child.leave();
+        }
         if self.options.keep {
             let folder = self.folder.keep();
-            eprintln!("kept        {} (configuration, logs)", folder.display());
+            output::note(format_args!("kept        {} (configuration, logs)", folder.display()));
             return;
         }
         if self.postgres.is_none()
             && let Some(server) = &self.server
             && let Err(failure) = remove_database(server, &self.name).await
         {
-            eprintln!("could not remove slot and database {}", self.name);
-            failure.print();
+            output::note(format_args!("could not remove slot and database {}", self.name));
+            failure.note();
         }
         if let Some(broker) = self.broker.take() {
             broker.remove(&self.name, &self.name).await;
@@ -122,7 +165,6 @@ impl Stage {
 
     fn open_postgres(&mut self) -> Result<String, Failure> {
         if let Some(url) = &self.options.postgres {
-            eprintln!("PostgreSQL  yours, in the database {} of its own", self.name);
             return Ok(url.clone());
         }
         let postgres =
@@ -131,7 +173,6 @@ impl Stage {
                     .context("cannot start a private PostgreSQL")
                     .next_step("mend that, or name a server: --postgres URL")
             })?;
-        eprintln!("PostgreSQL  {} private and temporary", postgres.major());
         let url = postgres.socket_conninfo("postgres");
         self.postgres = Some(postgres);
         Ok(url)
@@ -142,21 +183,8 @@ impl Stage {
         url: &str,
         kafka: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), Failure> {
-        let section = |pairs: Vec<(&str, &str)>| {
-            let pairs = pairs.into_iter();
-            let pairs = pairs.map(|(key, value)| (key.to_owned(), Value::from(value)));
-            Value::Table(pairs.collect())
-        };
-        let kafka: Table =
-            kafka.into_iter().map(|(key, value)| (key, Value::from(value))).collect();
-        let mut file = Table::new();
-        file.insert("postgres".to_owned(), section(vec![("url", url)]));
-        file.insert("pipeline".to_owned(), section(vec![("name", "demo"), ("slot", &self.name)]));
-        file.insert("router".to_owned(), section(vec![("topic_replacement", &self.name)]));
-        file.insert("kafka".to_owned(), Value::Table(kafka));
-        file.insert("http".to_owned(), section(vec![("listen", "")]));
         let path = self.folder.path().join("walpost.toml");
-        let text = toml::to_string(&file).map_err(Failure::running)?;
+        let text = toml::to_string(&config(url, &self.name, kafka)).map_err(Failure::running)?;
         fs::write(&path, text).map_err(Failure::running)?;
         let config = path.display().to_string();
         let args = |more: &[&str]| {
@@ -173,6 +201,36 @@ impl Stage {
         self.consumer = Some(consumer.disposable(disposable));
         Ok(())
     }
+}
+
+/// The configuration of relay and consumer.
+fn config(url: &str, name: &str, kafka: impl IntoIterator<Item = (String, String)>) -> Table {
+    let section = |pairs: &[(&str, Value)]| {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        Value::Table(pairs.collect())
+    };
+    let kafka: Table = kafka.into_iter().map(|(key, value)| (key, Value::from(value))).collect();
+    let pipeline = [
+        ("name", PIPELINE.into()),
+        ("slot", name.into()),
+        ("checkpoint_interval_ms", (CHECKPOINT_INTERVAL_MS as i64).into()),
+    ];
+    let sections = [
+        ("postgres", section(&[("url", url.into())])),
+        ("pipeline", section(&pipeline)),
+        ("router", section(&[("topic_replacement", name.into())])),
+        ("kafka", Value::Table(kafka)),
+        ("http", section(&[("listen", "".into())])),
+    ];
+    sections.into_iter().map(|(name, section)| (name.to_owned(), section)).collect()
+}
+
+fn parse(url: &str) -> Result<Database, Failure> {
+    Database::parse(url).map_err(|error| {
+        Failure::new(Exit::Configuration, error)
+            .context("--postgres")
+            .next_step("write it as postgres://user@host:5432/database")
+    })
 }
 
 async fn create_database(client: &Client, name: &str) -> Result<(), Failure> {

@@ -186,13 +186,22 @@ impl Drop for TopicWatch {
     }
 }
 
+/// The ends of all partitions in one request. The topic is new, so each is a
+/// number of records.
 fn records_of(client: &BaseConsumer, topic: &str) -> KafkaResult<u64> {
-    let mut records = 0;
+    let mut ends = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
-        let (low, high) = client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT)?;
-        records += u64::try_from(high - low).unwrap_or(0);
+        ends.add_partition_offset(topic, partition, Offset::End)?;
     }
-    Ok(records)
+    let ends = client.offsets_for_times(ends, REQUEST_TIMEOUT)?;
+    let end = |offset| match offset {
+        Offset::Offset(end) => u64::try_from(end).unwrap_or(0),
+        _ => 0,
+    };
+    ends.elements()
+        .iter()
+        .map(|partition| partition.error().map(|()| end(partition.offset())))
+        .sum()
 }
 
 fn record(message: &BorrowedMessage<'_>) -> Record {

@@ -19,7 +19,7 @@ pub(crate) fn stderr(output: &Output) -> String {
 }
 
 /// Nobody listens there: the port was free a moment ago and is not ours.
-fn nowhere() -> String {
+pub(crate) fn nowhere() -> String {
     format!("postgres://app:s3cret@127.0.0.1:{}/db", walpost_local::free_port().unwrap())
 }
 
@@ -97,12 +97,4 @@ fn commands_that_look_exit_with_3_when_the_database_does_not_answer() {
         let output = walpost(&[command, &["--postgres", &url]].concat(), &[]);
         assert_eq!(output.status.code(), Some(3), "{command:?}: {}", stderr(&output));
     }
-}
-
-#[test]
-fn the_demo_refuses_more_than_the_mock_holds() {
-    let output = walpost(&["demo", "--events", "50001"], &[]);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("mock") && text.contains("--kafka"), "{text}");
 }

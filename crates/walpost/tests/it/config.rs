@@ -63,6 +63,25 @@ fn a_misspelt_variable_exits_with_2() {
 }
 
 #[test]
+fn a_value_that_cannot_be_used_is_told_with_its_place() {
+    let common = ["run", "--postgres", "postgres://a@h/d", "--kafka", "h:1"];
+    for (set, parts) in [
+        ("pipeline.max_event_bytes=8MB", "is a string, expected a whole number"),
+        ("router.topic_regex=(", "compiling route.topic.regex"),
+        ("http.listen=x", "an address such as 127.0.0.1:9464"),
+        ("log.level=inof", "none of error, warn, info"),
+    ] {
+        let output = walpost(&[&common[..], &["--set", set]].concat(), &[]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.starts_with("error: --set: ") && text.contains(parts), "{text}");
+    }
+    let output = walpost(&common, &[("WALPOST_LOG", "loud")]);
+    let text = stderr(&output);
+    assert!(text.starts_with("error: WALPOST_LOG: log level \"loud\""), "{text}");
+}
+
+#[test]
 fn a_file_that_is_named_has_to_be_there() {
     let output = walpost(&["run", "--config", "nowhere.toml"], &[]);
     assert_eq!(output.status.code(), Some(2));

@@ -4,4 +4,8 @@
 
 mod cli;
 mod config;
+mod demo;
 mod migrate;
+mod mistakes;
+mod output;
+mod parked;

@@ -1,0 +1,154 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rdkafka::{
+    metadata::{Metadata, MetadataBroker},
+    producer::{BaseProducer, Producer},
+    types::RDKafkaErrorCode,
+};
+use walpost_librdkafka::{TopicIdError, topic_ids, topic_settings, topics_in_use};
+
+use crate::{
+    deliveries::{Answer, Context, Found, Origin, Reports},
+    questions::{Asked, Question},
+    topic::{MaxMessageBytes, TopicLimits, explain, unanswered},
+};
+
+/// Bound on each request to a broker.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
+
+/// Asks the brokers about topics, through the producer's own connections.
+pub(crate) struct Brokers {
+    pub(crate) producer: Arc<BaseProducer<Context>>,
+    pub(crate) reports: Arc<Reports>,
+    /// Whether it was said that a topic's limit is denied.
+    pub(crate) denial_said: Arc<AtomicBool>,
+}
+
+impl Brokers {
+    /// Asks, and leaves what was learnt with the reports. Blocks for at most
+    /// four [`REQUEST_TIMEOUT`]s, and one for each partition of a new topic.
+    pub(crate) fn ask(&self, question: &Question) -> Asked {
+        match question {
+            Question::Topic(topic) => {
+                let found = self.resolve(topic);
+                let asked = if found.is_ok() { Asked::Answered } else { Asked::Again };
+                self.reports.answer(Answer { topic: topic.clone(), found });
+                asked
+            }
+            Question::Refresh => {
+                if let Err(code) = self.refresh() {
+                    tracing::debug!(%code, "the topics in use were not looked at again");
+                }
+                Asked::Answered
+            }
+        }
+    }
+
+    /// Where the brokers have auto.create.topics.enable, this creates the
+    /// topic.
+    fn resolve(&self, topic: &str) -> Result<Found, String> {
+        let metadata = self
+            .producer
+            .client()
+            .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
+            .map_err(|error| unanswered(topic, "the metadata", &error))?;
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        let found = found.ok_or_else(|| explain(topic, RDKafkaErrorCode::UnknownTopic))?;
+        if let Some(error) = found.error() {
+            return Err(explain(topic, error.into()));
+        }
+        let partitions = i32::try_from(found.partitions().len()).unwrap_or(i32::MAX);
+        if partitions == 0 {
+            return Err(explain(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
+        }
+        let broker = any_broker(&metadata).map_err(|code| explain(topic, code))?;
+        let answer = topic_settings(
+            self.producer.client(),
+            &[topic],
+            MAX_MESSAGE_BYTES,
+            broker,
+            REQUEST_TIMEOUT,
+        );
+        let answer = answer.and_then(|mut answers| answers.remove(0));
+        let max_message_bytes = MaxMessageBytes::read(answer)
+            .map_err(|code| unanswered(topic, MAX_MESSAGE_BYTES, &code))?;
+        self.say(topic, max_message_bytes);
+        let limits = TopicLimits { partitions, max_message_bytes };
+        Ok(Found { limits, origin: Some(self.origin(topic, partitions)?) })
+    }
+
+    /// The id first: ends of a topic that was created anew meanwhile are then
+    /// those of the newer one, and lower.
+    fn origin(&self, topic: &str, partitions: i32) -> Result<Origin, String> {
+        let client = self.producer.client();
+        let id = match topic_ids(client, &[topic], REQUEST_TIMEOUT) {
+            Ok(mut ids) => match ids.remove(0) {
+                Ok(id) => Some(id.to_string().into()),
+                Err(TopicIdError::NotSupported) => None,
+                Err(error) => return Err(unanswered(topic, "the id", &error)),
+            },
+            Err(TopicIdError::NotSupported) => None,
+            Err(error) => return Err(unanswered(topic, "the id", &error)),
+        };
+        let mut spans = Vec::new();
+        for partition in 0..partitions {
+            let ends = client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT);
+            let (_, end) = ends.map_err(|error| unanswered(topic, "the end", &error))?;
+            spans.push((end, end));
+        }
+        Ok(Origin { id, spans })
+    }
+
+    /// One request for all partitions and one for all limits, however many
+    /// topics there are.
+    fn refresh(&self) -> Result<(), RDKafkaErrorCode> {
+        let client = self.producer.client();
+        let found = topics_in_use(client, REQUEST_TIMEOUT)?;
+        let names: Vec<&str> = found.partitions.iter().map(|(name, _)| name.as_str()).collect();
+        let limits =
+            topic_settings(client, &names, MAX_MESSAGE_BYTES, found.broker, REQUEST_TIMEOUT)?;
+        for ((name, partitions), limit) in found.partitions.iter().zip(limits) {
+            if let Ok(max_message_bytes) = MaxMessageBytes::read(limit) {
+                let limits = TopicLimits { partitions: *partitions, max_message_bytes };
+                let found = Ok(Found { limits, origin: None });
+                self.reports.answer(Answer { topic: name.as_str().into(), found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Says once for the whole process what somebody should change.
+    fn say(&self, topic: &str, limit: MaxMessageBytes) {
+        match limit {
+            MaxMessageBytes::Denied if !self.denial_said.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(
+                    topic,
+                    "the brokers do not tell max.message.bytes, so records of any size are tried, \
+                     and one that is too large ends a session before it is parked; grant \
+                     DescribeConfigs on the topics"
+                );
+            }
+            MaxMessageBytes::Denied | MaxMessageBytes::Untold => {
+                tracing::debug!(topic, "the brokers do not tell max.message.bytes");
+            }
+            MaxMessageBytes::Told(_) => {}
+        }
+    }
+}
+
+/// The broker that has just answered, else any: each knows all topics, and by
+/// itself librdkafka would wait for the controller.
+fn any_broker(metadata: &Metadata) -> Result<i32, RDKafkaErrorCode> {
+    let brokers = || metadata.brokers().iter().map(MetadataBroker::id);
+    brokers()
+        .find(|id| *id == metadata.orig_broker_id())
+        .or_else(|| brokers().next())
+        .ok_or(RDKafkaErrorCode::BrokerNotAvailable)
+}

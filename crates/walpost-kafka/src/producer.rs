@@ -1,0 +1,186 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rdkafka::{
+    config::FromClientConfigAndContext,
+    error::KafkaError,
+    message::{Header, OwnedHeaders},
+    producer::{BaseProducer, BaseRecord, Producer as _, PurgeConfig},
+    types::RDKafkaErrorCode,
+};
+use tokio::sync::oneshot;
+use walpost_event::Message;
+
+use crate::{
+    brokers::Brokers,
+    config::{KafkaConnector, without_value},
+    deliveries::{Context, Reports},
+    questions::Questions,
+    queue::Slot,
+};
+
+/// Bound on one call of the polling thread, and so on how late it sees that it
+/// should do otherwise.
+const POLL: Duration = Duration::from_millis(100);
+
+/// librdkafka's producer, with its two threads: one polls it and releases it at
+/// the end, the other asks the brokers about topics.
+pub(crate) struct Producer {
+    client: Option<Arc<BaseProducer<Context>>>,
+    questions: Questions,
+    duty: Arc<AtomicU8>,
+    released: Option<oneshot::Receiver<()>>,
+}
+
+/// What the polling thread does; only ever more.
+const POLL_ON: u8 = 0;
+/// Besides, it takes out of the queue what librdkafka will not send any more.
+const GIVE_UP: u8 = 1;
+/// It ends.
+const STOP: u8 = 2;
+
+/// Why librdkafka did not take a record.
+#[derive(Debug)]
+pub(crate) enum NotTaken {
+    /// Its queue is full.
+    Full,
+    /// The record is larger than `message.max.bytes` of the client.
+    TooLarge,
+    /// The producer has ended.
+    Ended(String),
+}
+
+impl Producer {
+    /// Opens a producer and waits until a broker answers. Blocks.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn open(connector: &KafkaConnector, reports: Arc<Reports>) -> Result<Self, String> {
+        let brokers = connector.bootstrap_servers().to_owned();
+        let context = Context { reports: reports.clone(), brokers: brokers.clone() };
+        let client = BaseProducer::from_config_and_context(&connector.client_config(), context);
+        let client: Arc<BaseProducer<Context>> = Arc::new(client.map_err(|error| {
+            format!("cannot make a producer of the settings: {}", without_value(&error))
+        })?);
+        if client.client().fetch_cluster_id(connector.connect_timeout).is_none() {
+            let limit_ms = connector.connect_timeout.as_millis();
+            return Err(format!("no answer from the brokers at {brokers} within {limit_ms} ms"));
+        }
+        let no_thread = |error| format!("no thread for the producer: {error}");
+        let denial_said = connector.denial_said.clone();
+        let brokers = Brokers { producer: client.clone(), reports, denial_said };
+        let (questions, asking) =
+            Questions::start(move |question| brokers.ask(question)).map_err(no_thread)?;
+        let duty = Arc::new(AtomicU8::new(POLL_ON));
+        let released = poll_on_a_thread(client.clone(), duty.clone(), asking);
+        let released = released.map_err(|error| {
+            questions.stop();
+            no_thread(error)
+        })?;
+        Ok(Self { client: Some(client), questions, duty, released: Some(released) })
+    }
+
+    /// Asks for a topic; the answer comes with the reports, again and again
+    /// until there is a good one.
+    pub(crate) fn ask(&self, topic: Arc<str>) {
+        self.questions.ask(topic);
+    }
+
+    /// Queues a record. Never waits.
+    pub(crate) fn send(
+        &self,
+        message: &Message,
+        partition: i32,
+        slot: Slot,
+    ) -> Result<(), NotTaken> {
+        let Some(client) = &self.client else {
+            return Err(NotTaken::Ended("the sink is closed".to_owned()));
+        };
+        let record = BaseRecord::<[u8], [u8], Slot> {
+            topic: &message.topic,
+            partition: Some(partition),
+            payload: message.value.as_deref(),
+            key: message.key.as_deref(),
+            timestamp: message.timestamp_ms,
+            headers: headers(message),
+            delivery_opaque: slot,
+        };
+        let Err((error, _)) = client.send(record) else { return Ok(()) };
+        match error {
+            KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
+                Err(NotTaken::TooLarge)
+            }
+            KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => Err(NotTaken::Full),
+            error => {
+                let fatal = client.client().fatal_error();
+                Err(NotTaken::Ended(fatal.map_or_else(|| error.to_string(), |(_, reason)| reason)))
+            }
+        }
+    }
+
+    /// Has what is queued given up, after a delivery failed. What is in flight
+    /// gets its answer, and what comes back to the queue from there is given up
+    /// as well: librdkafka itself empties the queue once, and would keep that.
+    pub(crate) fn give_up(&self) {
+        self.duty.fetch_max(GIVE_UP, Ordering::Relaxed);
+    }
+
+    /// Has the threads give up what is queued and release the client. The
+    /// receiver is told when they have; there is one the first time.
+    pub(crate) fn end(&mut self) -> Option<oneshot::Receiver<()>> {
+        // The last to let go of the client is a thread of its own, not the
+        // caller, who may be a task: letting go may take long.
+        self.client = None;
+        self.questions.stop();
+        self.duty.fetch_max(STOP, Ordering::Relaxed);
+        self.released.take()
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn headers(message: &Message) -> Option<OwnedHeaders> {
+    if message.headers.is_empty() {
+        return None;
+    }
+    let headers = OwnedHeaders::new_with_capacity(message.headers.len());
+    Some(message.headers.iter().fold(headers, |headers, header| {
+        headers.insert(Header { key: &header.name, value: header.value.as_deref() })
+    }))
+}
+
+fn poll_on_a_thread(
+    client: Arc<BaseProducer<Context>>,
+    duty: Arc<AtomicU8>,
+    asking: JoinHandle<()>,
+) -> std::io::Result<oneshot::Receiver<()>> {
+    let (released, receiver) = oneshot::channel();
+    std::thread::Builder::new().name("kafka-producer".to_owned()).spawn(move || {
+        loop {
+            match duty.load(Ordering::Relaxed) {
+                POLL_ON => {}
+                GIVE_UP => client.purge(PurgeConfig::default().queue().non_blocking()),
+                _ => break,
+            }
+            client.poll(POLL);
+        }
+        // First of all: what is queued must not follow a successor's records.
+        client.purge(PurgeConfig::default().queue().inflight());
+        if asking.join().is_err() {
+            tracing::warn!("the thread that asks about topics has panicked");
+        }
+        drop(client);
+        let _ = released.send(());
+    })?;
+    Ok(receiver)
+}

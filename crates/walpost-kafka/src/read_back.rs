@@ -1,0 +1,242 @@
+use std::{
+    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
+    time::Duration,
+};
+
+use rdkafka::{
+    config::FromClientConfigAndContext,
+    consumer::{BaseConsumer, Consumer, DefaultConsumerContext},
+    types::RDKafkaErrorCode,
+};
+use walpost_librdkafka::{Answer, AnswerError, End, Questions, Topic};
+use walpost_relay::{NoteMarks, TopicFloors};
+
+use crate::{
+    config::KafkaConnector,
+    deliveries::{Origin, lock},
+    spans::{self, Span},
+};
+
+/// Bound on one question to the brokers.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Questions that are open at a time.
+const QUESTIONS_MAX: usize = 500;
+
+/// What is to be read back.
+pub(crate) struct Plan {
+    pub(crate) topics: Vec<TopicFloors>,
+    /// After a stop that was not orderly: how long a request of the producer
+    /// before may still be on its way.
+    pub(crate) settle: Option<Duration>,
+}
+
+/// A topic that was read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TopicRead {
+    pub(crate) name: Arc<str>,
+    /// Where the reading began and ended.
+    pub(crate) origin: Origin,
+}
+
+/// Reads the topics of a checkpoint from their floors to their ends, and again
+/// until nothing is added. Topics that are gone are left out. Blocks.
+///
+/// # Errors
+/// When the brokers do not answer, or once `stopped`.
+pub(crate) fn read_back(
+    connector: &KafkaConnector,
+    plan: &Plan,
+    stopped: &AtomicBool,
+    note: &mut NoteMarks,
+) -> Result<Vec<TopicRead>, String> {
+    if plan.topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let consumer = Arc::new(open(connector)?);
+    let asker = Asker::new(&consumer);
+    let found = asker.topics(&plan.topics)?;
+    let mut spans = start_spans(&plan.topics, &found);
+    let starts: Vec<i64> = spans.iter().map(|span| span.start).collect();
+    let mut settled = plan.settle.is_none();
+    loop {
+        asker.ends(&mut spans)?;
+        let grown = spans.iter().any(|span| span.start < span.end);
+        spans::read(&consumer, &spans, stopped, note)?;
+        for span in &mut spans {
+            span.start = span.end.max(span.start);
+        }
+        match plan.settle {
+            Some(settle) if grown || !settled => {
+                // What the producer before has sent may not be appended yet.
+                std::thread::sleep(settle);
+                settled = true;
+            }
+            _ => break,
+        }
+    }
+    Ok(gather(&found, &spans, &starts))
+}
+
+fn open(connector: &KafkaConnector) -> Result<BaseConsumer, String> {
+    let mut config = connector.admin_config();
+    config
+        // Names the client in the brokers' logs; nothing is committed.
+        .set("group.id", "walpost-read-back")
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("enable.partition.eof", "true")
+        .set("isolation.level", "read_committed")
+        // What retention has deleted is of no use.
+        .set("auto.offset.reset", "earliest")
+        .set("fetch.wait.max.ms", "50")
+        .set("queued.max.messages.kbytes", "4096")
+        .set("fetch.message.max.bytes", "1048576");
+    let consumer: BaseConsumer =
+        BaseConsumer::from_config_and_context(&config, DefaultConsumerContext)
+            .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
+    // Questions are put to brokers that are known.
+    if consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
+        let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
+        return Err(format!("no answer from the brokers at {brokers} within {limit} s"));
+    }
+    Ok(consumer)
+}
+
+/// From the floor of each partition; from the beginning where the topic is
+/// another one by now, or the partition is new.
+fn start_spans(topics: &[TopicFloors], found: &[TopicRead]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    for read in found {
+        let known = topics.iter().find(|topic| topic.name == read.name);
+        let same = |topic: &&TopicFloors| match (&topic.id, &read.origin.id) {
+            (Some(before), Some(now)) => before == now,
+            _ => true,
+        };
+        let floors = known.filter(same).map_or(&[][..], |topic| &topic.floors);
+        for partition in 0..read.origin.spans.len() {
+            let start = floors.get(partition).copied().unwrap_or(0);
+            let topic = read.name.clone();
+            spans.push(Span { topic, partition: partition as i32, start, end: start });
+        }
+    }
+    spans
+}
+
+fn gather(found: &[TopicRead], spans: &[Span], starts: &[i64]) -> Vec<TopicRead> {
+    let mut ranges = starts.iter().zip(spans).map(|(start, span)| (*start, span.end.max(*start)));
+    let gathered = found.iter().map(|topic| {
+        let spans = ranges.by_ref().take(topic.origin.spans.len()).collect();
+        let origin = Origin { id: topic.origin.id.clone(), spans };
+        TopicRead { name: topic.name.clone(), origin }
+    });
+    gathered.collect()
+}
+
+/// Asks many questions at a time and waits for all answers.
+struct Asker {
+    questions: Questions<DefaultConsumerContext>,
+    answered: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Asker {
+    fn new(consumer: &Arc<BaseConsumer>) -> Self {
+        let answered = Arc::new((Mutex::new(false), Condvar::new()));
+        let told = answered.clone();
+        let questions = Questions::new(consumer.clone(), REQUEST_TIMEOUT, move || {
+            *lock(&told.0) = true;
+            told.1.notify_one();
+        });
+        Self { questions, answered }
+    }
+
+    /// The topics that exist.
+    fn topics(&self, topics: &[TopicFloors]) -> Result<Vec<TopicRead>, String> {
+        let mut found = Vec::new();
+        let ask = |index: usize| self.questions.topic(&topics[index].name, index);
+        self.all(topics.len(), ask, |index, answer| {
+            let TopicFloors { name, floors, .. } = &topics[index];
+            match answer {
+                Answer::Topic(Ok(Topic { id, partitions })) => found.push(TopicRead {
+                    name: name.clone(),
+                    origin: Origin {
+                        id: Some(id.to_string().into()),
+                        spans: vec![(0, 0); partitions.len()],
+                    },
+                }),
+                Answer::Topic(Err(AnswerError::NoTopicId)) => found.push(TopicRead {
+                    name: name.clone(),
+                    origin: Origin { id: None, spans: vec![(0, 0); floors.len()] },
+                }),
+                Answer::Topic(Err(AnswerError::Kafka { code, .. })) if is_gone(code) => {
+                    tracing::warn!(topic = %name, "the topic is gone, and with it what was published there");
+                }
+                Answer::Topic(Err(error)) => return Err(format!("asking for topic {name}: {error}")),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Moves the end of each span to that of its partition, with what is in
+    /// open transactions.
+    fn ends(&self, spans: &mut [Span]) -> Result<(), String> {
+        let asked: Vec<(Arc<str>, i32)> =
+            spans.iter().map(|span| (span.topic.clone(), span.partition)).collect();
+        let end = End::Newest { uncommitted: true };
+        let ask = |index: usize| self.questions.end(&asked[index].0, asked[index].1, end, index);
+        self.all(asked.len(), ask, |index, answer| match answer {
+            Answer::Offset(Ok(offset)) => {
+                spans[index].end = offset;
+                Ok(())
+            }
+            Answer::Offset(Err(error)) => {
+                let (topic, partition) = &asked[index];
+                Err(format!("asking for the end of {topic} partition {partition}: {error}"))
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn all(
+        &self,
+        count: usize,
+        ask: impl Fn(usize) -> rdkafka::error::KafkaResult<()>,
+        mut take: impl FnMut(usize, Answer) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut unasked = 0..count;
+        let mut open = 0_usize;
+        loop {
+            while open < QUESTIONS_MAX
+                && let Some(index) = unasked.next()
+            {
+                ask(index).map_err(|error| format!("asking the brokers: {error}"))?;
+                open += 1;
+            }
+            if open == 0 {
+                return Ok(());
+            }
+            while let Some((index, answer)) = self.questions.answer() {
+                open -= 1;
+                take(index, answer)?;
+            }
+            self.wait();
+        }
+    }
+
+    /// Until there is an answer; librdkafka gives one for each question, an
+    /// error after the time limit.
+    fn wait(&self) {
+        let (answered, changed) = &*self.answered;
+        let mut answered = lock(answered);
+        if !*answered {
+            let waited = changed.wait_timeout(answered, Duration::from_millis(100));
+            answered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        *answered = false;
+    }
+}
+
+fn is_gone(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)
+}

@@ -1,0 +1,206 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    Message as _, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer, DefaultConsumerContext, base_consumer::PartitionQueue},
+    error::{KafkaError, KafkaResult},
+    message::BorrowedMessage,
+    types::RDKafkaErrorCode,
+};
+use walpost_librdkafka::message_headers;
+use walpost_relay::{Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER};
+
+/// Bound on one question to the brokers.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Without a record, or news of the end, for this long there will be none.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Bound on one wait, and so on how late a stop is seen.
+const POLL: Duration = Duration::from_millis(20);
+/// The header that the router writes the event's id to.
+const ID_HEADER: &str = "id";
+
+/// A part of a partition: from `start` to before `end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+/// Reads every record of `spans` that is committed, and tells its marks. Blocks
+/// until the end of each span is reached: an open transaction of somebody else
+/// holds it back.
+///
+/// # Errors
+/// When the brokers do not answer, or once `stopped`.
+pub(crate) fn read(
+    consumer: &Arc<BaseConsumer>,
+    spans: &[Span],
+    stopped: &AtomicBool,
+    note: &mut NoteMarks,
+) -> Result<(), String> {
+    let spans: Vec<&Span> = spans.iter().filter(|span| span.start < span.end).collect();
+    if spans.is_empty() {
+        return Ok(());
+    }
+    let cannot = |error: KafkaError| format!("reading back what is published: {error}");
+    let mut reader = Reader::open(consumer, &spans).map_err(cannot)?;
+    let mut silent_since = now();
+    while !reader.open.is_empty() {
+        if stopped.load(Ordering::Relaxed) {
+            return Err("stopped while reading back what is published".to_owned());
+        }
+        if reader.advance(note).map_err(cannot)? {
+            silent_since = now();
+        } else if silent_since.elapsed() > SILENCE_MAX {
+            return Err(reader.stuck());
+        }
+    }
+    Ok(())
+}
+
+struct Reader {
+    // Before the consumer: a queue must not outlive its client.
+    open: Vec<Open>,
+    consumer: Arc<BaseConsumer>,
+}
+
+struct Open {
+    queue: PartitionQueue<DefaultConsumerContext>,
+    span: Span,
+    next: i64,
+}
+
+/// How far one look at a partition got.
+#[derive(Debug, PartialEq, Eq)]
+enum Looked {
+    Nothing,
+    Advanced,
+    Done,
+}
+
+impl Reader {
+    fn open(consumer: &Arc<BaseConsumer>, spans: &[&Span]) -> KafkaResult<Self> {
+        let mut list = TopicPartitionList::with_capacity(spans.len());
+        for span in spans {
+            let start = Offset::Offset(span.start);
+            list.add_partition_offset(&span.topic, span.partition, start)?;
+        }
+        let mut open = Vec::with_capacity(spans.len());
+        for span in spans {
+            let queue = consumer.split_partition_queue(&span.topic, span.partition);
+            let queue = queue.ok_or_else(|| KafkaError::Subscription("no queue".to_owned()))?;
+            open.push(Open { queue, span: (*span).clone(), next: span.start });
+        }
+        consumer.assign(&list)?;
+        Ok(Self { open, consumer: consumer.clone() })
+    }
+
+    /// One look at each partition, and a short wait if there was nothing;
+    /// whether there was something.
+    fn advance(&mut self, note: &mut NoteMarks) -> KafkaResult<bool> {
+        let mut advanced = false;
+        let mut index = 0;
+        while index < self.open.len() {
+            match self.open[index].look(&self.consumer, note)? {
+                Looked::Done => {
+                    self.open.swap_remove(index);
+                    advanced = true;
+                    continue;
+                }
+                Looked::Advanced => advanced = true,
+                Looked::Nothing => {}
+            }
+            index += 1;
+        }
+        if !advanced && !self.open.is_empty() {
+            // Serves errors of the client as a whole too.
+            if let Some(Err(error)) = self.consumer.poll(POLL) {
+                is_passing(&error).then_some(()).ok_or(error)?;
+            }
+        }
+        Ok(advanced)
+    }
+
+    fn stuck(&self) -> String {
+        let Span { topic, partition, end, .. } = &self.open[0].span;
+        format!(
+            "reading back what is published stands at offset {} of {topic} partition {partition}, \
+             before its end at {end}: a broker does not answer, or another producer's transaction \
+             is open there; see it with kafka-transactions.sh",
+            self.open[0].next
+        )
+    }
+}
+
+impl Open {
+    fn look(&mut self, consumer: &BaseConsumer, note: &mut NoteMarks) -> KafkaResult<Looked> {
+        let mut looked = Looked::Nothing;
+        while let Some(polled) = self.queue.poll(Duration::ZERO) {
+            match polled {
+                Ok(message) => {
+                    self.next = message.offset() + 1;
+                    if message.offset() < self.span.end {
+                        note(marks(&message));
+                    }
+                    looked = Looked::Advanced;
+                }
+                // What can be read for now: there may be more behind an open
+                // transaction, and nothing but its markers before the end.
+                Err(KafkaError::PartitionEOF(_)) => {
+                    let (topic, partition) = (&self.span.topic, self.span.partition);
+                    let (_, stable) =
+                        consumer.fetch_watermarks(topic, partition, REQUEST_TIMEOUT)?;
+                    if stable >= self.span.end {
+                        return Ok(Looked::Done);
+                    }
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if self.next >= self.span.end {
+                return Ok(Looked::Done);
+            }
+        }
+        Ok(looked)
+    }
+}
+
+/// librdkafka tries again by itself.
+fn is_passing(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode as Code;
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::OperationTimedOut
+                | Code::Resolve
+        )
+    )
+}
+
+fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
+    let mut marks = Marks::default();
+    for (name, value) in message_headers(message) {
+        if name == POSITION_HEADER.as_bytes() {
+            marks.position = value;
+        } else if name == ID_HEADER.as_bytes() {
+            marks.id = value;
+        } else if name == REPLAY_HEADER.as_bytes() {
+            marks.replayed = true;
+        }
+    }
+    marks
+}
+
+fn now() -> Instant {
+    Instant::now()
+}

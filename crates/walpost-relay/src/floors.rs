@@ -1,0 +1,230 @@
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+use walpost_event::Lsn;
+
+use crate::{
+    ack::Ticket,
+    sink::{Lane, Place, TopicFloors},
+};
+
+/// For each lane the lowest offset that may hold an event above the confirmed
+/// position: what a successor reads back from.
+///
+/// Pure. An event is sent behind everything that is known to be there, so the
+/// known end at that moment is a lower bound of its offset. A floor is the
+/// lowest bound of the events above the confirmed position, and the known end
+/// where there is none.
+///
+/// Memory is an entry for each run of events that were sent between two
+/// acknowledgements of their lane.
+#[derive(Debug, Default)]
+pub(crate) struct Floors {
+    lanes: Vec<LaneFloor>,
+    /// Up to here the stream may bring events that were read back, which stand
+    /// below where anything is sent now: until then no floor may rise.
+    hold_until: Lsn,
+}
+
+#[derive(Debug)]
+struct LaneFloor {
+    /// Where a successor would read from if this run did nothing.
+    start: i64,
+    known_end: i64,
+    /// Rising in both; each entry is the lowest bound of the tickets up to it.
+    bounds: VecDeque<Bound>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    last: Ticket,
+    offset: i64,
+}
+
+impl Floors {
+    /// Floors of a run that read events back which the stream brings up to
+    /// `hold_until`.
+    pub(crate) fn holding_until(hold_until: Lsn) -> Self {
+        Self { lanes: Vec::new(), hold_until }
+    }
+
+    /// The next lane: read back from `start`, and everything below `end` is
+    /// there.
+    pub(crate) fn open(&mut self, start: i64, end: i64) {
+        let lane = LaneFloor { start, known_end: end, bounds: VecDeque::new() };
+        self.lanes.push(lane);
+    }
+
+    /// Lanes that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// An event goes to the end of the lane.
+    pub(crate) fn sent(&mut self, lane: Lane, ticket: Ticket) {
+        let lane = &mut self.lanes[lane as usize];
+        let offset = lane.known_end;
+        match lane.bounds.back_mut() {
+            // Confirmed before this one is: it never decides.
+            Some(bound) if bound.offset == offset => bound.last = ticket,
+            _ => lane.bounds.push_back(Bound { last: ticket, offset }),
+        }
+    }
+
+    /// Something is known to be at this offset.
+    pub(crate) fn landed(&mut self, lane: Lane, offset: i64) {
+        let lane = &mut self.lanes[lane as usize];
+        lane.known_end = lane.known_end.max(offset + 1);
+    }
+
+    /// The floors that go with the confirmed position `confirmed`, above which
+    /// `first_above` is the first ticket.
+    pub(crate) fn at(&mut self, confirmed: Lsn, first_above: Ticket) -> Vec<i64> {
+        let holding = confirmed < self.hold_until;
+        self.lanes.iter_mut().map(|lane| lane.floor(first_above, holding)).collect()
+    }
+}
+
+impl LaneFloor {
+    fn floor(&mut self, first_above: Ticket, holding: bool) -> i64 {
+        while self.bounds.front().is_some_and(|bound| bound.last < first_above) {
+            self.bounds.pop_front();
+        }
+        let floor = self.bounds.front().map_or(self.known_end, |bound| bound.offset);
+        if holding { floor.min(self.start) } else { floor }
+    }
+}
+
+/// As the checkpoint's column has it: by topic its id and, by partition, the
+/// floors.
+pub(crate) fn to_json(places: &[Place], floors: &[i64]) -> Value {
+    let mut topics: BTreeMap<&str, (Option<&str>, BTreeMap<i32, i64>)> = BTreeMap::new();
+    for (place, floor) in places.iter().zip(floors) {
+        let topic = topics.entry(&place.topic).or_default();
+        topic.0 = place.topic_id.as_deref();
+        topic.1.insert(place.partition, *floor);
+    }
+    let topics = topics.into_iter().map(|(name, (id, floors))| {
+        let floors: Vec<i64> = floors.into_values().collect();
+        (name.to_owned(), json!({ "id": id, "floors": floors }))
+    });
+    Value::Object(topics.collect())
+}
+
+/// Reads what [`to_json`] wrote. `None` of anything else.
+pub(crate) fn from_json(value: &Value) -> Option<Vec<TopicFloors>> {
+    let topic = |(name, topic): (&String, &Value)| {
+        let id = match &topic["id"] {
+            Value::Null => None,
+            Value::String(id) => Some(Arc::from(id.as_str())),
+            _ => return None,
+        };
+        let floors = topic["floors"].as_array()?;
+        let floors = floors.iter().map(Value::as_i64).collect::<Option<_>>()?;
+        Some(TopicFloors { name: name.as_str().into(), id, floors })
+    };
+    value.as_object()?.iter().map(topic).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one_lane(end: i64) -> Floors {
+        let mut floors = Floors::default();
+        floors.open(end, end);
+        floors
+    }
+
+    #[test]
+    fn without_events_the_floor_is_the_known_end() {
+        let mut floors = one_lane(7);
+        assert_eq!(floors.at(Lsn::ZERO, 0), [7]);
+        floors.landed(0, 9);
+        assert_eq!(floors.at(Lsn::ZERO, 0), [10]);
+    }
+
+    #[test]
+    fn an_event_above_the_position_keeps_the_floor_down_until_it_is_confirmed() {
+        let mut floors = one_lane(0);
+        floors.sent(0, 0);
+        floors.landed(0, 0);
+        floors.sent(0, 1);
+        floors.landed(0, 1);
+        assert_eq!(floors.at(Lsn::ZERO, 0), [0]);
+        assert_eq!(floors.at(Lsn::ZERO, 1), [1]);
+        assert_eq!(floors.at(Lsn::ZERO, 2), [2]);
+    }
+
+    #[test]
+    fn nothing_rises_before_everything_read_back_is_confirmed() {
+        let mut floors = Floors::holding_until(Lsn::from(100));
+        floors.open(3, 9);
+        floors.open(9, 9);
+        assert_eq!(floors.at(Lsn::from(99), 0), [3, 9]);
+        assert_eq!(floors.at(Lsn::from(100), 0), [9, 9]);
+    }
+
+    #[test]
+    fn floors_come_back_from_the_checkpoint() {
+        let place = |topic: &str, id: Option<&str>, partition| Place {
+            topic: topic.into(),
+            topic_id: id.map(Into::into),
+            partition,
+            start: 0,
+            end: 0,
+        };
+        let places = [place("b", Some("x1"), 1), place("a", None, 0), place("b", Some("x1"), 0)];
+        let read = from_json(&to_json(&places, &[7, 5, 6])).unwrap();
+        let b = TopicFloors { name: "b".into(), id: Some("x1".into()), floors: vec![6, 7] };
+        assert_eq!(read, [TopicFloors { name: "a".into(), id: None, floors: vec![5] }, b]);
+        assert_eq!(from_json(&json!({})), Some(Vec::new()));
+        for value in [
+            json!(null),
+            json!([]),
+            json!({ "a": { "id": 1, "floors": [] } }),
+            json!({ "a": { "id": null } }),
+            json!({ "a": { "id": null, "floors": ["1"] } }),
+        ] {
+            assert_eq!(from_json(&value), None, "{value}");
+        }
+    }
+
+    proptest! {
+        /// Against the definition: the lowest true offset of all events at or
+        /// above the first ticket is never below the floor.
+        #[test]
+        fn no_event_above_the_position_is_below_its_floor(
+            steps in prop::collection::vec((0_u8..2, 0_i64..4, 0_u64..4), 1..200)
+        ) {
+            let mut floors = one_lane(0);
+            let (mut end, mut ticket, mut first_above) = (0_i64, 0_u64, 0_u64);
+            let mut offsets: Vec<i64> = Vec::new();
+            for (step, foreign, passed) in steps {
+                match step {
+                    // Sent, and lands behind what others wrote meanwhile.
+                    0 => {
+                        floors.sent(0, ticket);
+                        end += foreign;
+                        offsets.push(end);
+                        end += 1;
+                        ticket += 1;
+                    }
+                    // Something is acknowledged.
+                    _ if end > 0 => floors.landed(0, end - 1),
+                    _ => {}
+                }
+                first_above = (first_above + passed).min(ticket);
+                let floor = floors.at(Lsn::ZERO, first_above)[0];
+                let lowest = offsets[first_above as usize..].iter().min();
+                prop_assert!(lowest.is_none_or(|lowest| floor <= *lowest));
+                prop_assert!(floor <= end);
+            }
+        }
+    }
+}

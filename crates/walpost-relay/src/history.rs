@@ -1,0 +1,184 @@
+//! Whether slot and checkpoint belong to the server and to each other. Pure.
+
+use walpost_event::Lsn;
+
+use crate::{
+    checkpoint::Checkpoint,
+    config::RelayConfig,
+    error::RelayError,
+    wal::{Switch, preflight::Server},
+};
+
+/// Positions of another cluster or slot mean nothing here.
+pub(crate) fn same_cluster(
+    checkpoint: &Checkpoint,
+    config: &RelayConfig,
+    server: &Server,
+) -> Result<(), RelayError> {
+    let remedy = format!(
+        "make sure which server this is; to start afresh, delete the pipeline's row in \
+         {}.checkpoint",
+        config.schema
+    );
+    if checkpoint.system_id != server.system_id {
+        return Err(RelayError::prerequisite(
+            format!(
+                "pipeline {:?} was started on cluster {}, this is cluster {}",
+                config.pipeline, checkpoint.system_id, server.system_id
+            ),
+            remedy,
+        ));
+    }
+    if checkpoint.slot != config.slot {
+        return Err(RelayError::prerequisite(
+            format!(
+                "pipeline {:?} was started on slot {:?}, the configuration names {:?}",
+                config.pipeline, checkpoint.slot, config.slot
+            ),
+            remedy,
+        ));
+    }
+    Ok(())
+}
+
+/// After a promotion or a restore: whether what the pipeline has confirmed is
+/// also the past of the server's timeline `now`, whose `history` lists the
+/// timelines before it, if the server still knows. The position at which the
+/// checkpoint's timeline was left.
+pub(crate) fn continued(
+    checkpoint: &Checkpoint,
+    config: &RelayConfig,
+    now: u32,
+    history: Option<&[Switch]>,
+) -> Result<Lsn, RelayError> {
+    let (then, confirmed) = (checkpoint.timeline, checkpoint.confirmed);
+    let left = history.map(|history| history.iter().find(|switch| switch.timeline == then));
+    let what = match left {
+        Some(Some(switch)) if confirmed <= switch.at => return Ok(switch.at),
+        Some(Some(switch)) => format!(
+            "its timeline {now} left that one at {}: what was committed above is not in this \
+             database",
+            switch.at
+        ),
+        Some(None) => format!("its timeline {now} does not descend from that one"),
+        None => format!("it no longer has the history of its timeline {now}"),
+    };
+    Err(RelayError::prerequisite(
+        format!(
+            "pipeline {:?} had published up to {confirmed} on timeline {then} of the server, and \
+             now {what}",
+            config.pipeline
+        ),
+        format!(
+            "make sure that this is the server to go on with; then delete the pipeline's row in \
+             {}.checkpoint: the relay goes on where the slot stands, and events from there on may \
+             come a second time; where there is no slot, `initial` decides about the rows of the \
+             outbox table",
+            config.schema
+        ),
+    ))
+}
+
+/// The slot follows committed checkpoints, so one that is ahead was moved or
+/// created anew by somebody else: a new one never begins in the past.
+pub(crate) fn not_ahead(
+    checkpoint: &Checkpoint,
+    config: &RelayConfig,
+    slot: Lsn,
+) -> Result<(), RelayError> {
+    if slot <= checkpoint.confirmed {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "slot {:?} stands at {slot}, ahead of {} up to which pipeline {:?} has published: \
+             somebody advanced it or created it anew, and events in between may be missing",
+            config.slot, checkpoint.confirmed, config.pipeline
+        ),
+        format!(
+            "publish what is missing from the outbox table, then delete the pipeline's row in \
+             {}.checkpoint to accept the slot as it is",
+            config.schema
+        ),
+    ))
+}
+
+/// There is a checkpoint, and no slot.
+pub(crate) fn slot_gone(checkpoint: &Checkpoint, config: &RelayConfig) -> RelayError {
+    RelayError::prerequisite(
+        format!(
+            "slot {:?} is gone; pipeline {:?} had published up to {}",
+            config.slot, config.pipeline, checkpoint.confirmed
+        ),
+        format!(
+            "publish what was committed since from the outbox table, then delete the pipeline's \
+             row in {}.checkpoint and start with initial = \"skip\"; with initial = \"publish\" \
+             the whole table is published again",
+            config.schema
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_event::Generation;
+
+    use super::*;
+    use crate::checkpoint::InitialState;
+
+    fn checkpoint(timeline: u32, confirmed: u64) -> Checkpoint {
+        Checkpoint {
+            generation: Generation::from(7),
+            system_id: "1".into(),
+            timeline,
+            slot: "walpost_shop".into(),
+            confirmed: Lsn::from(confirmed),
+            initial: InitialState::Done,
+            floors: Vec::new(),
+            clean: true,
+        }
+    }
+
+    /// What is said of a checkpoint on this timeline with this position, on a
+    /// server whose timeline 5 descends from 2 (left at 200) and 4 (at 400).
+    fn verdict(timeline: u32, confirmed: u64) -> Result<Lsn, String> {
+        let switch = |timeline, at| Switch { timeline, at: Lsn::from(at) };
+        let history = [switch(2, 200), switch(4, 400)];
+        let checkpoint = checkpoint(timeline, confirmed);
+        continued(&checkpoint, &RelayConfig::new("shop"), 5, Some(&history))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_was_confirmed_before_a_switch_is_a_common_past() {
+        assert_eq!(verdict(4, 400), Ok(Lsn::from(400)));
+        assert_eq!(verdict(2, 200), Ok(Lsn::from(200)));
+        assert_eq!(verdict(2, 0), Ok(Lsn::from(200)));
+    }
+
+    #[test]
+    fn what_was_confirmed_beyond_it_or_elsewhere_is_refused() {
+        let text = verdict(4, 401).unwrap_err();
+        assert!(text.contains("published up to 0/191 on timeline 4"), "{text}");
+        assert!(text.contains("timeline 5 left that one at 0/190"), "{text}");
+        assert!(text.contains("delete the pipeline's row"), "{text}");
+        // Above the switch of its own timeline, although below the next one's.
+        assert!(verdict(2, 300).is_err());
+        for timeline in [1, 3, 5, 6] {
+            let text = verdict(timeline, 1).unwrap_err();
+            assert!(text.contains("does not descend"), "{timeline}: {text}");
+        }
+        let config = RelayConfig::new("shop");
+        let text = continued(&checkpoint(4, 1), &config, 5, None).unwrap_err().to_string();
+        assert!(text.contains("no longer has the history"), "{text}");
+    }
+
+    #[test]
+    fn a_slot_may_be_behind_and_never_ahead() {
+        let config = RelayConfig::new("shop");
+        for slot in [0, 9, 10] {
+            assert!(not_ahead(&checkpoint(1, 10), &config, Lsn::from(slot)).is_ok(), "{slot}");
+        }
+        assert!(not_ahead(&checkpoint(1, 10), &config, Lsn::from(11)).is_err());
+    }
+}

@@ -1,0 +1,239 @@
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use walpost_event::{Generation, Lsn, Position};
+
+/// The events above the checkpoint that are published already, as the sink
+/// gives them back: nothing of it is sent again.
+///
+/// Pure. An event is dropped only if its own identity is here: generation and
+/// position where the record tells them, else its id. What lies between two
+/// events that are here proves nothing, since a log may have gaps.
+///
+/// Memory is an entry for each 64 events of a transaction above the checkpoint;
+/// without positions the ids, up to a bound.
+#[derive(Debug)]
+pub(crate) struct Published {
+    wanted: Wanted,
+    /// Bits of 64 ordinals each.
+    positions: HashMap<(Lsn, u32), u64>,
+    last: Lsn,
+    ids: HashSet<Bytes>,
+    ids_max: usize,
+    ids_left_out: u64,
+}
+
+/// Which records of this pipeline matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those of transactions that end above the confirmed position.
+    Stream { generation: Generation, confirmed: Lsn },
+    /// Those of the initial load, by id alone: rows that are deleted meanwhile
+    /// shift the ordinals of the others.
+    Load { generation: Generation, commit_lsn: Lsn },
+}
+
+/// What a record that was read back tells about its event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marks<'a> {
+    /// Value of the header [`POSITION_HEADER`](crate::POSITION_HEADER).
+    pub position: Option<&'a [u8]>,
+    /// Value of the header `id`.
+    pub id: Option<&'a [u8]>,
+    /// Whether it was published once more on purpose, with the header
+    /// [`REPLAY_HEADER`](crate::REPLAY_HEADER).
+    pub replayed: bool,
+}
+
+impl Published {
+    /// Nothing yet. At most `ids_max` ids are kept.
+    pub(crate) fn new(wanted: Wanted, ids_max: usize) -> Self {
+        Self {
+            wanted,
+            positions: HashMap::new(),
+            last: Lsn::ZERO,
+            ids: HashSet::new(),
+            ids_max,
+            ids_left_out: 0,
+        }
+    }
+
+    /// Notes a record that was read back. It may be anybody's.
+    pub(crate) fn note(&mut self, marks: Marks<'_>) {
+        if marks.replayed {
+            return;
+        }
+        let position = marks.position.map(parse);
+        match (self.wanted, position) {
+            (Wanted::Stream { generation, confirmed }, Some(Some((found, position))))
+                if found == generation && position.commit_lsn >= confirmed =>
+            {
+                self.last = self.last.max(position.commit_lsn);
+                let (word, bit) = place(position);
+                *self.positions.entry(word).or_default() |= bit;
+            }
+            (Wanted::Load { generation, commit_lsn }, Some(Some((found, position))))
+                if found == generation && position.commit_lsn == commit_lsn =>
+            {
+                self.note_id(marks.id);
+            }
+            (_, None) => self.note_id(marks.id),
+            (_, Some(_)) => {}
+        }
+    }
+
+    fn note_id(&mut self, id: Option<&[u8]>) {
+        let Some(id) = id else { return };
+        if self.ids.len() < self.ids_max {
+            self.ids.insert(Bytes::copy_from_slice(id));
+        } else if !self.ids.contains(id) {
+            self.ids_left_out += 1;
+        }
+    }
+
+    /// Whether this event is there. Asked once for each event, since an id
+    /// stands for one.
+    pub(crate) fn take(&mut self, position: Position, id: impl FnOnce() -> Option<Bytes>) -> bool {
+        let (word, bit) = place(position);
+        if self.positions.get(&word).is_some_and(|bits| bits & bit != 0) {
+            return true;
+        }
+        !self.ids.is_empty() && id().is_some_and(|id| self.ids.remove(&id))
+    }
+
+    /// Everything that could be here has come: the confirmed position is at or
+    /// above [`until`](Self::until).
+    pub(crate) fn clear(&mut self) {
+        self.positions = HashMap::new();
+        self.ids = HashSet::new();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.positions.is_empty() && self.ids.is_empty()
+    }
+
+    /// As long as the confirmed position is below this, the stream may bring
+    /// events that are here. `flushed` is how far the server's WAL went once
+    /// everything was read back; only ids need it.
+    pub(crate) fn until(&self, flushed: Lsn) -> Lsn {
+        let behind_last = match self.positions.is_empty() {
+            true => Lsn::ZERO,
+            false => Lsn::from(u64::from(self.last) + 1),
+        };
+        if self.ids.is_empty() { behind_last } else { behind_last.max(flushed) }
+    }
+
+    /// Events that are here.
+    pub(crate) fn events(&self) -> u64 {
+        let positions: u64 = self.positions.values().map(|bits| u64::from(bits.count_ones())).sum();
+        positions + self.ids.len() as u64
+    }
+
+    /// Ids beyond the bound, whose events come a second time.
+    pub(crate) fn ids_left_out(&self) -> u64 {
+        self.ids_left_out
+    }
+}
+
+fn place(position: Position) -> ((Lsn, u32), u64) {
+    ((position.commit_lsn, position.ordinal / 64), 1 << (position.ordinal % 64))
+}
+
+/// `1f3a9c2e:16/B374D848:7`; somebody else's record may hold anything.
+fn parse(text: &[u8]) -> Option<(Generation, Position)> {
+    let (generation, position) = std::str::from_utf8(text).ok()?.split_once(':')?;
+    Some((generation.parse().ok()?, position.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GENERATION: u32 = 0x1f;
+    fn at(commit_lsn: u64, ordinal: u32) -> Position {
+        Position { commit_lsn: Lsn::from(commit_lsn), ordinal }
+    }
+
+    fn none() -> Option<Bytes> {
+        None
+    }
+
+    fn stream(confirmed: u64) -> Published {
+        let generation = Generation::from(GENERATION);
+        Published::new(Wanted::Stream { generation, confirmed: Lsn::from(confirmed) }, 3)
+    }
+
+    fn by_position(text: &str) -> Marks<'_> {
+        Marks { position: Some(text.as_bytes()), id: Some(b"same"), replayed: false }
+    }
+
+    fn by_id(id: &str) -> Marks<'_> {
+        Marks { position: None, id: Some(id.as_bytes()), replayed: false }
+    }
+
+    #[test]
+    fn only_what_was_read_back_is_there_and_not_what_lies_between() {
+        let mut published = stream(5);
+        published.note(by_position("0000001f:0/10:0"));
+        published.note(by_position("0000001f:0/10:2"));
+        published.note(by_position("0000001f:0/10:70"));
+        assert!(published.take(at(0x10, 0), none));
+        assert!(!published.take(at(0x10, 1), none));
+        assert!(published.take(at(0x10, 2), none));
+        assert!(published.take(at(0x10, 70), none));
+        assert!(!published.take(at(0x10, 6), none) && !published.take(at(0x11, 0), none));
+        assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x11));
+    }
+
+    #[test]
+    fn records_of_others_say_nothing() {
+        let mut published = stream(0x10);
+        for text in [
+            "0000001e:0/10:0",
+            "0000001f:0/F:0",
+            "0000001f:0/10",
+            "",
+            "0000001f:0/10:99999999999",
+            "\u{fffd}",
+        ] {
+            published.note(by_position(text));
+        }
+        let replayed = Marks { replayed: true, ..by_position("0000001f:0/10:0") };
+        published.note(replayed);
+        published.note(Marks { position: Some(b"\xff\xfe"), ..Marks::default() });
+        published.note(Marks::default());
+        assert!(published.is_empty());
+    }
+
+    #[test]
+    fn an_id_stands_for_one_event() {
+        let mut published = stream(0);
+        published.note(by_id("a"));
+        assert!(published.take(at(1, 0), || Some(Bytes::from("a"))));
+        assert!(!published.take(at(2, 0), || Some(Bytes::from("a"))));
+        published.note(by_id("b"));
+        assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x1000));
+    }
+
+    #[test]
+    fn ids_are_bounded_and_what_is_left_out_is_counted() {
+        let mut published = stream(0);
+        for id in ["a", "b", "c", "d", "a", "e"] {
+            published.note(by_id(id));
+        }
+        assert_eq!((published.events(), published.ids_left_out()), (3, 2));
+    }
+
+    #[test]
+    fn rows_of_the_initial_load_are_known_by_id_since_ordinals_shift() {
+        let generation = Generation::from(GENERATION);
+        let wanted = Wanted::Load { generation, commit_lsn: Lsn::from(0xf) };
+        let mut published = Published::new(wanted, 10);
+        let load =
+            |id: &'static str| Marks { id: Some(id.as_bytes()), ..by_position("0000001f:0/F:7") };
+        published.note(load("a"));
+        published.note(Marks { id: Some(b"b"), ..by_position("0000001f:0/10:7") });
+        assert!(!published.take(at(0xf, 7), || Some(Bytes::from("b"))));
+        assert!(published.take(at(0xf, 3), || Some(Bytes::from("a"))));
+    }
+}

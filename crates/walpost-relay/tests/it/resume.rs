@@ -1,0 +1,164 @@
+//! What is published already is not published again.
+
+use std::collections::BTreeSet;
+
+use walpost_event::{Header, Message};
+use walpost_relay::{Initial, POSITION_HEADER, RunningRelay};
+use walpost_testkit::until;
+
+use crate::rig::{Rig, SOON, status, stop};
+
+/// No checkpoint is written but those that name a place.
+async fn rig_without_checkpoints() -> Rig {
+    let mut rig = Rig::new().await;
+    rig.config.checkpoint_interval_ms = 60_000;
+    rig.config.settle_ms = 0;
+    rig
+}
+
+/// Ends the session as a death of the relay would: nothing is noted.
+async fn interrupt(rig: &Rig, relay: &RunningRelay) {
+    let before = relay.status().borrow().failed_sessions;
+    let slot = &rig.config.slot;
+    let kill = format!(
+        "select count(pg_terminate_backend(active_pid)) from pg_replication_slots \
+         where slot_name = '{slot}'"
+    );
+    assert_eq!(rig.count(&kill).await, 1);
+    status(relay, "the end of the session", |status| status.failed_sessions > before).await;
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_and_not_noted_is_not_sent_again() {
+    let rig = rig_without_checkpoints().await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1", "2", "3"]).await;
+    rig.landed(3).await;
+    for round in 4..8 {
+        interrupt(&rig, &relay).await;
+        let value = round.to_string();
+        rig.insert("a", &[&value]).await;
+        until(SOON, "the next event", async || rig.world.values().contains(&value)).await;
+    }
+    assert_eq!(rig.world.values(), ["1", "2", "3", "4", "5", "6", "7"]);
+    assert!(rig.world.read_back() >= 3 + 4 + 5 + 6);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn without_positions_the_id_tells() {
+    let mut rig = rig_without_checkpoints().await;
+    rig.config.position_header = false;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1", "2"]).await;
+    rig.landed(2).await;
+    interrupt(&rig, &relay).await;
+    rig.insert("a", &["3"]).await;
+    assert_eq!(rig.landed(3).await, ["1", "2", "3"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_missing_between_two_that_landed_is_sent() {
+    let rig = rig_without_checkpoints().await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1", "2", "3"]).await;
+    rig.landed(3).await;
+    rig.world.lose("2");
+    interrupt(&rig, &relay).await;
+    assert_eq!(rig.landed(3).await, ["1", "3", "2"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn records_of_others_hide_no_event() {
+    let rig = rig_without_checkpoints().await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    let landed = rig.landed(1).await;
+    assert_eq!(landed, ["1"]);
+    rig.world.hold(true);
+    rig.insert("a", &["2"]).await;
+    status(&relay, "the event on its way", |status| status.outstanding == 1).await;
+    let first = rig.world.landed().remove(0);
+    // Of another history, at the very place where the next event stands.
+    let position = text(&first, POSITION_HEADER);
+    let (_, place) = position.split_once(':').unwrap();
+    for other in [format!("00000000:{place}"), "nonsense".to_owned(), String::new()] {
+        let mut foreign = first.clone();
+        foreign.value = Some("foreign".into());
+        for header in foreign.headers.iter_mut().filter(|header| &*header.name == POSITION_HEADER) {
+            header.value = Some(other.clone().into());
+        }
+        rig.world.land(foreign);
+    }
+    rig.world.land(bare("foreign"));
+    interrupt(&rig, &relay).await;
+    rig.world.hold(false);
+    until(SOON, "the event", async || rig.world.values().contains(&"2".to_owned())).await;
+    let own: Vec<String> =
+        rig.world.values().into_iter().filter(|value| value != "foreign").collect();
+    assert_eq!(own, ["1", "2"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_load_that_was_interrupted_repeats_and_loses_nothing_though_rows_are_deleted() {
+    let mut rig = rig_without_checkpoints().await;
+    rig.config.initial = Some(Initial::Publish);
+    let values: Vec<String> = (0..300).map(|n: u32| n.to_string()).collect();
+    for chunk in values.chunks(3) {
+        rig.insert("a", &chunk.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    }
+    rig.world.hold_after(100);
+    let relay = rig.start();
+    until(SOON, "the first hundred", async || rig.world.values().len() >= 100).await;
+    status(&relay, "more on its way", |status| status.outstanding > 0).await;
+    drop(relay);
+    rig.released().await;
+    // Shifts the ordinals of all others.
+    rig.client.batch_execute("delete from walpost.outbox where payload = '7'").await.unwrap();
+    rig.world.hold(false);
+    let relay = rig.streaming().await;
+    until(SOON, "the last row", async || rig.world.values().contains(&"299".to_owned())).await;
+    let landed = rig.world.values();
+    let distinct: BTreeSet<&String> = landed.iter().collect();
+    assert_eq!((landed.len(), distinct.len()), (300, 300));
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_leaves_little_to_read_back() {
+    let mut rig = Rig::new().await;
+    rig.config.settle_ms = 0;
+    let relay = rig.streaming().await;
+    let values: Vec<String> = (0..500).map(|n: u32| n.to_string()).collect();
+    rig.insert("a", &values.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    rig.landed(500).await;
+    let inserted = rig.lsn("select pg_current_wal_insert_lsn()::text").await;
+    status(&relay, "the confirmation", |status| status.confirmed >= inserted).await;
+    interrupt(&rig, &relay).await;
+    rig.insert("a", &["500"]).await;
+    rig.landed(501).await;
+    assert_eq!((rig.world.values().len(), rig.world.read_back()), (501, 0));
+    stop(relay).await;
+}
+
+fn text(message: &Message, header: &str) -> String {
+    let header = message.headers.iter().find(|candidate| &*candidate.name == header).unwrap();
+    String::from_utf8(header.value.clone().unwrap().to_vec()).unwrap()
+}
+
+/// A record of somebody who knows nothing of Walpost.
+fn bare(value: &str) -> Message {
+    Message {
+        topic: "memory".into(),
+        partition: None,
+        key: None,
+        value: Some(value.to_owned().into()),
+        headers: [Header { name: "id".into(), value: Some("no id of ours".into()) }]
+            .into_iter()
+            .collect(),
+        timestamp_ms: None,
+    }
+}

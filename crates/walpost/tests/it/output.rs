@@ -1,0 +1,77 @@
+//! What is printed, where it goes, and what happens when it cannot.
+
+use std::{
+    fs::OpenOptions,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::cli::{nowhere, stderr, stdout, walpost};
+
+fn config(to: impl Into<Stdio>) -> std::process::Output {
+    let folder = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_walpost"))
+        .arg("config")
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(to)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap()
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = config(writer);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let output = config(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("error: cannot write to stdout: "), "{}", stderr(&output));
+}
+
+#[test]
+fn with_json_an_error_is_one_object_on_stdout_and_told_on_stderr_too() {
+    let url = nowhere();
+    for (args, exit) in [
+        (&["status", "--json", "--postgres", &url][..], 3),
+        (&["parked", "list", "--json", "--postgres", &url], 3),
+        (&["status", "--json"], 2),
+        (&["check", "--json", "--set", "pipeline.slto=a"], 2),
+        (&["demo", "--json", "--events", "50001"], 2),
+    ] {
+        let output = walpost(args, &[]);
+        assert_eq!(output.status.code(), Some(exit), "{args:?}");
+        let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(line["exit_code"], exit, "{line}");
+        let text = stderr(&output);
+        assert!(text.contains(line["error"].as_str().unwrap()), "{text}{line}");
+        assert!(text.contains(line["next_step"].as_str().unwrap()), "{text}{line}");
+        assert!(!text.contains("s3cret") && !line.to_string().contains("s3cret"), "{line}");
+    }
+}
+
+#[test]
+fn without_json_stdout_stays_empty_on_an_error() {
+    let output = walpost(&["status", "--postgres", &nowhere()], &[]);
+    assert_eq!((output.status.code(), &*stdout(&output)), (Some(3), ""));
+}
+
+#[test]
+fn a_check_that_fails_is_one_json_object() {
+    let args = ["check", "--json", "--postgres", &nowhere(), "--kafka", "127.0.0.1:1"];
+    let output = walpost(&args, &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(line["checks"][0]["outcome"], "fail", "{line}");
+    assert!(line["checks"][0]["next_step"].as_str().unwrap().contains("PostgreSQL runs"), "{line}");
+    assert_eq!(line["checks"][1]["group"], "kafka", "{line}");
+}
