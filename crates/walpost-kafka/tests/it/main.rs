@@ -6,5 +6,6 @@ mod faults;
 mod limits;
 mod lost_log;
 mod order;
+mod read_back;
 mod rig;
 mod topics;
