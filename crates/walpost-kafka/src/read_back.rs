@@ -89,8 +89,10 @@ fn open(connector: &KafkaConnector) -> Result<BaseConsumer, String> {
         // What retention has deleted is of no use.
         .set("auto.offset.reset", "earliest")
         .set("fetch.wait.max.ms", "50")
-        .set("queued.max.messages.kbytes", "4096")
-        .set("fetch.message.max.bytes", "1048576");
+        // Few bytes at a time, whatever the number of partitions.
+        .set("queued.max.messages.kbytes", "1024")
+        .set("fetch.message.max.bytes", "524288")
+        .set("fetch.max.bytes", "8388608");
     let consumer: BaseConsumer =
         BaseConsumer::from_config_and_context(&config, DefaultConsumerContext)
             .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;

@@ -50,7 +50,12 @@ pub(crate) fn read(
     if spans.is_empty() {
         return Ok(());
     }
-    let cannot = |error: KafkaError| format!("reading back what is published: {error}");
+    let cannot = |error: KafkaError| match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+            "reading back what is published is denied; grant Read on the topics".to_owned()
+        }
+        _ => format!("reading back what is published: {error}"),
+    };
     let mut reader = Reader::open(consumer, &spans).map_err(cannot)?;
     let mut silent_since = now();
     while !reader.open.is_empty() {
@@ -173,7 +178,8 @@ impl Open {
     }
 }
 
-/// librdkafka tries again by itself.
+/// librdkafka tries again by itself, or it is about the group, which nothing is
+/// asked of.
 fn is_passing(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
@@ -183,6 +189,10 @@ fn is_passing(error: &KafkaError) -> bool {
                 | Code::AllBrokersDown
                 | Code::OperationTimedOut
                 | Code::Resolve
+                | Code::GroupAuthorizationFailed
+                | Code::CoordinatorNotAvailable
+                | Code::CoordinatorLoadInProgress
+                | Code::NotCoordinator
         )
     )
 }

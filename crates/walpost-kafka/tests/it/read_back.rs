@@ -13,8 +13,8 @@ use rdkafka::{
 };
 use walpost_event::{Header, Message};
 use walpost_kafka::KafkaSink;
-use walpost_relay::{POSITION_HEADER, REPLAY_HEADER, Sink, TopicFloors};
-use walpost_testkit::{create_topic, fresh_topic, kafka, unique_name, until};
+use walpost_relay::{POSITION_HEADER, REPLAY_HEADER, RelayError, Sink, TopicFloors};
+use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name, until};
 
 use crate::rig::{Driver, LIMIT, connector, message};
 
@@ -23,7 +23,15 @@ type Told = (Option<String>, Option<String>, bool);
 
 /// A sink that has read back, and what it found.
 async fn read_back(topics: Vec<TopicFloors>, settle: Option<Duration>) -> (KafkaSink, Vec<Told>) {
-    let mut sink = connector(kafka().bootstrap(), &[]).connect().await.unwrap();
+    try_read_back(kafka().bootstrap(), topics, settle).await.unwrap()
+}
+
+async fn try_read_back(
+    bootstrap: &str,
+    topics: Vec<TopicFloors>,
+    settle: Option<Duration>,
+) -> Result<(KafkaSink, Vec<Told>), RelayError> {
+    let mut sink = connector(bootstrap, &[]).connect().await.unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = told.clone();
     let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into());
@@ -31,9 +39,9 @@ async fn read_back(topics: Vec<TopicFloors>, settle: Option<Duration>) -> (Kafka
         telling.lock().unwrap().push((text(marks.position), text(marks.id), marks.replayed));
     });
     let reading = sink.read_back(topics, settle, note);
-    tokio::time::timeout(LIMIT, reading).await.expect("it comes to the ends").unwrap();
+    tokio::time::timeout(LIMIT, reading).await.expect("it comes to the ends")?;
     let told = std::mem::take(&mut *told.lock().unwrap());
-    (sink, told)
+    Ok((sink, told))
 }
 
 fn floors(topic: &str, id: Option<&Arc<str>>, floors: &[i64]) -> TopicFloors {
@@ -50,7 +58,11 @@ fn with(mut message: Message, headers: &[(&str, &str)]) -> Message {
 
 /// Positions `p0` to before `p<count>`, all in partition 0.
 async fn publish(topic: &str, count: usize) -> Arc<str> {
-    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    publish_at(kafka().bootstrap(), topic, count).await
+}
+
+async fn publish_at(bootstrap: &str, topic: &str, count: usize) -> Arc<str> {
+    let mut driver = Driver::connect(&connector(bootstrap, &[])).await;
     for n in 0..count {
         let position = format!("p{n}");
         let mut sent = with(message(topic, "a", "v"), &[(POSITION_HEADER, &position)]);
@@ -185,4 +197,33 @@ async fn nothing_is_sent_to_a_place_that_is_not_allowed() {
     driver.settle().await;
     assert_eq!(driver.delivered().len(), 1);
     driver.sink.close().await;
+}
+
+#[tokio::test]
+async fn the_right_to_read_is_needed_for_the_topic_and_not_for_a_group() {
+    let authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+    let broker = Kafka::builder()
+        .property("authorizer.class.name", authorizer)
+        .property("allow.everyone.if.no.acl.found", "true")
+        .start()
+        .unwrap();
+    let bootstrap = broker.bootstrap();
+    create_topic(&bootstrap, "rights", 1, &[]).await;
+    let id = publish_at(&bootstrap, "rights", 2).await;
+    let grant = |principal: &str, operation: &str, resource: [&str; 2]| {
+        let who = ["--add", "--allow-principal", principal, "--operation", operation];
+        let args = ["--bootstrap-server", &bootstrap].into_iter().chain(who).chain(resource);
+        broker.run_tool("org.apache.kafka.tools.AclCommand", args).unwrap();
+    };
+    grant("User:somebody", "Read", ["--group", "*"]);
+    grant("User:*", "Write", ["--topic", "rights"]);
+    let rights = vec![floors("rights", Some(&id), &[0])];
+    let refused = try_read_back(&bootstrap, rights.clone(), None).await.unwrap_err();
+    assert!(refused.to_string().contains("grant Read on the topics"), "{refused}");
+    assert!(refused.is_transient());
+
+    grant("User:*", "Read", ["--topic", "rights"]);
+    let (sink, told) = try_read_back(&bootstrap, rights, None).await.unwrap();
+    assert_eq!(positions(&told), ["p0", "p1"]);
+    sink.close().await;
 }
