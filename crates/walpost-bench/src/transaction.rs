@@ -100,9 +100,9 @@ impl Bench<'_> {
         Ok((drain, self.arrivals(UNDISTURBED)?))
     }
 
-    /// The first process is killed when half of the rows are in the topic, a
-    /// second one does the rest. Nothing of the transaction is confirmed before
-    /// its end, so the second begins at the first row.
+    /// The first process is killed when half of the rows are in the topic.
+    /// Nothing of the transaction is confirmed before its end, so the second
+    /// one reads back what is there and streams from the first row.
     fn killed(&self) -> Result<Killed> {
         let files = self.files(KILLED)?;
         let ends = Ends::open(&self.services.kafka.bootstrap(), KILLED)?;

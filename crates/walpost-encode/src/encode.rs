@@ -13,13 +13,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoder {
-    /// Text as it is, `bytea` as its bytes, NULL as null. Values stay shared
-    /// with the row. An envelope has no raw form.
+    /// Text as it is, `bytea` as its bytes. NULL gives no key, and no value:
+    /// a NULL payload is then the same as a tombstone. Values stay shared with
+    /// the row. An envelope has no raw form.
     ///
     /// Text is what PostgreSQL prints, but `true` and `false` for `boolean` and
     /// Java's form for floating-point numbers, as `StringConverter` has them.
     Raw,
-    /// JSON without schemas. A NULL payload is `null`; a tombstone is none.
+    /// JSON without schemas. A NULL payload is the four bytes `null`; only a
+    /// tombstone is a record without a value.
     ///
     /// Integers, floating-point numbers and `numeric` are numbers (NaN and the
     /// infinities strings), `boolean` is `true` or `false`, `bytea` a base64

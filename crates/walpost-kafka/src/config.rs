@@ -34,6 +34,25 @@ impl std::fmt::Debug for KafkaConnector {
     }
 }
 
+/// How the names of settings begin that are about connections, and not about
+/// producing.
+const GENERAL: [&str; 14] = [
+    "api.version.",
+    "bootstrap.",
+    "broker.",
+    "client.",
+    "connections.",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "receive.message.max.bytes",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+];
+
 impl KafkaConnector {
     /// Checks the settings. Nothing is connected yet.
     ///
@@ -95,9 +114,7 @@ impl KafkaConnector {
     pub fn admin_config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         for (key, value) in &self.settings {
-            let general = ["bootstrap.", "security.", "sasl.", "ssl."];
-            let general = general.iter().any(|prefix| key.starts_with(prefix));
-            if general || key == "client.id" || key.starts_with("socket.") {
+            if GENERAL.iter().any(|prefix| key.starts_with(prefix)) {
                 config.set(key, value);
             }
         }

@@ -1,6 +1,9 @@
 use std::{
-    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
-    time::Duration,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use rdkafka::{
@@ -19,6 +22,10 @@ use crate::{
 
 /// Bound on one question to the brokers.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a transaction that is open in the middle of what is to be read.
+const TRANSACTION_MAX: Duration = Duration::from_secs(60);
+/// Between two questions whether it is.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Questions that are open at a time.
 const QUESTIONS_MAX: usize = 500;
 
@@ -26,7 +33,7 @@ const QUESTIONS_MAX: usize = 500;
 pub(crate) struct Plan {
     pub(crate) topics: Vec<TopicFloors>,
     /// After a stop that was not orderly: how long a request of the producer
-    /// before may still be on its way.
+    /// before may still be on its way. What comes within it is read too.
     pub(crate) settle: Option<Duration>,
 }
 
@@ -38,8 +45,8 @@ pub(crate) struct TopicRead {
     pub(crate) origin: Origin,
 }
 
-/// Reads the topics of a checkpoint from their floors to their ends, and again
-/// until nothing is added. Topics that are gone are left out. Blocks.
+/// Reads the topics of a checkpoint from their floors to their ends. Topics that
+/// are gone are left out. Blocks.
 ///
 /// # Errors
 /// When the brokers do not answer, or once `stopped`.
@@ -57,22 +64,20 @@ pub(crate) fn read_back(
     let found = asker.topics(&plan.topics)?;
     let mut spans = start_spans(&plan.topics, &found);
     let starts: Vec<i64> = spans.iter().map(|span| span.start).collect();
-    let mut settled = plan.settle.is_none();
-    loop {
-        asker.ends(&mut spans)?;
-        let grown = spans.iter().any(|span| span.start < span.end);
-        spans::read(&consumer, &spans, stopped, note)?;
-        for span in &mut spans {
+    let mut read = |spans: &mut Vec<Span>| {
+        asker.ends(spans)?;
+        asker.no_open_transactions(spans, stopped)?;
+        spans::read(&consumer, spans, stopped, note)?;
+        for span in spans {
             span.start = span.end.max(span.start);
         }
-        match plan.settle {
-            Some(settle) if grown || !settled => {
-                // What the producer before has sent may not be appended yet.
-                std::thread::sleep(settle);
-                settled = true;
-            }
-            _ => break,
-        }
+        Ok::<(), String>(())
+    };
+    read(&mut spans)?;
+    if let Some(settle) = plan.settle {
+        std::thread::sleep(settle);
+        // Once: others may write for ever.
+        read(&mut spans)?;
     }
     Ok(gather(&found, &spans, &starts))
 }
@@ -125,7 +130,8 @@ fn start_spans(topics: &[TopicFloors], found: &[TopicRead]) -> Vec<Span> {
 }
 
 fn gather(found: &[TopicRead], spans: &[Span], starts: &[i64]) -> Vec<TopicRead> {
-    let mut ranges = starts.iter().zip(spans).map(|(start, span)| (*start, span.end.max(*start)));
+    let mut ranges =
+        starts.iter().zip(spans).map(|(start, span)| ((*start).min(span.end), span.end));
     let gathered = found.iter().map(|topic| {
         let spans = ranges.by_ref().take(topic.origin.spans.len()).collect();
         let origin = Origin { id: topic.origin.id.clone(), spans };
@@ -183,21 +189,51 @@ impl Asker {
     /// Moves the end of each span to that of its partition, with what is in
     /// open transactions.
     fn ends(&self, spans: &mut [Span]) -> Result<(), String> {
-        let asked: Vec<(Arc<str>, i32)> =
-            spans.iter().map(|span| (span.topic.clone(), span.partition)).collect();
-        let end = End::Newest { uncommitted: true };
-        let ask = |index: usize| self.questions.end(&asked[index].0, asked[index].1, end, index);
-        self.all(asked.len(), ask, |index, answer| match answer {
+        let all: Vec<usize> = (0..spans.len()).collect();
+        let ends = self.offsets(spans, &all, End::Newest { uncommitted: true })?;
+        spans.iter_mut().zip(ends).for_each(|(span, end)| span.end = end);
+        Ok(())
+    }
+
+    /// Waits until no transaction is open before the end of any span: what it
+    /// decides may be there in the middle.
+    fn no_open_transactions(&self, spans: &[Span], stopped: &AtomicBool) -> Result<(), String> {
+        let began = now();
+        let mut open: Vec<usize> = (0..spans.len()).collect();
+        open.retain(|index| spans[*index].start < spans[*index].end);
+        loop {
+            let stable = self.offsets(spans, &open, End::Newest { uncommitted: false })?;
+            let mut stable = stable.into_iter();
+            open.retain(|index| stable.next() < Some(spans[*index].end));
+            let Some(first) = open.first() else { return Ok(()) };
+            if stopped.load(Ordering::Relaxed) || began.elapsed() > TRANSACTION_MAX {
+                let Span { topic, partition, .. } = &spans[*first];
+                return Err(format!(
+                    "another producer's transaction is open in {topic} partition {partition}, and \
+                     nothing behind it can be read back; see it with kafka-transactions.sh"
+                ));
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
+    }
+
+    /// One end of the partitions of these spans, in their order.
+    fn offsets(&self, spans: &[Span], which: &[usize], end: End) -> Result<Vec<i64>, String> {
+        let mut offsets = vec![0; which.len()];
+        let of = |index: usize| &spans[which[index]];
+        let ask = |index| self.questions.end(&of(index).topic, of(index).partition, end, index);
+        self.all(which.len(), ask, |index, answer| match answer {
             Answer::Offset(Ok(offset)) => {
-                spans[index].end = offset;
+                offsets[index] = offset;
                 Ok(())
             }
             Answer::Offset(Err(error)) => {
-                let (topic, partition) = &asked[index];
+                let Span { topic, partition, .. } = of(index);
                 Err(format!("asking for the end of {topic} partition {partition}: {error}"))
             }
             _ => Ok(()),
-        })
+        })?;
+        Ok(offsets)
     }
 
     fn all(
@@ -241,4 +277,8 @@ impl Asker {
 
 fn is_gone(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)
+}
+
+fn now() -> Instant {
+    Instant::now()
 }

@@ -14,16 +14,14 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use walpost_librdkafka::message_headers;
-use walpost_relay::{Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER};
+use walpost_relay::{ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER};
 
-/// Bound on one question to the brokers.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a record, or news of the end, for this long there will be none.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Between two lines of the log.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Bound on one wait, and so on how late a stop is seen.
 const POLL: Duration = Duration::from_millis(20);
-/// The header that the router writes the event's id to.
-const ID_HEADER: &str = "id";
 
 /// A part of a partition: from `start` to before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +32,9 @@ pub(crate) struct Span {
     pub(crate) end: i64,
 }
 
-/// Reads every record of `spans` that is committed, and tells its marks. Blocks
-/// until the end of each span is reached: an open transaction of somebody else
-/// holds it back.
+/// Reads every record of `spans` that is committed, and tells its marks. No
+/// transaction is open before the end of any of them. Blocks until all ends are
+/// reached.
 ///
 /// # Errors
 /// When the brokers do not answer, or once `stopped`.
@@ -57,8 +55,13 @@ pub(crate) fn read(
         _ => format!("reading back what is published: {error}"),
     };
     let mut reader = Reader::open(consumer, &spans).map_err(cannot)?;
-    let mut silent_since = now();
+    let (mut silent_since, mut told) = (now(), now());
     while !reader.open.is_empty() {
+        if told.elapsed() > TELL_EVERY {
+            told = now();
+            let left: i64 = reader.open.iter().map(|open| open.span.end - open.next).sum();
+            tracing::info!(records_left = left, "reading back what is published");
+        }
         if stopped.load(Ordering::Relaxed) {
             return Err("stopped while reading back what is published".to_owned());
         }
@@ -114,7 +117,7 @@ impl Reader {
         let mut advanced = false;
         let mut index = 0;
         while index < self.open.len() {
-            match self.open[index].look(&self.consumer, note)? {
+            match self.open[index].look(note)? {
                 Looked::Done => {
                     self.open.swap_remove(index);
                     advanced = true;
@@ -138,15 +141,14 @@ impl Reader {
         let Span { topic, partition, end, .. } = &self.open[0].span;
         format!(
             "reading back what is published stands at offset {} of {topic} partition {partition}, \
-             before its end at {end}: a broker does not answer, or another producer's transaction \
-             is open there; see it with kafka-transactions.sh",
+             before its end at {end}, and the broker is silent",
             self.open[0].next
         )
     }
 }
 
 impl Open {
-    fn look(&mut self, consumer: &BaseConsumer, note: &mut NoteMarks) -> KafkaResult<Looked> {
+    fn look(&mut self, note: &mut NoteMarks) -> KafkaResult<Looked> {
         let mut looked = Looked::Nothing;
         while let Some(polled) = self.queue.poll(Duration::ZERO) {
             match polled {
@@ -157,16 +159,9 @@ impl Open {
                     }
                     looked = Looked::Advanced;
                 }
-                // What can be read for now: there may be more behind an open
-                // transaction, and nothing but its markers before the end.
-                Err(KafkaError::PartitionEOF(_)) => {
-                    let (topic, partition) = (&self.span.topic, self.span.partition);
-                    let (_, stable) =
-                        consumer.fetch_watermarks(topic, partition, REQUEST_TIMEOUT)?;
-                    if stable >= self.span.end {
-                        return Ok(Looked::Done);
-                    }
-                }
+                // No transaction is open before the end, so this is it, or behind
+                // it: the last records are markers, or were aborted.
+                Err(KafkaError::PartitionEOF(_)) => return Ok(Looked::Done),
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -203,7 +198,9 @@ fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
         if name == POSITION_HEADER.as_bytes() {
             marks.position = value;
         } else if name == ID_HEADER.as_bytes() {
-            marks.id = value;
+            marks.id = marks.id.or(value);
+        } else if name == SOURCE_HEADER.as_bytes() {
+            marks.source = value;
         } else if name == REPLAY_HEADER.as_bytes() {
             marks.replayed = true;
         }

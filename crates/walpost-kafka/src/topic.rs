@@ -114,8 +114,8 @@ pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
              example with kafka-topics.sh --create --topic {topic}"
         ),
         RDKafkaErrorCode::TopicAuthorizationFailed => format!(
-            "the broker denies access to topic {topic:?}; grant Describe, DescribeConfigs and \
-             Write on it"
+            "the broker denies access to topic {topic:?}; grant Describe, DescribeConfigs, \
+             Read and Write on it"
         ),
         RDKafkaErrorCode::InvalidTopic => {
             format!("{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249")

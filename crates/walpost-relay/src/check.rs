@@ -11,9 +11,11 @@ use crate::{
     error::RelayError,
     history,
     sql::Sql,
+    start,
     wal::{
         ReplicationClient,
         preflight::{self, Server},
+        publication,
         slot::{self, Slot},
     },
 };
@@ -80,17 +82,28 @@ async fn database_checks(
     for table in &config.tables {
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
-    step(results, "publication", preflight::publication_found(&sql, config).await);
+    step(results, "publication", publication::found(&sql, config).await);
     if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
         return Ok(());
     }
     // The slot first, as it follows the checkpoint.
     let slot = slot::inspect(&sql, &config.slot).await?;
-    let checkpoint = CheckpointStore::new(sql, config).read().await?;
+    let checkpoint = CheckpointStore::new(sql.clone(), config).read().await?;
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     step(results, "replication connection", found);
-    results.push(slot_check(slot, database, config, checkpoint.as_ref()));
+    let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
+    let fits = slot::owned_by_no_other(&sql, config, &server.system_id)
+        .await
+        .and_then(|()| start::slot_fits(slot, checkpoint, config, database));
+    results.push(match fits {
+        Ok(()) => slot_found(slot, config),
+        Err(error) => failed("slot", &error),
+    });
+    if checkpoint.is_none_or(|row| row.initial != InitialState::Done) {
+        let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
+        step(results, "first start", decided);
+    }
     Ok(())
 }
 
@@ -132,34 +145,12 @@ fn checkpoint_check(
     }
 }
 
-fn slot_check(
-    slot: Option<Slot>,
-    database: &Database,
-    config: &RelayConfig,
-    checkpoint: Option<&Checkpoint>,
-) -> CheckResult {
+fn slot_found(slot: Option<&Slot>, config: &RelayConfig) -> CheckResult {
     let name = "slot";
-    // A first start that died makes its slot anew.
-    let checkpoint = checkpoint.filter(|row| row.initial != InitialState::Creating);
     let Some(slot) = slot else {
-        if let Some(checkpoint) = checkpoint {
-            return failed(name, &history::slot_gone(checkpoint, config));
-        }
-        if config.create_slot {
-            return ok(name, format!("{:?} will be created", config.slot));
-        }
-        let problem = format!("slot {:?} does not exist", config.slot);
-        return fail(name, problem, "create it, or set create_slot = true");
+        return ok(name, format!("{:?} will be created", config.slot));
     };
-    if let Err(error) = slot::check(&slot, config, database.dbname()) {
-        return failed(name, &error);
-    }
     let position = slot.confirmed.unwrap_or_default();
-    if let Some(checkpoint) = checkpoint
-        && let Err(error) = history::not_ahead(checkpoint, config, position)
-    {
-        return failed(name, &error);
-    }
     match slot.active_pid {
         Some(pid) => CheckResult {
             name,

@@ -136,15 +136,16 @@ impl CheckpointStore {
         self.owned(inserted)
     }
 
-    /// Notes a step of the first start.
+    /// Notes a step of the first start, and where it leaves the sink.
     pub(crate) async fn set_initial(
         &self,
         state: &InitialState,
         confirmed: Lsn,
+        floors: &Value,
     ) -> Result<(), RelayError> {
         let sql = format!(
-            "update {} set initial = $3, initial_boundary = $4, confirmed_lsn = $5, \
-             updated_at = clock_timestamp() where pipeline = $1 and token = $2",
+            "update {} set initial = $3, initial_boundary = $4, \
+             confirmed_lsn = greatest(confirmed_lsn, $5), floors = $6, updated_at = clock_timestamp() where pipeline = $1 and token = $2",
             self.table
         );
         let (initial, boundary) = state.columns();
@@ -158,6 +159,7 @@ impl CheckpointStore {
                     (&initial, Type::TEXT),
                     (&boundary, Type::TEXT),
                     (&PgLsn::from(u64::from(confirmed)), Type::PG_LSN),
+                    (floors, Type::JSONB),
                 ],
             )
             .await?;

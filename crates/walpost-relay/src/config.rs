@@ -23,8 +23,9 @@ pub struct RelayConfig {
     pub schema: String,
     /// Which client reads the WAL. Default [`SourceKind::Native`].
     pub source: SourceKind,
-    /// What happens to rows that are there before the slot is. No default: a
-    /// table that is not empty is refused without it.
+    /// What happens to rows that are there before the slot is. No default: at
+    /// the first start a table that is not empty is refused without it, also
+    /// beside a slot that exists, which only [`Initial::Skip`] takes.
     pub initial: Option<Initial>,
     /// Create the slot when it is missing. Default true.
     pub create_slot: bool,

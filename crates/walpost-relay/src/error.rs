@@ -4,6 +4,8 @@ use walpost_event::{Lsn, Position};
 use walpost_pgoutput::DecodeError;
 use walpost_postgres::ConnectError;
 
+use crate::statement_error::StatementError;
+
 /// What an ErrorResponse of PostgreSQL says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} (SQLSTATE {code}){}", .hint.as_deref().map(|hint| format!("; {hint}")).unwrap_or_default())]
@@ -90,9 +92,9 @@ pub enum RelayError {
     Sql {
         /// What was attempted.
         attempt: &'static str,
-        /// What the server said.
+        /// What the server said, without what may quote a row.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// Rows of parked events could not be written. Without what the server
     /// quotes of them.
@@ -167,7 +169,7 @@ impl RelayError {
     }
 
     pub(crate) fn sql(attempt: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |source| Self::Sql { attempt, source }
+        move |source| Self::Sql { attempt, source: source.into() }
     }
 
     pub(crate) fn prerequisite(problem: impl Into<String>, remedy: impl Into<String>) -> Self {

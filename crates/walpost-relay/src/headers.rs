@@ -7,10 +7,16 @@ use crate::config::RelayConfig;
 
 /// Header with the event's generation and position: `1f3a9c2e:16/B374D848:7`.
 pub const POSITION_HEADER: &str = "walpost-position";
+/// Header that the router writes the event's id to, before all others of that
+/// name.
+pub const ID_HEADER: &str = "id";
 /// Header of a record that was published once more on purpose.
 pub const REPLAY_HEADER: &str = "walpost-replay";
 /// Header with the name of the pipeline: event ids are unique within it.
 pub const SOURCE_HEADER: &str = "walpost-source";
+
+/// How the names of Walpost's own headers begin.
+const OWN: &str = "walpost-";
 
 /// Adds Walpost's own headers to messages.
 pub(crate) struct OwnHeaders {
@@ -33,7 +39,10 @@ impl OwnHeaders {
         }
     }
 
+    /// Those that an application hands on from what it has consumed would say
+    /// something untrue about this record.
     pub(crate) fn add(&mut self, headers: &mut Headers, position: Position) {
+        headers.retain(|header| !header.name.starts_with(OWN));
         if let Some(name) = &self.position {
             self.scratch.reserve(64);
             write!(self.scratch, "{}:{position}", self.generation).expect("room was reserved");
@@ -62,5 +71,12 @@ mod tests {
         assert_eq!(&*headers[0].name, "walpost-position");
         assert_eq!(text(&headers[0]).unwrap(), "0000001f:0/10:7");
         assert_eq!(text(&headers[1]).unwrap(), "shop");
+
+        for name in [REPLAY_HEADER, SOURCE_HEADER, "mine"] {
+            headers.push(Header { name: name.into(), value: Some("handed on".into()) });
+        }
+        own.add(&mut headers, Position { commit_lsn: Lsn::from(0x10), ordinal: 8 });
+        let names: Vec<&str> = headers.iter().map(|header| &*header.name).collect();
+        assert_eq!(names, ["mine", "walpost-position", "walpost-source"]);
     }
 }

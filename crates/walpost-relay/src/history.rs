@@ -71,9 +71,9 @@ pub(crate) fn continued(
         ),
         format!(
             "make sure that this is the server to go on with; then delete the pipeline's row in \
-             {}.checkpoint: the relay goes on where the slot stands, and events from there on may \
-             come a second time; where there is no slot, `initial` decides about the rows of the \
-             outbox table",
+             {}.checkpoint and start with initial = \"skip\": the relay goes on where the slot \
+             stands, and events from there on may come a second time; where there is no slot, \
+             `initial` decides about the rows of the outbox table",
             config.schema
         ),
     ))
@@ -97,7 +97,7 @@ pub(crate) fn not_ahead(
         ),
         format!(
             "publish what is missing from the outbox table, then delete the pipeline's row in \
-             {}.checkpoint to accept the slot as it is",
+             {}.checkpoint and start with initial = \"skip\" to accept the slot as it is",
             config.schema
         ),
     ))

@@ -31,6 +31,8 @@ mod session;
 mod sink;
 mod source;
 mod sql;
+mod start;
+mod statement_error;
 mod status;
 mod wal;
 
@@ -39,7 +41,7 @@ pub use crate::{
     check::{CheckResult, Outcome, check},
     config::{Initial, ParkMode, RelayConfig, SourceKind, TableName},
     error::{RelayError, ServerError, SourceError},
-    headers::{POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
+    headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
     published::Marks,
     relay::{Relay, RunningRelay},
@@ -48,5 +50,6 @@ pub use crate::{
         TopicFloors, Unsent,
     },
     source::{Source, SourceItem},
+    statement_error::StatementError,
     status::{Phase, PipelineStatus},
 };

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -117,7 +118,8 @@ pub(crate) enum Ended<R> {
     /// It was told to stop, and everything that was on its way is settled.
     Stopped,
     /// As much is durable as was asked for.
-    Reached(R),
+    /// The floors go with it.
+    Reached(R, Value),
     /// The sink refused events: what it refused alone is parked, the others
     /// are suspects in the next session.
     Rejected,
@@ -194,7 +196,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.note_done();
             self.confirm_passed().await?;
             if let Some(reached) = reached(self.progress.done) {
-                return Ok(Ended::Reached(reached));
+                return Ok(Ended::Reached(reached, self.floors()));
             }
             let reading = self.may_read();
             tokio::select! {

@@ -1,4 +1,7 @@
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use bytes::Bytes;
 use walpost_event::{Generation, Lsn, Position};
@@ -6,22 +9,29 @@ use walpost_event::{Generation, Lsn, Position};
 /// The events above the checkpoint that are published already, as the sink
 /// gives them back: nothing of it is sent again.
 ///
-/// Pure. An event is dropped only if its own identity is here: generation and
-/// position where the record tells them, else its id. What lies between two
-/// events that are here proves nothing, since a log may have gaps.
+/// Pure. An event is dropped only if its own identity is here. Where records
+/// tell generation and position, that is both of them and the id: ordinals
+/// depend on which tables are configured, and a restored server may write other
+/// events at the same positions. Else it is the id with the pipeline's own name
+/// beside it, as others may use the same ids. What lies between two events that
+/// are here proves nothing, since a log may have gaps.
 ///
-/// Memory is an entry for each 64 events of a transaction above the checkpoint;
-/// without positions the ids, up to a bound.
+/// Memory is an entry of about 100 bytes for each 16 events of a transaction
+/// above the checkpoint; without positions the ids, up to a bound.
 #[derive(Debug)]
 pub(crate) struct Published {
     wanted: Wanted,
-    /// Bits of 64 ordinals each.
-    positions: HashMap<(Lsn, u32), u64>,
+    pipeline: String,
+    /// Fingerprints of the ids of 16 ordinals each, 0 for none.
+    positions: HashMap<(Lsn, u32), [u32; CHUNK]>,
     last: Lsn,
     ids: HashSet<Bytes>,
     ids_max: usize,
     ids_left_out: u64,
 }
+
+/// Ordinals of one entry.
+const CHUNK: usize = 16;
 
 /// Which records of this pipeline matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +48,10 @@ pub(crate) enum Wanted {
 pub struct Marks<'a> {
     /// Value of the header [`POSITION_HEADER`](crate::POSITION_HEADER).
     pub position: Option<&'a [u8]>,
-    /// Value of the header `id`.
+    /// Value of the first header `id`, which is the router's.
     pub id: Option<&'a [u8]>,
+    /// Value of the header [`SOURCE_HEADER`](crate::SOURCE_HEADER).
+    pub source: Option<&'a [u8]>,
     /// Whether it was published once more on purpose, with the header
     /// [`REPLAY_HEADER`](crate::REPLAY_HEADER).
     pub replayed: bool,
@@ -47,9 +59,10 @@ pub struct Marks<'a> {
 
 impl Published {
     /// Nothing yet. At most `ids_max` ids are kept.
-    pub(crate) fn new(wanted: Wanted, ids_max: usize) -> Self {
+    pub(crate) fn new(wanted: Wanted, pipeline: &str, ids_max: usize) -> Self {
         Self {
             wanted,
+            pipeline: pipeline.to_owned(),
             positions: HashMap::new(),
             last: Lsn::ZERO,
             ids: HashSet::new(),
@@ -69,16 +82,16 @@ impl Published {
                 if found == generation && position.commit_lsn >= confirmed =>
             {
                 self.last = self.last.max(position.commit_lsn);
-                let (word, bit) = place(position);
-                *self.positions.entry(word).or_default() |= bit;
+                let (chunk, index) = place(position);
+                self.positions.entry(chunk).or_default()[index] = fingerprint(marks.id);
             }
             (Wanted::Load { generation, commit_lsn }, Some(Some((found, position))))
                 if found == generation && position.commit_lsn == commit_lsn =>
             {
                 self.note_id(marks.id);
             }
-            (_, None) => self.note_id(marks.id),
-            (_, Some(_)) => {}
+            (_, None) if marks.source == Some(self.pipeline.as_bytes()) => self.note_id(marks.id),
+            (_, _) => {}
         }
     }
 
@@ -94,11 +107,13 @@ impl Published {
     /// Whether this event is there. Asked once for each event, since an id
     /// stands for one.
     pub(crate) fn take(&mut self, position: Position, id: impl FnOnce() -> Option<Bytes>) -> bool {
-        let (word, bit) = place(position);
-        if self.positions.get(&word).is_some_and(|bits| bits & bit != 0) {
-            return true;
+        let (chunk, index) = place(position);
+        let found = self.positions.get(&chunk).map_or(0, |prints| prints[index]);
+        if found == 0 && self.ids.is_empty() {
+            return false;
         }
-        !self.ids.is_empty() && id().is_some_and(|id| self.ids.remove(&id))
+        let id = id();
+        found == fingerprint(id.as_deref()) || id.is_some_and(|id| self.ids.remove(&id))
     }
 
     /// Everything that could be here has come: the confirmed position is at or
@@ -120,13 +135,18 @@ impl Published {
             true => Lsn::ZERO,
             false => Lsn::from(u64::from(self.last) + 1),
         };
-        if self.ids.is_empty() { behind_last } else { behind_last.max(flushed) }
+        match self.wanted {
+            // A load is one transaction, which ends behind its place.
+            Wanted::Load { commit_lsn, .. } => Lsn::from(u64::from(commit_lsn) + 1),
+            Wanted::Stream { .. } if self.ids.is_empty() => behind_last,
+            Wanted::Stream { .. } => behind_last.max(flushed),
+        }
     }
 
     /// Events that are here.
     pub(crate) fn events(&self) -> u64 {
-        let positions: u64 = self.positions.values().map(|bits| u64::from(bits.count_ones())).sum();
-        positions + self.ids.len() as u64
+        let prints = self.positions.values().flatten();
+        prints.filter(|print| **print != 0).count() as u64 + self.ids.len() as u64
     }
 
     /// Ids beyond the bound, whose events come a second time.
@@ -135,8 +155,16 @@ impl Published {
     }
 }
 
-fn place(position: Position) -> ((Lsn, u32), u64) {
-    ((position.commit_lsn, position.ordinal / 64), 1 << (position.ordinal % 64))
+fn place(position: Position) -> ((Lsn, u32), usize) {
+    let ordinal = position.ordinal as usize;
+    ((position.commit_lsn, (ordinal / CHUNK) as u32), ordinal % CHUNK)
+}
+
+/// Never 0.
+fn fingerprint(id: Option<&[u8]>) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    (hasher.finish() as u32).max(1)
 }
 
 /// `1f3a9c2e:16/B374D848:7`; somebody else's record may hold anything.
@@ -154,21 +182,21 @@ mod tests {
         Position { commit_lsn: Lsn::from(commit_lsn), ordinal }
     }
 
-    fn none() -> Option<Bytes> {
-        None
+    fn same() -> Option<Bytes> {
+        Some(Bytes::from_static(b"same"))
     }
 
     fn stream(confirmed: u64) -> Published {
         let generation = Generation::from(GENERATION);
-        Published::new(Wanted::Stream { generation, confirmed: Lsn::from(confirmed) }, 3)
+        Published::new(Wanted::Stream { generation, confirmed: Lsn::from(confirmed) }, "shop", 3)
     }
 
     fn by_position(text: &str) -> Marks<'_> {
-        Marks { position: Some(text.as_bytes()), id: Some(b"same"), replayed: false }
+        Marks { position: Some(text.as_bytes()), id: Some(b"same"), ..Marks::default() }
     }
 
     fn by_id(id: &str) -> Marks<'_> {
-        Marks { position: None, id: Some(id.as_bytes()), replayed: false }
+        Marks { id: Some(id.as_bytes()), source: Some(b"shop"), ..Marks::default() }
     }
 
     #[test]
@@ -177,12 +205,22 @@ mod tests {
         published.note(by_position("0000001f:0/10:0"));
         published.note(by_position("0000001f:0/10:2"));
         published.note(by_position("0000001f:0/10:70"));
-        assert!(published.take(at(0x10, 0), none));
-        assert!(!published.take(at(0x10, 1), none));
-        assert!(published.take(at(0x10, 2), none));
-        assert!(published.take(at(0x10, 70), none));
-        assert!(!published.take(at(0x10, 6), none) && !published.take(at(0x11, 0), none));
+        assert!(published.take(at(0x10, 0), same));
+        assert!(!published.take(at(0x10, 1), same));
+        assert!(published.take(at(0x10, 2), same));
+        assert!(published.take(at(0x10, 70), same));
+        assert!(!published.take(at(0x10, 6), same) && !published.take(at(0x11, 0), same));
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x11));
+        assert_eq!(published.events(), 3);
+    }
+
+    #[test]
+    fn another_event_at_the_same_position_is_not_there() {
+        let mut published = stream(5);
+        published.note(by_position("0000001f:0/10:0"));
+        assert!(!published.take(at(0x10, 0), || Some(Bytes::from("other"))));
+        assert!(!published.take(at(0x10, 0), || None));
+        assert!(published.take(at(0x10, 0), same));
     }
 
     #[test]
@@ -202,6 +240,9 @@ mod tests {
         published.note(replayed);
         published.note(Marks { position: Some(b"\xff\xfe"), ..Marks::default() });
         published.note(Marks::default());
+        for source in [None, Some(b"other".as_slice())] {
+            published.note(Marks { source, ..by_id("7") });
+        }
         assert!(published.is_empty());
     }
 
@@ -228,7 +269,7 @@ mod tests {
     fn rows_of_the_initial_load_are_known_by_id_since_ordinals_shift() {
         let generation = Generation::from(GENERATION);
         let wanted = Wanted::Load { generation, commit_lsn: Lsn::from(0xf) };
-        let mut published = Published::new(wanted, 10);
+        let mut published = Published::new(wanted, "shop", 10);
         let load =
             |id: &'static str| Marks { id: Some(id.as_bytes()), ..by_position("0000001f:0/F:7") };
         published.note(load("a"));

@@ -18,7 +18,7 @@ use crate::{
     policy::Carried,
     session::Session,
     sink::Sink,
-    status::{Phase, PipelineStatus, StatusReporter},
+    status::{Phase, PipelineStatus, StatusReporter, TroubleWatch},
 };
 
 /// One pipeline, ready to start.
@@ -147,12 +147,18 @@ impl Relay {
 }
 
 /// Keeps the gauges in line with the status for ever: the lag grows, and the
-/// phase changes, while no session is there to say so.
+/// phase changes, while no session is there to say so. Says when trouble is
+/// over.
 async fn observe(status: StatusReporter, metrics: PipelineMetrics) {
     let mut ticks = interval(OBSERVE_INTERVAL);
+    let mut trouble = TroubleWatch::default();
     loop {
         ticks.tick().await;
-        metrics.observe(&status.current(), now_us());
+        let status = status.current();
+        if let Some(lasted) = trouble.look(&status, std::time::Instant::now()) {
+            tracing::info!(after_s = lasted.as_secs(), "resumed: events are acknowledged again");
+        }
+        metrics.observe(&status, now_us());
     }
 }
 
@@ -202,14 +208,13 @@ impl Retries {
         status: &StatusReporter,
     ) -> Result<Duration, RelayError> {
         if is_standby(&error) {
-            if status.current().phase != Phase::Standby {
+            if status.standing_by() {
                 tracing::info!(
                     reason = error_chain(&error),
                     "standing by; this relay takes over when the other one is gone"
                 );
             }
             self.give_up = None;
-            status.phase(Phase::Standby);
             return Ok(STANDBY_INTERVAL);
         }
         if self.give_up.is_some_and(|limit| Instant::now() >= limit) {

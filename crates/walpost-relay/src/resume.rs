@@ -39,7 +39,8 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
 ) -> Result<(Published, Lsn), RelayError> {
     let began = Instant::now();
     let settle = (!from.checkpoint.clean).then(|| Duration::from_millis(config.settle_ms));
-    let published = Arc::new(Mutex::new(Published::new(from.wanted, config.resume_max_ids)));
+    let published =
+        Arc::new(Mutex::new(Published::new(from.wanted, &config.pipeline, config.resume_max_ids)));
     let noting = published.clone();
     let note = Box::new(move |marks: crate::Marks<'_>| {
         noting.lock().unwrap_or_else(PoisonError::into_inner).note(marks);
@@ -49,7 +50,7 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
         let detail = format!("it was not read back within {} s", READ_BACK_MAX.as_secs());
         RelayError::Sink { detail, transient: true }
     })??;
-    let empty = Published::new(from.wanted, config.resume_max_ids);
+    let empty = Published::new(from.wanted, &config.pipeline, config.resume_max_ids);
     let published =
         std::mem::replace(&mut *published.lock().unwrap_or_else(PoisonError::into_inner), empty);
     let until = published.until(from.checkpoints.flushed().await?);

@@ -1,5 +1,6 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
@@ -23,6 +24,7 @@ use crate::{
     sink::Sink,
     source::Source,
     sql::Sql,
+    start,
     status::{Phase, StatusReporter},
     wal::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource,
@@ -87,7 +89,7 @@ impl Session<'_> {
         let (mut found, replication) = self.find().await?;
         if let InitialState::Publish { boundary } = found.checkpoint.initial.clone() {
             match self.load(&mut found, &boundary, stop.clone(), &mut connect_sink).await? {
-                Ended::Reached(()) => {}
+                Ended::Reached((), _) => {}
                 Ended::Stopped => return Ok(Ended::Stopped),
                 Ended::Rejected => return Ok(Ended::Rejected),
             }
@@ -128,6 +130,13 @@ impl Session<'_> {
         // can only be ahead if somebody else moved it.
         let slot = slot::inspect(&sql, &self.config.slot).await?;
         let checkpoint = checkpoints.read().await?;
+        if slot.is_none()
+            && checkpoint.is_some()
+            && slot::inspect(&sql, &self.config.slot).await?.is_some()
+        {
+            // Somebody made the first start between the two.
+            return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
+        }
         self.status.update(|status| {
             status.written = server.wal;
             status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
@@ -136,9 +145,9 @@ impl Session<'_> {
             history::same_cluster(checkpoint, self.config, &server)?;
             self.same_timeline(checkpoint, identity.timeline, &mut replication).await?;
         }
-        if let Some(slot) = &slot {
-            slot::check(slot, self.config, self.database.dbname())?;
-        }
+        slot::owned_by_no_other(&sql, self.config, &server.system_id).await?;
+        start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
+        start::rows_decided(&sql, self.config, checkpoint.as_ref(), slot.as_ref()).await?;
         let mut found = Found {
             stored: checkpoint.is_some(),
             checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
@@ -163,18 +172,16 @@ impl Session<'_> {
             (true, slot) if found.checkpoint.initial == InitialState::Creating => {
                 // Our own slot, whose first moments nobody noted.
                 self.alone(&found.sql).await?;
-                found.checkpoints.take(found.identity.timeline).await?;
+                self.take(found).await?;
                 if slot.is_some() {
                     slot::drop(&found.sql, &self.config.slot).await?;
                 }
                 self.create_slot(found, replication).await
             }
-            (true, Some(slot)) => {
-                let confirmed = slot.confirmed.unwrap_or_default();
-                history::not_ahead(&found.checkpoint, self.config, confirmed)?;
+            (true, Some(_)) => {
                 if matches!(found.checkpoint.initial, InitialState::Publish { .. }) {
                     self.alone(&found.sql).await?;
-                    found.checkpoints.take(found.identity.timeline).await?;
+                    self.take(found).await?;
                 }
                 Ok(())
             }
@@ -186,7 +193,6 @@ impl Session<'_> {
                 Ok(())
             }
             (false, None) => {
-                self.may_create(&found.sql).await?;
                 self.alone(&found.sql).await?;
                 found.checkpoints.create(&found.checkpoint).await?;
                 found.stored = true;
@@ -253,28 +259,6 @@ impl Session<'_> {
         }
     }
 
-    async fn may_create(&self, sql: &Sql) -> Result<(), RelayError> {
-        let name = &self.config.slot;
-        if !self.config.create_slot {
-            return Err(RelayError::prerequisite(
-                format!("slot {name:?} does not exist"),
-                "set create_slot = true, or create it with \
-                 select pg_create_logical_replication_slot('…', 'pgoutput')",
-            ));
-        }
-        if self.config.initial.is_some() {
-            return Ok(());
-        }
-        match preflight::first_table_with_rows(sql, self.config).await? {
-            None => Ok(()),
-            Some(table) => Err(RelayError::prerequisite(
-                format!("table {table} holds rows that no slot has seen"),
-                "say what to do with them: initial = \"publish\" publishes them first, \
-                 initial = \"skip\" leaves them",
-            )),
-        }
-    }
-
     async fn create_slot(
         &self,
         found: &mut Found,
@@ -282,16 +266,20 @@ impl Session<'_> {
     ) -> Result<(), RelayError> {
         let version = found.server.version;
         let new = slot::create(replication, &found.sql, self.config, version).await?;
-        let reader = self.connect().await?;
-        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
-        // Without a choice the table was empty when we looked: what it holds
-        // now was committed before the slot could see it.
         let initial = match self.config.initial {
             Some(Initial::Skip) => InitialState::Done,
-            None if !before.has_rows => InitialState::Done,
-            Some(Initial::Publish) | None => InitialState::Publish { boundary: before.boundary },
+            choice => {
+                let reader = self.connect().await?;
+                let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
+                // Without a choice the table was empty when we looked: what it
+                // holds now was committed before the slot could see it.
+                match choice {
+                    None if !before.has_rows => InitialState::Done,
+                    _ => InitialState::Publish { boundary: before.boundary },
+                }
+            }
         };
-        found.checkpoints.set_initial(&initial, new.consistent).await?;
+        found.checkpoints.set_initial(&initial, new.consistent, &json!({})).await?;
         tracing::info!(slot = self.config.slot, position = %new.consistent, "slot created");
         found.checkpoint.confirmed = new.consistent;
         found.checkpoint.initial = initial;
@@ -308,7 +296,6 @@ impl Session<'_> {
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Ended<()>, RelayError> {
         let position = found.checkpoint.confirmed;
-        self.status.working(Phase::Loading, position);
         tracing::info!(%position, "publishing the rows that were there before the slot");
         let boundary = match &found.new_slot {
             Some(new) => Boundary::Exported(&new.snapshot),
@@ -318,12 +305,14 @@ impl Session<'_> {
         let source =
             SnapshotSource::open(self.database, self.config, boundary, position, status).await?;
         let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
+        self.working(Phase::Loading, position);
         let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;
         *self.carried = carried;
         let ended = ended?;
-        if ended == Ended::Reached(()) {
-            found.checkpoints.set_initial(&InitialState::Done, position).await?;
+        if let Ended::Reached((), floors) = &ended {
+            found.checkpoints.set_initial(&InitialState::Done, position, floors).await?;
             found.checkpoint.initial = InitialState::Done;
+            self.status.starting();
         }
         Ok(ended)
     }
@@ -345,7 +334,12 @@ impl Session<'_> {
         slot::check(&slot, self.config, self.database.dbname())?;
         let confirmed = slot.confirmed.unwrap_or_default();
         if !found.stored {
-            found.checkpoint.confirmed = confirmed;
+            // What was decided about rows was decided for where it stood.
+            if confirmed != found.checkpoint.confirmed {
+                return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
+            }
+            let system_id = &found.server.system_id;
+            slot::owned_by_no_other(&found.sql, self.config, system_id).await?;
             found.checkpoints.create(&found.checkpoint).await?;
             tracing::info!(slot = self.config.slot, %confirmed, "taking over an existing slot");
             return Ok(());
@@ -354,22 +348,36 @@ impl Session<'_> {
         let now = found.checkpoints.read().await?;
         self.as_before(&found.checkpoint, now.as_ref())?;
         history::not_ahead(&found.checkpoint, self.config, confirmed)?;
+        found.checkpoint.clean = now.is_some_and(|now| now.clean);
+        self.take(found).await
+    }
+
+    /// Makes the row ours. Whoever had it until now may have moved it; whether
+    /// it was left in order is what we know from before.
+    async fn take(&self, found: &mut Found) -> Result<(), RelayError> {
         let taken = found.checkpoints.take(found.identity.timeline).await?;
         self.as_before(&found.checkpoint, taken.as_ref())?;
-        let clean = now.is_some_and(|now| now.clean);
-        found.checkpoint = taken.expect("just compared");
-        found.checkpoint.clean = clean;
+        let clean = found.checkpoint.clean;
+        found.checkpoint = Checkpoint { clean, ..taken.expect("just compared") };
         Ok(())
     }
 
     fn as_before(&self, before: &Checkpoint, now: Option<&Checkpoint>) -> Result<(), RelayError> {
         let same = |now: &Checkpoint| {
-            now.generation == before.generation && now.confirmed == before.confirmed
+            now.generation == before.generation
+                && now.confirmed == before.confirmed
+                && now.initial == before.initial
         };
         if now.is_some_and(same) {
             return Ok(());
         }
         Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() })
+    }
+
+    fn working(&self, phase: Phase, confirmed: Lsn) {
+        if self.status.working(phase, confirmed) {
+            tracing::info!("the other relay is gone; this one has taken over");
+        }
     }
 
     async fn stream<S: Source, K: Sink>(
@@ -382,7 +390,7 @@ impl Session<'_> {
         let confirmed = found.checkpoint.confirmed;
         let pipeline = self.pipeline(found, source, confirmed, &mut connect_sink).await?;
         tracing::info!(slot = self.config.slot, position = %confirmed, "streaming");
-        self.status.working(Phase::Streaming, confirmed);
+        self.working(Phase::Streaming, confirmed);
         let (ended, carried) = pipeline.run(stop, |_| None).await;
         *self.carried = carried;
         ended

@@ -27,7 +27,7 @@ pub trait Sink: Send {
     /// Reads back what stands in `topics` from their floors to their ends, and
     /// tells `note` of each record. Called once, before anything else. With
     /// `settle`, what a predecessor had on its way may still land: the sink
-    /// waits for so long and reads on until nothing is added.
+    /// waits for so long and reads on to the ends of then.
     ///
     /// A sink that cannot be read back reads nothing.
     ///

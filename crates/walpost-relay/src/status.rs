@@ -89,6 +89,31 @@ impl Phase {
     }
 }
 
+/// Notices that trouble is over, looking now and then.
+#[derive(Debug, Default)]
+pub(crate) struct TroubleWatch {
+    since: Option<(Instant, u64)>,
+}
+
+impl TroubleWatch {
+    /// How long there was trouble, once, when it is over. That the sink says
+    /// nothing is not enough, as one that was just connected does: an event
+    /// must have been acknowledged since.
+    pub(crate) fn look(&mut self, status: &PipelineStatus, now: Instant) -> Option<Duration> {
+        if status.trouble.is_some() {
+            let since = self.since.map_or(now, |(since, _)| since);
+            self.since = Some((since, status.published));
+            return None;
+        }
+        let (since, published) = self.since?;
+        if status.published <= published {
+            return None;
+        }
+        self.since = None;
+        Some(now.duration_since(since))
+    }
+}
+
 /// The writing half of a [`PipelineStatus`].
 #[derive(Clone, Debug)]
 pub(crate) struct StatusReporter {
@@ -113,6 +138,16 @@ impl StatusReporter {
         self.update(|status| status.phase = phase);
     }
 
+    /// Another relay has the slot. Whether that is new.
+    pub(crate) fn standing_by(&self) -> bool {
+        let mut is_new = false;
+        self.update(|status| {
+            is_new = status.phase != Phase::Standby;
+            status.phase = Phase::Standby;
+        });
+        is_new
+    }
+
     /// A session begins.
     pub(crate) fn starting(&self) {
         self.update(|status| {
@@ -124,13 +159,17 @@ impl StatusReporter {
         });
     }
 
-    /// The session begins to publish, from `confirmed` on.
-    pub(crate) fn working(&self, phase: Phase, confirmed: Lsn) {
+    /// The session begins to publish, from `confirmed` on. Whether it takes
+    /// over from another relay.
+    pub(crate) fn working(&self, phase: Phase, confirmed: Lsn) -> bool {
+        let mut stood_by = false;
         self.update(|status| {
+            stood_by = status.phase == Phase::Standby;
             status.phase = phase;
             status.confirmed = confirmed;
             status.work = Some(Work { since: Instant::now(), confirmed });
         });
+        stood_by
     }
 
     /// The session has ended; whether it had done anything that lasts. What it
@@ -159,6 +198,42 @@ mod tests {
         assert!(!work.is_worth_it(Lsn::from(10), soon));
         assert!(work.is_worth_it(Lsn::from(11), since));
         assert!(work.is_worth_it(Lsn::from(10), since + WORKED_MIN));
+    }
+
+    #[test]
+    fn standing_by_and_taking_over_are_each_new_once() {
+        let (reporter, _receiver) = StatusReporter::new();
+        reporter.starting();
+        assert!(reporter.standing_by());
+        for _ in 0..3 {
+            reporter.starting();
+            reporter.ended();
+            assert!(!reporter.standing_by());
+        }
+        reporter.starting();
+        assert!(reporter.working(Phase::Streaming, Lsn::from(10)));
+        assert!(!reporter.working(Phase::Streaming, Lsn::from(10)));
+        assert!(reporter.standing_by());
+    }
+
+    #[test]
+    fn trouble_is_over_once_an_event_got_through() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut watch = TroubleWatch::default();
+        let mut status = PipelineStatus { published: 5, ..PipelineStatus::default() };
+        assert_eq!(watch.look(&status, at(0)), None);
+        status.trouble = Some("t".into());
+        assert_eq!(watch.look(&status, at(1)), None);
+        // One topic is in trouble, another is not.
+        status.published = 6;
+        assert_eq!(watch.look(&status, at(2)), None);
+        status.trouble = None;
+        assert_eq!(watch.look(&status, at(3)), None, "a new session knows of none yet");
+        status.published = 7;
+        assert_eq!(watch.look(&status, at(4)), Some(Duration::from_secs(3)));
+        status.published = 8;
+        assert_eq!(watch.look(&status, at(5)), None, "said once");
     }
 
     #[test]

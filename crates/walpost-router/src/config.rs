@@ -43,8 +43,11 @@ pub struct RouterConfig {
     /// topic for a value that matches, in Java's syntax: `${name}`, `$1`, `\`
     /// before a literal.
     pub topic_replacement: String,
-    /// `route.tombstone.on.empty.payload`, default `false`: a payload that is
-    /// NULL or blank gives a record without a value.
+    /// `route.tombstone.on.empty.payload`, default `false`: whether a payload
+    /// that is NULL or blank gives a record without a value, a tombstone, under
+    /// every encoding. If not, it stays a payload, and the encoding of a NULL
+    /// decides: raw has none but a record without a value too, as with
+    /// `StringConverter`; JSON writes `null`.
     pub tombstone_on_empty_payload: bool,
     /// No key of Debezium's, default none: the column with further headers, a
     /// JSON object. Strings become their text, other values their JSON text.

@@ -81,7 +81,7 @@ fn config_text(job: &Job<'_>) -> String {
     let text = |value: &str| Value::from(value).to_string();
     format!(
         "[postgres]\nurl = {}\n\
-         [pipeline]\nname = {slot}\nslot = {slot}\npublication = {}\n\
+         [pipeline]\nname = {slot}\nslot = {slot}\ninitial = \"skip\"\npublication = {}\n\
          [router]\nadditional_placement = \"type:header:eventType\"\ntopic_replacement = {}\n\
          [kafka]\n\"bootstrap.servers\" = {}\n\
          [http]\nlisten = \"\"\n",

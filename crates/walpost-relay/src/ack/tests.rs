@@ -109,6 +109,12 @@ impl Model {
         let prefix = self.events.iter().take_while(|(_, done)| *done).count();
         self.ends.iter().filter(|(events, _)| *events <= prefix).map(|(_, end)| *end).max()
     }
+
+    fn first_unconfirmed(&self) -> u64 {
+        let prefix = self.events.iter().take_while(|(_, done)| *done).count();
+        let confirmed = self.ends.iter().map(|(events, _)| *events).filter(|end| *end <= prefix);
+        confirmed.max().unwrap_or(0) as u64
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +163,7 @@ proptest! {
             }
             confirmed = tracker.take_confirmed().map(u64::from).or(confirmed);
             prop_assert_eq!(confirmed, model.confirmed());
+            prop_assert_eq!(tracker.first_unconfirmed(), model.first_unconfirmed());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! When a checkpoint is written, and when its position is confirmed.
 
+use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 use walpost_event::Lsn;
 
@@ -37,16 +38,23 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
     }
 
-    pub(super) fn start_checkpoint(&mut self) {
+    /// The floors of every place that is known, at the position that is done.
+    pub(super) fn floors(&mut self) -> Value {
         let places = self.sink.places();
         let progress = &mut self.progress;
         for place in &places[progress.floors.len()..] {
             progress.floors.open(place.start, place.end);
         }
-        let (confirmed, names) = (progress.done, places.len());
-        let floors = progress.floors.at(confirmed, progress.tracker.first_unconfirmed());
-        let floors = floors::to_json(places, &floors);
+        let floors = progress.floors.at(progress.done, progress.tracker.first_unconfirmed());
+        floors::to_json(places, &floors)
+    }
+
+    pub(super) fn start_checkpoint(&mut self) {
+        let floors = self.floors();
+        let names = self.sink.places().len();
         let checkpoints = self.checkpoints.clone();
+        let progress = &mut self.progress;
+        let confirmed = progress.done;
         progress.last_checkpoint = Instant::now();
         progress.events_since_checkpoint = false;
         progress.writing = Some(tokio::spawn(async move {

@@ -1,6 +1,6 @@
 //! From what the source yields to the sink, or to a parked row.
 
-use walpost_event::{Identity, Operation, RowChange};
+use walpost_event::{Identity, Operation, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
 use super::{Alone, Event, Held, Pipeline};
@@ -8,6 +8,7 @@ use crate::{
     ack::Ticket,
     convert::{Origin, table_name},
     error::RelayError,
+    headers::ID_HEADER,
     parked::{Contents, ParkReason, ParkedEvent, Parking},
     sink::{Landed, Sink, Unsent},
     source::{Source, SourceItem},
@@ -119,9 +120,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
-        let id = || self.converter.identity(&change.row).event_id;
-        if !self.published.is_empty() && self.published.take(position, id) {
-            self.metrics.resumed.increment(1);
+        if !self.published.is_empty() && self.is_published(position, &change) {
             self.progress.tracker.done(ticket);
             return Ok(());
         }
@@ -145,6 +144,19 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             }
             Err(parking) => self.park_origin(ticket, position, origin, parking, 0),
         }
+    }
+
+    /// Whether the event was read back: by its position, or as the id that its
+    /// record has.
+    fn is_published(&mut self, position: Position, change: &RowChange) -> bool {
+        let id = || {
+            let message = self.converter.message(change).ok()?;
+            let id = message.headers.iter().find(|header| &*header.name == ID_HEADER)?;
+            id.value.clone()
+        };
+        let is_published = self.published.take(position, id);
+        self.metrics.resumed.increment(is_published.into());
+        is_published
     }
 
     /// Sends the event, holds it until it can go, or parks it.

@@ -106,8 +106,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         {
             confirmed?;
         }
-        if settled && let Ok(noted) = timeout_at(stopping.end(), self.checkpoints.set_clean()).await
-        {
+        let clean = settled && self.progress.failed.is_empty();
+        if clean && let Ok(noted) = timeout_at(stopping.end(), self.checkpoints.set_clean()).await {
             noted?;
         }
         Ok(Ended::Stopped)

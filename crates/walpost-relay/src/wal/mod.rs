@@ -12,6 +12,8 @@ mod timeline;
 mod transaction;
 
 pub(crate) mod preflight;
+pub(crate) mod publication;
+pub(crate) mod rights;
 pub(crate) mod slot;
 pub(crate) mod snapshot;
 
@@ -50,6 +52,8 @@ pub(crate) struct StreamStart {
 
 impl StreamStart {
     fn command(&self) -> String {
+        // The replication grammar knows no E'…' and takes a backslash as it is.
+        let quoted = |text: String| format!("'{}'", text.replace('\'', "''"));
         let names: Vec<String> =
             self.publications.iter().map(|name| quote_identifier(name)).collect();
         let messages = if self.messages { ", messages 'true'" } else { "" };
@@ -57,7 +61,7 @@ impl StreamStart {
             "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {}{messages})",
             quote_identifier(&self.slot),
             self.position,
-            quote_literal(&names.join(",")),
+            quoted(names.join(",")),
         )
     }
 }
@@ -66,19 +70,28 @@ impl StreamStart {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_are_quoted_for_the_command_and_within_the_list() {
-        let start = StreamStart {
+    fn start(publications: &[&str]) -> StreamStart {
+        StreamStart {
             server: ServerIdentity { system_id: "1".into(), timeline: 1, dbname: "shop".into() },
             slot: "my slot".into(),
-            publications: vec!["a".into(), "b\"c".into()],
+            publications: publications.iter().map(|name| (*name).to_owned()).collect(),
             position: Lsn::from(0x10),
             messages: true,
             max_event_bytes: 1,
             wal_sender_timeout_ms: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_backslash_stays_alone_and_a_quote_is_doubled() {
+        let command = start(&["a\\b'c"]).command();
+        assert!(command.contains("publication_names '\"a\\b''c\"'"), "{command}");
+    }
+
+    #[test]
+    fn names_are_quoted_for_the_command_and_within_the_list() {
         assert_eq!(
-            start.command(),
+            start(&["a", "b\"c"]).command(),
             "START_REPLICATION SLOT \"my slot\" LOGICAL 0/10 (proto_version '1', \
              publication_names '\"a\",\"b\"\"c\"', messages 'true')"
         );

@@ -1,11 +1,12 @@
-use tokio_postgres::{
-    error::SqlState,
-    types::{PgLsn, Type},
-};
+use tokio_postgres::types::{PgLsn, Type};
 use walpost_event::Lsn;
 use walpost_router::RouterConfig;
 
-use super::{identity::ServerIdentity, quote_identifier, quote_literal};
+use super::{
+    identity::ServerIdentity,
+    publication, quote_identifier, quote_literal,
+    rights::{self, Right},
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
@@ -54,7 +55,7 @@ pub(crate) async fn run(
     for table in &config.tables {
         columns(sql, table, router).await?;
     }
-    publication(sql, config).await?;
+    publication::ensure(sql, config).await?;
     Ok(server)
 }
 
@@ -121,33 +122,24 @@ pub(crate) async fn rights(sql: &Sql) -> Result<String, RelayError> {
 }
 
 pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+    let mut grants = Vec::new();
     for table in ["checkpoint", "parked"] {
         let name = TableName { schema: config.schema.clone(), name: table.to_owned() };
-        let quoted = name.quoted();
-        let row = sql
-            .one(
-                "looking for walpost's tables",
-                "select to_regclass($1) is not null, case when to_regclass($1) is not null then \
-                 has_table_privilege(to_regclass($1), 'select') and \
-                 has_table_privilege(to_regclass($1), 'insert') and \
-                 has_table_privilege(to_regclass($1), 'update') end",
-                &[(&quoted, Type::TEXT)],
-            )
-            .await?;
-        if !row.get::<_, bool>(0) {
+        let Some(reach) = rights::reach(sql, &name).await? else {
             return Err(RelayError::prerequisite(
                 format!("table {name} does not exist"),
                 "run `walpost migrate` against this database",
             ));
-        }
-        if row.get::<_, Option<bool>>(1) != Some(true) {
-            return Err(RelayError::prerequisite(
-                format!("the role may not read and write table {name}"),
-                format!("run `grant select, insert, update on {quoted} to` this role"),
-            ));
-        }
+        };
+        grants.extend(reach.grant(&[Right::Select, Right::Insert, Right::Update]));
     }
-    Ok(format!("in schema {:?}", config.schema))
+    if grants.is_empty() {
+        return Ok(format!("in schema {:?}", config.schema));
+    }
+    Err(RelayError::prerequisite(
+        format!("the role may not read and write walpost's tables in schema {:?}", config.schema),
+        format!("let their owner run `{}`", grants.join("; ")),
+    ))
 }
 
 pub(crate) async fn columns(
@@ -155,6 +147,13 @@ pub(crate) async fn columns(
     table: &TableName,
     router: &RouterConfig,
 ) -> Result<String, RelayError> {
+    let absent = || {
+        RelayError::prerequisite(
+            format!("outbox table {table} does not exist"),
+            "create it with `walpost migrate`, or name your own in `tables`",
+        )
+    };
+    rights::reach(sql, table).await?.ok_or_else(absent)?;
     let rows = sql
         .query(
             "reading the outbox table's columns",
@@ -164,10 +163,7 @@ pub(crate) async fn columns(
         )
         .await?;
     if rows.is_empty() {
-        return Err(RelayError::prerequisite(
-            format!("outbox table {table} does not exist"),
-            "create it with `walpost migrate`, or name your own in `tables`",
-        ));
+        return Err(absent());
     }
     let present: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     for needed in
@@ -181,165 +177,6 @@ pub(crate) async fn columns(
         }
     }
     Ok(format!("{table}, {} columns", present.len()))
-}
-
-/// Finds the publication, or creates it where that is allowed.
-async fn publication(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    if !exists(sql, config).await? {
-        return create_publication(sql, config).await;
-    }
-    publication_found(sql, config).await.map(|_| ())
-}
-
-async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
-    let row = sql
-        .one(
-            "looking for the publication",
-            "select exists (select from pg_publication where pubname = $1)",
-            &[(&config.publication, Type::TEXT)],
-        )
-        .await?;
-    Ok(row.get(0))
-}
-
-/// Checks the publication and creates nothing.
-pub(crate) async fn publication_found(
-    sql: &Sql,
-    config: &RelayConfig,
-) -> Result<String, RelayError> {
-    let name = &config.publication;
-    let found = sql
-        .opt(
-            "reading the publication",
-            "select puballtables, pubinsert, pubviaroot from pg_publication where pubname = $1",
-            &[(name, Type::TEXT)],
-        )
-        .await?;
-    let Some(found) = found else {
-        if config.create_publication {
-            return Ok(format!("{name:?} will be created"));
-        }
-        return Err(RelayError::prerequisite(
-            format!("publication {name:?} does not exist"),
-            format!("run `{}`, or set create_publication = true", creation(config)),
-        ));
-    };
-    if !found.get::<_, bool>(1) {
-        return Err(RelayError::prerequisite(
-            format!("publication {name:?} does not publish inserts"),
-            format!("run `alter publication {} set (publish = 'insert')`", quote_identifier(name)),
-        ));
-    }
-    for table in &config.tables {
-        named_as_published(sql, name, found.get(2), table).await?;
-    }
-    if found.get(0) {
-        return Ok(format!("{name:?}, for all tables"));
-    }
-    for table in &config.tables {
-        published(sql, name, table).await?;
-    }
-    Ok(format!("{name:?}"))
-}
-
-/// Rows of a partitioned table come under the name of the root or of the
-/// partition, as the publication has it: only the one that is listed in
-/// `tables` would be an event.
-async fn named_as_published(
-    sql: &Sql,
-    name: &str,
-    via_root: bool,
-    table: &TableName,
-) -> Result<(), RelayError> {
-    let row = sql
-        .opt(
-            "reading the outbox table's kind",
-            "select relkind = 'p', relispartition from pg_class where oid = to_regclass($1)",
-            &[(&table.quoted(), Type::TEXT)],
-        )
-        .await?;
-    let Some(row) = row else { return Ok(()) };
-    let (partitioned, partition): (bool, bool) = (row.get(0), row.get(1));
-    if partitioned && !via_root {
-        return Err(RelayError::prerequisite(
-            format!(
-                "table {table} is partitioned, and publication {name:?} publishes its rows under \
-                 the names of the partitions"
-            ),
-            format!(
-                "run `alter publication {} set (publish_via_partition_root = true)`",
-                quote_identifier(name)
-            ),
-        ));
-    }
-    if partition && via_root {
-        return Err(RelayError::prerequisite(
-            format!(
-                "table {table} is a partition, and publication {name:?} publishes its rows under \
-                 the name of the root"
-            ),
-            "name the root in `tables`",
-        ));
-    }
-    Ok(())
-}
-
-async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), RelayError> {
-    // A partition is published through its root, and a root through its
-    // partitions, so look at the whole tree.
-    let row = sql
-        .one(
-            "reading the publication's tables",
-            "select exists (select from pg_publication_tables p where p.pubname = $1 and \
-             format('%I.%I', p.schemaname, p.tablename)::regclass in \
-             (select to_regclass($2) union select relid from pg_partition_tree(to_regclass($2)) \
-             union select relid from pg_partition_ancestors(to_regclass($2))))",
-            &[(&name, Type::TEXT), (&table.quoted(), Type::TEXT)],
-        )
-        .await?;
-    if row.get(0) {
-        return Ok(());
-    }
-    Err(RelayError::prerequisite(
-        format!("publication {name:?} does not contain outbox table {table}"),
-        format!("run `alter publication {} add table {}`", quote_identifier(name), table.quoted()),
-    ))
-}
-
-async fn create_publication(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    let statement = creation(config);
-    if !config.create_publication {
-        return Err(RelayError::prerequisite(
-            format!("publication {:?} does not exist", config.publication),
-            format!("run `{statement}`, or set create_publication = true"),
-        ));
-    }
-    match sql.batch("creating the publication", &statement).await {
-        Ok(()) => {
-            tracing::info!(publication = config.publication, "publication created");
-            Ok(())
-        }
-        Err(RelayError::Sql { source, .. })
-            if source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
-        {
-            Err(RelayError::prerequisite(
-                format!("the role may not create publication {:?}", config.publication),
-                format!("let the owner of the tables run `{statement}`"),
-            ))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn creation(config: &RelayConfig) -> String {
-    let name = quote_identifier(&config.publication);
-    let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
-    let of_tables =
-        if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) };
-    format!(
-        "create publication {name}{of_tables} with (publish = 'insert', \
-         publish_via_partition_root = true)"
-    )
 }
 
 /// Whether any of the tables holds a row.

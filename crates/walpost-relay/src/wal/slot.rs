@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio_postgres::types::{PgLsn, Type};
+use tokio_postgres::types::{PgLsn, ToSql, Type};
 use walpost_event::Lsn;
 
 use super::{client::ReplicationClient, quote_identifier};
@@ -95,6 +95,38 @@ pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(
         ));
     }
     Ok(())
+}
+
+/// No other pipeline of this schema has its checkpoint on the slot: what one of
+/// the two confirms, the other would never see.
+pub(crate) async fn owned_by_no_other(
+    sql: &Sql,
+    config: &RelayConfig,
+    system_id: &str,
+) -> Result<(), RelayError> {
+    let (slot, pipeline) = (&config.slot, &config.pipeline);
+    let table = format!("{}.checkpoint", quote_identifier(&config.schema));
+    // A row of another cluster speaks of that one's slot.
+    let query = format!(
+        "select pipeline from {table} where slot = $1 and pipeline <> $2 and system_id = $3 \
+         order by pipeline limit 1"
+    );
+    let parameters = [
+        (slot as &(dyn ToSql + Sync), Type::TEXT),
+        (pipeline as _, Type::TEXT),
+        (&system_id as _, Type::TEXT),
+    ];
+    let Some(row) = sql.opt("looking for the slot's pipeline", &query, &parameters).await? else {
+        return Ok(());
+    };
+    let owner: &str = row.get(0);
+    Err(RelayError::prerequisite(
+        format!("slot {slot:?} belongs to pipeline {owner:?}, and this is pipeline {pipeline:?}"),
+        format!(
+            "name another slot, or run under the name {owner:?}; to hand the slot over for good, \
+             stop pipeline {owner:?} and delete its row in {table}"
+        ),
+    ))
 }
 
 /// Creates the slot and exports the snapshot of everything before it.

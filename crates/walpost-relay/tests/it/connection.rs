@@ -112,7 +112,7 @@ async fn a_server_that_has_nothing_to_say_is_asked_and_not_taken_for_gone() {
 async fn an_initial_load_whose_connection_goes_dead_begins_again() {
     let (mut rig, proxy) = behind_a_proxy().await;
     rig.config.initial = Some(Initial::Publish);
-    rig.config.statement_timeout_ms = 1_000;
+    rig.config.statement_timeout_ms = 4_000;
     // More than all buffers on the way take.
     let rows = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
                 select 'order', 'a', 'Placed', to_jsonb(repeat(md5(n::text), 100) || n) \
@@ -127,7 +127,7 @@ async fn an_initial_load_whose_connection_goes_dead_begins_again() {
     let Phase::Waiting { error } = relay.status().borrow().phase.clone() else {
         panic!("the session has ended");
     };
-    assert!(error.contains("nothing heard from the server for 1 s"), "{error}");
+    assert!(error.contains("nothing heard from the server for 4 s"), "{error}");
     proxy.restore();
     let done = "select count(*) from walpost.checkpoint where initial = 'done'";
     until(Duration::from_secs(60), "the end of the load", async || rig.count(done).await == 1)

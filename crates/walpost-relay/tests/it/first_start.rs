@@ -1,4 +1,4 @@
-use walpost_relay::{Initial, Phase};
+use walpost_relay::{Initial, Outcome, Phase};
 
 use crate::rig::{Rig, SOON, phase, status, stop};
 use walpost_testkit::until;
@@ -7,7 +7,10 @@ use walpost_testkit::until;
 async fn rows_that_no_slot_has_seen_need_a_decision() {
     let rig = Rig::new().await;
     rig.insert("a", &["1"]).await;
+    let (outcome, detail) = rig.checked("first start").await;
+    assert_eq!(outcome, Outcome::Fail);
     let refusal = rig.refusal().await;
+    assert!(refusal.starts_with(&detail), "{refusal}");
     assert!(refusal.contains("initial = \"publish\""), "{refusal}");
     let slots = "select count(*) from pg_replication_slots where database = current_database()";
     assert_eq!(rig.count(slots).await, 0, "a refusal leaves no slot behind");
@@ -70,26 +73,61 @@ async fn a_slot_whose_first_moments_nobody_noted_is_made_again() {
         )
         .await
         .unwrap();
-    rig.client
-        .query("select pg_create_logical_replication_slot($1, 'pgoutput')", &[&rig.config.slot])
-        .await
-        .unwrap();
+    make_slot(&rig).await;
     rig.insert("a", &["2"]).await;
     let relay = rig.streaming().await;
     assert_eq!(rig.landed(2).await, ["1", "2"]);
     stop(relay).await;
 }
 
-#[tokio::test]
-async fn an_existing_slot_is_taken_over_where_it_stands() {
-    let rig = Rig::new().await;
-    rig.insert("a", &["0"]).await;
+async fn make_slot(rig: &Rig) {
     rig.client
         .query("select pg_create_logical_replication_slot($1, 'pgoutput')", &[&rig.config.slot])
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn an_existing_slot_beside_rows_needs_a_decision_and_skip_takes_it_where_it_stands() {
+    let mut rig = Rig::new().await;
+    rig.insert("a", &["0"]).await;
+    make_slot(&rig).await;
+    let position = rig.slot_position().await;
     rig.insert("a", &["1"]).await;
+    for (initial, parts) in [
+        (
+            None,
+            ["is there already", "`initial` does not say", "from Debezium, set initial = \"skip\""],
+        ),
+        (
+            Some(Initial::Publish),
+            ["needs a slot that walpost has created", "drop the slot", "skip"],
+        ),
+    ] {
+        rig.config.initial = initial;
+        let (outcome, detail) = rig.checked("first start").await;
+        assert_eq!(outcome, Outcome::Fail, "{detail}");
+        let refusal = rig.refusal().await;
+        assert!(refusal.starts_with(&detail), "{refusal}\n{detail}");
+        for part in parts {
+            assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+        }
+    }
+    assert_eq!(rig.slot_position().await, position);
+    assert_eq!(rig.count("select count(*) from walpost.checkpoint").await, 0);
+    rig.config.initial = Some(Initial::Skip);
+    assert_eq!(rig.checked("first start").await.0, Outcome::Ok);
     let relay = rig.streaming().await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn an_existing_slot_beside_an_empty_table_needs_none() {
+    let rig = Rig::new().await;
+    make_slot(&rig).await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
     assert_eq!(rig.landed(1).await, ["1"]);
     stop(relay).await;
 }

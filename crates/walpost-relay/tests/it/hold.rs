@@ -55,7 +55,8 @@ async fn a_slot_that_somebody_else_still_reads_is_taken_over_where_it_is_left() 
         .start()
         .unwrap();
     let server = Box::leak(Box::new(server));
-    let rig = Rig::on_local(server).await;
+    let mut rig = Rig::on_local(server).await;
+    rig.config.initial = Some(Initial::Skip);
     let create = "select pg_create_logical_replication_slot($1, 'pgoutput')";
     rig.client.query(create, &[&rig.config.slot]).await.unwrap();
     let reader = Process::start(

@@ -1,14 +1,121 @@
 //! What an operator gets wrong, and what the relay says about it.
 
-use walpost_relay::Outcome;
+use walpost_relay::{Initial, Outcome};
+use walpost_testkit::unique_name;
 
 use crate::rig::{Rig, stop};
 
+/// What `check` says of all that would not work.
+async fn complaints(rig: &Rig) -> String {
+    let results = walpost_relay::check(&rig.database, &rig.config, &rig.router).await;
+    let failed = results.into_iter().filter(|result| result.outcome == Outcome::Fail);
+    let told: Vec<String> = failed
+        .map(|result| format!("{}; {}", result.detail, result.next_step.unwrap_or_default()))
+        .collect();
+    told.join("\n")
+}
+
+/// A start is refused with these words, and `check` has found the same before.
 async fn check(rig: &Rig, expected: &[&str]) {
+    let found = complaints(rig).await;
     let refusal = rig.refusal().await;
     for part in expected {
         assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+        assert!(found.contains(part), "expected {part:?} of check, which says: {found:?}");
     }
+}
+
+/// The same database for a new role that may replicate, and its name.
+async fn as_newcomer(rig: Rig) -> (Rig, String) {
+    let role = unique_name("role").replace('-', "_");
+    rig.client.batch_execute(&format!("create role {role} login replication")).await.unwrap();
+    let url = format!(
+        "host={} port={} user={role} dbname={}",
+        rig.database.first_target().0,
+        rig.database.first_target().1,
+        rig.database.dbname()
+    );
+    (rig.connecting_to(&url), role)
+}
+
+#[tokio::test]
+async fn every_missing_grant_is_named_and_together_they_are_enough() {
+    let (rig, role) = as_newcomer(Rig::new().await).await;
+    let grant = async |statement: String| {
+        let expected = statement.replace(&role, &format!("\"{role}\""));
+        check(&rig, &[&format!("`{expected}`")]).await;
+        rig.client.batch_execute(&statement).await.unwrap();
+    };
+    grant(format!("grant usage on schema \"walpost\" to {role}")).await;
+    let rights = "select, insert, update";
+    grant(format!(
+        "grant {rights} on \"walpost\".\"checkpoint\" to {role}; \
+         grant {rights} on \"walpost\".\"parked\" to {role}"
+    ))
+    .await;
+    grant(format!("grant select on \"walpost\".\"outbox\" to {role}")).await;
+    rig.client.batch_execute("drop publication walpost").await.unwrap();
+    let problem = "may not create in this database, and does not own walpost.outbox";
+    let remedy = "run `create publication \"walpost\" for table \"walpost\".\"outbox\" with";
+    check(&rig, &[problem, remedy]).await;
+    rig.client.batch_execute("create publication walpost for table walpost.outbox").await.unwrap();
+    assert_eq!(complaints(&rig).await, "");
+    stop(rig.streaming().await).await;
+}
+
+#[tokio::test]
+async fn a_slot_with_initial_skip_needs_no_right_to_read_the_table() {
+    let (mut rig, role) = as_newcomer(Rig::new().await).await;
+    rig.client
+        .batch_execute(&format!(
+            "grant usage on schema walpost to {role}; \
+             grant select, insert, update on walpost.checkpoint, walpost.parked to {role}"
+        ))
+        .await
+        .unwrap();
+    rig.config.initial = Some(Initial::Skip);
+    assert_eq!(complaints(&rig).await, "");
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn the_slot_of_another_pipeline_is_refused_with_its_name() {
+    let mut rig = Rig::new().await;
+    stop(rig.streaming().await).await;
+    rig.released().await;
+    rig.config.pipeline = "seventh".into();
+    rig.config.initial = Some(Initial::Skip);
+    let owner = "belongs to pipeline \"shop\", and this is pipeline \"seventh\"";
+    check(&rig, &[owner, "name another slot", "stop pipeline \"shop\" and delete its row"]).await;
+    // Nor is it made when it is gone.
+    rig.client.query("select pg_drop_replication_slot($1)", &[&rig.config.slot]).await.unwrap();
+    check(&rig, &[owner]).await;
+    rig.client.batch_execute("delete from walpost.checkpoint").await.unwrap();
+    stop(rig.streaming().await).await;
+}
+
+#[tokio::test]
+async fn a_row_that_the_server_quotes_is_in_no_error() {
+    let rig = Rig::new().await;
+    let constraint = "alter table walpost.checkpoint add constraint closed check (slot = '')";
+    rig.client.batch_execute(constraint).await.unwrap();
+    let refusal = rig.refusal().await;
+    assert!(refusal.contains("SQLSTATE 23514, constraint closed, table checkpoint"), "{refusal}");
+    assert!(!refusal.contains("Failing row") && !refusal.contains(&rig.config.slot), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_publication_may_have_any_name() {
+    let mut rig = Rig::new().await;
+    rig.config.publication = "c:\\it's \"mine\"".into();
+    rig.client.batch_execute("drop publication walpost").await.unwrap();
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    stop(relay).await;
 }
 
 #[tokio::test]
@@ -106,7 +213,7 @@ async fn a_slot_that_is_gone_is_never_made_again_in_silence() {
 #[tokio::test]
 async fn a_role_without_replication_is_told_the_grant() {
     let rig = Rig::new().await;
-    let role = walpost_testkit::unique_name("role").replace('-', "_");
+    let role = unique_name("role").replace('-', "_");
     rig.client.batch_execute(&format!("create role {role} login")).await.unwrap();
     let url = format!(
         "host={} port={} user={role} dbname={}",

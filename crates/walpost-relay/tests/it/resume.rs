@@ -92,7 +92,10 @@ async fn records_of_others_hide_no_event() {
         }
         rig.world.land(foreign);
     }
-    rig.world.land(bare("foreign"));
+    rig.world.land(bare("foreign", "no id of ours"));
+    let ids = "select id::text from walpost.outbox where payload = '2'";
+    let id: String = rig.client.query_one(ids, &[]).await.unwrap().get(0);
+    rig.world.land(bare("foreign", &id));
     interrupt(&rig, &relay).await;
     rig.world.hold(false);
     until(SOON, "the event", async || rig.world.values().contains(&"2".to_owned())).await;
@@ -144,19 +147,108 @@ async fn a_checkpoint_leaves_little_to_read_back() {
     stop(relay).await;
 }
 
+#[tokio::test]
+async fn nothing_is_sent_before_a_committed_checkpoint_names_the_place() {
+    let rig = rig_without_checkpoints().await;
+    let relay = rig.streaming().await;
+    let blocker = rig.database.connect().await.unwrap();
+    blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
+    rig.insert("a", &["1"]).await;
+    let waits = "select count(*) from pg_stat_activity \
+                 where wait_event_type = 'Lock' and query like '%floors = $4%'";
+    until(SOON, "the checkpoint waits", async || rig.count(waits).await == 1).await;
+    status(&relay, "the event received", |status| status.oldest_pending_us.is_some()).await;
+    assert_eq!(relay.status().borrow().outstanding, 0);
+    assert!(rig.world.values().is_empty());
+    blocker.batch_execute("commit").await.unwrap();
+    assert_eq!(rig.landed(1).await, ["1"]);
+    let floors =
+        "select count(*) from walpost.checkpoint where floors #>> '{memory,floors,0}' = '0'";
+    assert_eq!(rig.count(floors).await, 1);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_nothing() {
+    let mut rig = rig_without_checkpoints().await;
+    rig.config.drain_timeout_ms = 400;
+    let second = "create table walpost.outbox_b (like walpost.outbox including all); \
+                  alter publication walpost add table walpost.outbox_b";
+    rig.client.batch_execute(second).await.unwrap();
+    let relay = rig.streaming().await;
+    rig.insert("a", &["0"]).await;
+    rig.landed(1).await;
+    // No checkpoint will know of what follows.
+    let blocker = rig.database.connect().await.unwrap();
+    blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
+    let row = |table: &str, value: u32| {
+        format!(
+            "insert into walpost.{table} (aggregatetype, aggregateid, type, payload) \
+             values ('order', 'a', 'Placed', '{value}');"
+        )
+    };
+    let both = format!("begin; {} {} commit", row("outbox_b", 100), row("outbox", 1));
+    rig.client.batch_execute(&both).await.unwrap();
+    assert_eq!(rig.landed(2).await, ["0", "1"]);
+    drop(relay);
+    rig.released().await;
+    let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+               where wait_event_type = 'Lock' and query like '%walpost%checkpoint%'";
+    rig.count(end).await;
+    blocker.batch_execute("commit").await.unwrap();
+
+    rig.config.tables.push("walpost.outbox_b".parse().unwrap());
+    let relay = rig.streaming().await;
+    let value = "100".to_owned();
+    until(SOON, "the event of the new table", async || rig.world.values().contains(&value)).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn only_a_stop_that_was_not_orderly_is_waited_for() {
+    let mut rig = rig_without_checkpoints().await;
+    rig.config.drain_timeout_ms = 400;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    stop(relay).await;
+    rig.released().await;
+    let relay = rig.streaming().await;
+    interrupt(&rig, &relay).await;
+    rig.insert("a", &["2"]).await;
+    rig.landed(2).await;
+    stop(relay).await;
+    rig.released().await;
+    // The first start, where nothing is to be read, one after a stop, one after
+    // an end.
+    assert_eq!(rig.world.settled()[1..], [false, true]);
+
+    let relay = rig.streaming().await;
+    rig.world.hold(true);
+    rig.insert("a", &["3"]).await;
+    status(&relay, "the event on its way", |status| status.outstanding == 1).await;
+    stop(relay).await;
+    rig.released().await;
+    rig.world.hold(false);
+    let relay = rig.streaming().await;
+    assert_eq!(rig.landed(3).await, ["1", "2", "3"]);
+    assert_eq!(rig.world.settled()[3..], [false, true], "a stop with something on its way");
+    stop(relay).await;
+}
+
 fn text(message: &Message, header: &str) -> String {
     let header = message.headers.iter().find(|candidate| &*candidate.name == header).unwrap();
     String::from_utf8(header.value.clone().unwrap().to_vec()).unwrap()
 }
 
 /// A record of somebody who knows nothing of Walpost.
-fn bare(value: &str) -> Message {
+fn bare(value: &str, id: &str) -> Message {
     Message {
         topic: "memory".into(),
         partition: None,
         key: None,
         value: Some(value.to_owned().into()),
-        headers: [Header { name: "id".into(), value: Some("no id of ours".into()) }]
+        headers: [Header { name: "id".into(), value: Some(id.to_owned().into()) }]
             .into_iter()
             .collect(),
         timestamp_ms: None,

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use walpost_event::Message;
 use walpost_relay::{
     Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, Marks, NoteMarks, POSITION_HEADER,
-    Place, RelayError, Sink, Ticket, TopicFloors, Unsent,
+    Place, RelayError, SOURCE_HEADER, Sink, Ticket, TopicFloors, Unsent,
 };
 
 /// What all sessions of a pipeline share: the world outside.
@@ -24,6 +24,7 @@ pub(crate) struct World {
 struct State {
     landed: Vec<Message>,
     read_back: usize,
+    settled: Vec<bool>,
     holding: bool,
     hold_after: Option<usize>,
     reject: HashSet<String>,
@@ -62,6 +63,11 @@ impl World {
     /// Messages that were read back by all sessions.
     pub(crate) fn read_back(&self) -> usize {
         self.state.lock().unwrap().read_back
+    }
+
+    /// For each session, whether it waited for what another had on its way.
+    pub(crate) fn settled(&self) -> Vec<bool> {
+        self.state.lock().unwrap().settled.clone()
     }
 
     /// Somebody else, or a predecessor that is not dead yet, writes a message.
@@ -134,10 +140,11 @@ impl Sink for MemorySink {
     async fn read_back(
         &mut self,
         topics: Vec<TopicFloors>,
-        _: Option<Duration>,
+        settle: Option<Duration>,
         mut note: Box<NoteMarks>,
     ) -> Result<(), RelayError> {
         let mut state = self.world.state.lock().unwrap();
+        state.settled.push(settle.is_some());
         let Some(topic) = topics.first() else { return Ok(()) };
         assert_eq!((&*topic.name, topics.len(), topic.floors.len()), (TOPIC, 1, 1));
         let floor = topic.floors[0];
@@ -146,7 +153,12 @@ impl Sink for MemorySink {
                 let header = message.headers.iter().find(|header| &*header.name == name)?;
                 header.value.as_deref()
             };
-            note(Marks { position: header(POSITION_HEADER), id: header("id"), replayed: false });
+            note(Marks {
+                position: header(POSITION_HEADER),
+                id: header("id"),
+                source: header(SOURCE_HEADER),
+                replayed: false,
+            });
         }
         let end = state.landed.len();
         state.read_back += end - floor as usize;

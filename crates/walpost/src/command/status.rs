@@ -28,14 +28,21 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Pipeline {
     pipeline: String,
-    slot: Option<String>,
-    published_lsn: Option<String>,
-    confirmed_lsn: Option<String>,
-    restart_lsn: Option<String>,
+    slot: String,
+    /// What the pipeline has noted: everything that ends here or before is
+    /// published or parked.
+    checkpoint_lsn: String,
+    checkpoint_age_seconds: f64,
+    /// Where the slot stands.
+    slot_confirmed_lsn: Option<String>,
+    slot_restart_lsn: Option<String>,
+    /// WAL behind the slot's position.
+    unconfirmed_bytes: Option<u64>,
+    /// WAL that the server keeps for the slot.
     retained_bytes: Option<u64>,
     wal_status: Option<String>,
-    active_pid: Option<i32>,
-    checkpoint_age_seconds: f64,
+    /// Process of the server that sends to whoever reads the slot.
+    walsender_pid: Option<i32>,
     parked_open: u64,
     parked_done: u64,
 }
@@ -73,6 +80,8 @@ async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio
     let text = format!(
         "select c.pipeline, c.slot, c.confirmed_lsn, s.confirmed_flush_lsn, s.restart_lsn,
             case when not pg_is_in_recovery()
+                then pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint end,
+            case when not pg_is_in_recovery()
                 then pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint end,
             s.wal_status, s.active_pid,
             extract(epoch from clock_timestamp() - c.updated_at)::float8,
@@ -86,20 +95,21 @@ async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio
         order by c.pipeline"
     );
     let rows = client.query(&text, &[]).await?;
-    let lsn = |lsn: Option<PgLsn>| lsn.map(|lsn| Lsn::from(u64::from(lsn)).to_string());
+    let lsn = |lsn: PgLsn| Lsn::from(u64::from(lsn)).to_string();
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
     let pipeline = |row: &tokio_postgres::Row| Pipeline {
         pipeline: row.get(0),
         slot: row.get(1),
-        published_lsn: lsn(row.get(2)),
-        confirmed_lsn: lsn(row.get(3)),
-        restart_lsn: lsn(row.get(4)),
-        retained_bytes: row.get::<_, Option<i64>>(5).map(count),
-        wal_status: row.get(6),
-        active_pid: row.get(7),
-        checkpoint_age_seconds: row.get(8),
-        parked_open: count(row.get(9)),
-        parked_done: count(row.get(10)),
+        checkpoint_lsn: lsn(row.get(2)),
+        slot_confirmed_lsn: row.get::<_, Option<PgLsn>>(3).map(lsn),
+        slot_restart_lsn: row.get::<_, Option<PgLsn>>(4).map(lsn),
+        unconfirmed_bytes: row.get::<_, Option<i64>>(5).map(count),
+        retained_bytes: row.get::<_, Option<i64>>(6).map(count),
+        wal_status: row.get(7),
+        walsender_pid: row.get(8),
+        checkpoint_age_seconds: row.get(9),
+        parked_open: count(row.get(10)),
+        parked_done: count(row.get(11)),
     };
     Ok(rows.iter().map(pipeline).collect())
 }
@@ -129,6 +139,7 @@ fn as_text(report: &Report) -> String {
         text.push_str("no pipeline has run here yet; start one with `walpost run`\n");
     } else {
         text.push_str(&pipeline_table(&report.pipelines).to_string());
+        text.extend(report.pipelines.iter().filter_map(warning));
     }
     let mut table = Table::titled(["outbox", "rows (estimate)", "size"]).right([1, 2]);
     for outbox in &report.outboxes {
@@ -147,37 +158,104 @@ fn pipeline_table(pipelines: &[Pipeline]) -> Table {
     let titles = [
         "pipeline",
         "slot",
-        "state",
-        "published",
-        "confirmed",
-        "restart",
+        "slot is",
+        "slot at LSN",
+        "checkpoint LSN",
+        "written",
+        "unconfirmed WAL",
         "WAL kept",
-        "checkpoint",
-        "parked",
+        "parked (open)",
     ];
-    let mut table = Table::titled(titles).right([6, 7, 8]);
+    let mut table = Table::titled(titles).right([5, 6, 7, 8]);
     for pipeline in pipelines {
-        let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let dash = || "-".to_owned();
         table.row([
             pipeline.pipeline.clone(),
-            dash(&pipeline.slot),
-            state(pipeline),
-            dash(&pipeline.published_lsn),
-            dash(&pipeline.confirmed_lsn),
-            dash(&pipeline.restart_lsn),
-            pipeline.retained_bytes.map_or_else(|| "-".to_owned(), bytes),
-            format!("{:.0} s ago", pipeline.checkpoint_age_seconds.max(0.0)),
+            pipeline.slot.clone(),
+            slot_is(pipeline),
+            pipeline.slot_confirmed_lsn.clone().unwrap_or_else(dash),
+            pipeline.checkpoint_lsn.clone(),
+            format!("{} ago", duration(pipeline.checkpoint_age_seconds)),
+            pipeline.unconfirmed_bytes.map_or_else(dash, bytes),
+            pipeline.retained_bytes.map_or_else(dash, bytes),
             thousands(pipeline.parked_open),
         ]);
     }
     table
 }
 
-fn state(pipeline: &Pipeline) -> String {
-    match (&pipeline.wal_status, pipeline.active_pid) {
-        (None, _) => "no such slot".to_owned(),
-        (Some(status), Some(pid)) => format!("streaming to {pid}, WAL {status}"),
-        (Some(status), None) => format!("not running, WAL {status}"),
+/// What to think of a pipeline's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Missing,
+    Lost,
+    Unread,
+    Stalled,
+    Read,
+}
+
+/// A relay that works follows the WAL: what stays behind is its own last
+/// checkpoint, with the page that it is on.
+const STALLED_BYTES: u64 = 32 * 1024;
+/// So long without a checkpoint while there is something to confirm.
+const STALLED_SECONDS: f64 = 30.0;
+
+fn health(pipeline: &Pipeline) -> Health {
+    let is_behind = pipeline.unconfirmed_bytes.is_some_and(|bytes| bytes >= STALLED_BYTES);
+    match (pipeline.wal_status.as_deref(), pipeline.walsender_pid) {
+        (None, _) => Health::Missing,
+        (Some("lost"), _) => Health::Lost,
+        (Some(_), None) => Health::Unread,
+        _ if is_behind && pipeline.checkpoint_age_seconds >= STALLED_SECONDS => Health::Stalled,
+        _ => Health::Read,
+    }
+}
+
+fn slot_is(pipeline: &Pipeline) -> String {
+    let text = match health(pipeline) {
+        Health::Missing => return "MISSING".to_owned(),
+        Health::Lost => return "LOST".to_owned(),
+        Health::Unread => "NOT READ",
+        Health::Stalled => "read, STALLED",
+        Health::Read => "read",
+    };
+    match pipeline.wal_status.as_deref() {
+        Some("unreserved") => format!("{text}, soon lost"),
+        _ => text.to_owned(),
+    }
+}
+
+/// A line about a slot that somebody should look after.
+fn warning(pipeline: &Pipeline) -> Option<String> {
+    let Pipeline { pipeline: name, slot, .. } = pipeline;
+    let size = |size: Option<u64>| size.map_or_else(|| "some".to_owned(), bytes);
+    let text = match health(pipeline) {
+        Health::Read => return None,
+        Health::Missing => format!("slot {slot} is gone; `walpost check` says what to do"),
+        Health::Lost => format!("the server gave slot {slot} up; `walpost check` says what to do"),
+        Health::Unread => format!(
+            "nobody reads slot {slot}, for which the server keeps {} of WAL; start `walpost run`",
+            size(pipeline.retained_bytes)
+        ),
+        Health::Stalled => format!(
+            "slot {slot} is read, and {} of WAL are unconfirmed while the last checkpoint is {} \
+             old; the log of `walpost run` and its /ready say what it waits for",
+            size(pipeline.unconfirmed_bytes),
+            duration(pipeline.checkpoint_age_seconds)
+        ),
+    };
+    Some(format!("{name}: {text}\n"))
+}
+
+/// For people: two units at most.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
+        (0, hours, _) => format!("{hours} h {} min", minutes % 60),
+        (days, ..) => format!("{days} d {} h", hours % 24),
     }
 }
 
@@ -185,23 +263,64 @@ fn state(pipeline: &Pipeline) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_pipeline_without_slot_is_told() {
-        let pipeline = Pipeline {
+    fn pipeline() -> Pipeline {
+        Pipeline {
             pipeline: "main".into(),
-            slot: Some("walpost_main".into()),
-            published_lsn: Some("0/10".into()),
-            confirmed_lsn: None,
-            restart_lsn: None,
-            retained_bytes: None,
-            wal_status: None,
-            active_pid: None,
-            checkpoint_age_seconds: 3.2,
+            slot: "walpost_main".into(),
+            checkpoint_lsn: "0/10".into(),
+            checkpoint_age_seconds: 1_238.9,
+            slot_confirmed_lsn: Some("0/8".into()),
+            slot_restart_lsn: Some("0/8".into()),
+            unconfirmed_bytes: Some(0),
+            retained_bytes: Some(2_048),
+            wal_status: Some("reserved".into()),
+            walsender_pid: Some(16_504),
             parked_open: 1_234,
             parked_done: 0,
+        }
+    }
+
+    fn text(pipeline: Pipeline) -> String {
+        let report = Report { database: "d".into(), pipelines: vec![pipeline], outboxes: vec![] };
+        as_text(&report)
+    }
+
+    #[test]
+    fn an_idle_pipeline_is_well_and_names_no_process_of_the_server() {
+        let text = text(pipeline());
+        assert!(text.contains("  read  "), "{text}");
+        assert!(text.contains("20 min 38 s ago"), "{text}");
+        assert!(text.contains("2.0 KiB          1,234"), "{text}");
+        assert!(!text.contains("16504") && !text.contains("main: "), "{text}");
+    }
+
+    #[test]
+    fn a_slot_that_is_gone_or_not_read_or_stalled_is_told() {
+        let missing = Pipeline { wal_status: None, walsender_pid: None, ..pipeline() };
+        let unread = Pipeline { walsender_pid: None, ..pipeline() };
+        let stalled = Pipeline { unconfirmed_bytes: Some(STALLED_BYTES), ..pipeline() };
+        for (pipeline, parts) in [
+            (missing, ["MISSING", "main: slot walpost_main is gone"]),
+            (unread, ["NOT READ", "keeps 2.0 KiB of WAL; start `walpost run`"]),
+            (
+                stalled,
+                ["STALLED", "32.0 KiB of WAL are unconfirmed while the last checkpoint is 20"],
+            ),
+        ] {
+            let text = text(pipeline);
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+        let busy = Pipeline {
+            unconfirmed_bytes: Some(1 << 30),
+            checkpoint_age_seconds: 0.4,
+            ..pipeline()
         };
-        let text = pipeline_table(&[pipeline]).to_string();
-        assert!(text.contains("no such slot"), "{text}");
-        assert!(text.contains("3 s ago   1,234"), "{text}");
+        assert_eq!(health(&busy), Health::Read);
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let texts = [-1.0, 59.9, 61.0, 3_660.0, 90_000.0].map(duration);
+        assert_eq!(texts, ["0 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
     }
 }

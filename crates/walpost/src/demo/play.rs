@@ -111,7 +111,7 @@ async fn run_the_shop(
         consumer.check()?;
         if relay_kills.is_due(counts.published) {
             let what = format!("relay at {} published", thousands(counts.published));
-            kill(relay, &what, "starting it again", progress)?;
+            kill(relay, &what, "its successor reads the topic back", progress)?;
         }
         if consumer_kills.is_due(counts.applied) {
             let what = format!("consumer at {} applied", thousands(counts.applied));

@@ -19,14 +19,11 @@ use crate::{
     command::sql,
     failure::{Exit, Failure},
     output,
-    table::thousands,
 };
 
 const SLOT_TRIES: u32 = 50;
 const SLOT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shorter than the default of 1 s, so that a kill repeats less.
-const CHECKPOINT_INTERVAL_MS: u64 = 100;
 /// Name of the demo's pipeline.
 const PIPELINE: &str = "demo";
 
@@ -100,11 +97,6 @@ impl Stage {
         };
         output::note(format_args!("PostgreSQL  {postgres}"));
         output::note(format_args!("broker      {broker}"));
-        let default = thousands(RelayConfig::new(PIPELINE).checkpoint_interval_ms);
-        output::note(format_args!(
-            "checkpoint  every {CHECKPOINT_INTERVAL_MS} ms (default {default}); a kill repeats what \
-             is newer"
-        ));
     }
 
     /// What the relay would refuse, said before it is started.
@@ -210,14 +202,9 @@ fn config(url: &str, name: &str, kafka: impl IntoIterator<Item = (String, String
         Value::Table(pairs.collect())
     };
     let kafka: Table = kafka.into_iter().map(|(key, value)| (key, Value::from(value))).collect();
-    let pipeline = [
-        ("name", PIPELINE.into()),
-        ("slot", name.into()),
-        ("checkpoint_interval_ms", (CHECKPOINT_INTERVAL_MS as i64).into()),
-    ];
     let sections = [
         ("postgres", section(&[("url", url.into())])),
-        ("pipeline", section(&pipeline)),
+        ("pipeline", section(&[("name", PIPELINE.into()), ("slot", name.into())])),
         ("router", section(&[("topic_replacement", name.into())])),
         ("kafka", Value::Table(kafka)),
         ("http", section(&[("listen", "".into())])),

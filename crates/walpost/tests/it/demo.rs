@@ -60,7 +60,7 @@ fn a_demo_with_a_kill_of_each_keeps_the_promise_and_leaves_nothing() {
     ] {
         assert_eq!(figures[name], figure, "{name}: {text}");
     }
-    for part in ["SIGKILL to the relay", "SIGKILL to the consumer", "checkpoint  every 100 ms"] {
+    for part in ["SIGKILL to the relay", "SIGKILL to the consumer", "published twice"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(left(folder.path()), NOTHING);

@@ -102,7 +102,7 @@ fn what_is_missing_in_the_database_comes_with_the_statement_that_mends_it() {
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("permission denied") && text.contains("`grant usage on"), "{text}");
-    refused(&app, &[], &["permission denied for schema walpost", "let an owner grant"]);
+    refused(&app, &[], &["may not use schema \"walpost\"", "grant usage on schema"]);
     server.psql("shop", schema).unwrap();
     refused(&app, &[], &["may not read and write", "grant select, insert, update"]);
 
@@ -132,11 +132,7 @@ fn what_is_missing_in_the_database_comes_with_the_statement_that_mends_it() {
                          values ('order', '1', 'Placed')",
         )
         .unwrap();
-    let args = ["run", "--postgres", &url, "--kafka", NO_BROKER, "--set", "http.listen="];
-    let output = walpost(&args, &[]);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("holds rows") && text.contains("initial = \"publish\""), "{text}");
+    refused(&url, &[], &["holds rows", "initial = \"publish\""]);
 }
 
 /// A server and a broker on which everything is as it has to be.
@@ -189,9 +185,13 @@ fn a_slot_in_use_is_a_warning_and_a_second_relay_stands_by() {
     assert!(text.contains("in use by process") && text.contains("stands by"), "{text}");
     let second = chain.run();
     second.wait_for_log("standing by", LIMIT);
-    for relay in [second, first] {
-        assert!(relay.terminate(LIMIT).success());
+    assert!(first.terminate(LIMIT).success());
+    second.wait_for_log("this one has taken over", LIMIT);
+    second.wait_for_log("streaming", LIMIT);
+    for said in ["standing by", "has taken over"] {
+        assert_eq!(second.log().matches(said).count(), 1, "{}", second.log());
     }
+    assert!(second.terminate(LIMIT).success());
     assert_eq!(chain.active_slots(), "0");
 }
 

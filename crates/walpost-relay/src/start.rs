@@ -1,0 +1,107 @@
+//! Whether a start can go on from the slot and the checkpoint that it finds.
+//! Changes nothing: `run` looks here before it acts, `check` instead of it.
+
+use walpost_event::Lsn;
+use walpost_postgres::Database;
+
+use crate::{
+    checkpoint::{Checkpoint, InitialState},
+    config::{Initial, RelayConfig, TableName},
+    error::RelayError,
+    history,
+    sql::Sql,
+    wal::{
+        preflight, rights,
+        slot::{self, Slot},
+    },
+};
+
+/// Slot and checkpoint fit each other and this pipeline.
+pub(crate) fn slot_fits(
+    slot: Option<&Slot>,
+    checkpoint: Option<&Checkpoint>,
+    config: &RelayConfig,
+    database: &Database,
+) -> Result<(), RelayError> {
+    // A first start that died makes its slot anew.
+    let checkpoint = checkpoint.filter(|row| row.initial != InitialState::Creating);
+    match (slot, checkpoint) {
+        (Some(slot), checkpoint) => {
+            slot::check(slot, config, database.dbname())?;
+            let position = slot.confirmed.unwrap_or(Lsn::ZERO);
+            checkpoint.map_or(Ok(()), |row| history::not_ahead(row, config, position))
+        }
+        (None, Some(checkpoint)) => Err(history::slot_gone(checkpoint, config)),
+        (None, None) if config.create_slot => Ok(()),
+        (None, None) => Err(RelayError::prerequisite(
+            format!("slot {:?} does not exist", config.slot),
+            format!(
+                "set create_slot = true, or create it with \
+                 `select pg_create_logical_replication_slot('{}', 'pgoutput')`",
+                config.slot
+            ),
+        )),
+    }
+}
+
+/// It is said what becomes of the rows that are in the outbox tables already,
+/// and they can be read where that is needed.
+pub(crate) async fn rows_decided(
+    sql: &Sql,
+    config: &RelayConfig,
+    checkpoint: Option<&Checkpoint>,
+    slot: Option<&Slot>,
+) -> Result<String, RelayError> {
+    match checkpoint.map(|row| &row.initial) {
+        Some(InitialState::Done) => return Ok("done".to_owned()),
+        Some(InitialState::Publish { .. }) => {
+            rights::readable(sql, &config.tables).await?;
+            return Ok("rows from before the slot are still to be published".to_owned());
+        }
+        Some(InitialState::Creating) | None => {}
+    }
+    if config.initial == Some(Initial::Skip) {
+        return Ok("rows from before the slot are left, as initial = \"skip\" says".to_owned());
+    }
+    rights::readable(sql, &config.tables).await?;
+    // Of a start that died the choice was made, or the table was empty.
+    let table = match checkpoint {
+        None => preflight::first_table_with_rows(sql, config).await?,
+        Some(_) => None,
+    };
+    match (table, slot, config.initial) {
+        (None, ..) => Ok("no rows from before the slot need a choice".to_owned()),
+        (Some(_), None, Some(_)) => Ok("rows in the table are published first".to_owned()),
+        (Some(table), None, None) => Err(RelayError::prerequisite(
+            format!("table {table} holds rows that no slot has seen"),
+            "say what to do with them: initial = \"publish\" publishes them first, \
+             initial = \"skip\" leaves them",
+        )),
+        (Some(table), Some(_), initial) => Err(existing_slot(&table, config, initial)),
+    }
+}
+
+/// Of a slot that somebody else made nobody knows which rows it will bring.
+fn existing_slot(table: &TableName, config: &RelayConfig, initial: Option<Initial>) -> RelayError {
+    let name = &config.slot;
+    let why = match initial {
+        Some(Initial::Publish) => {
+            "initial = \"publish\" needs a slot that walpost has created, for its snapshot"
+        }
+        _ => "`initial` does not say what becomes of those that the slot does not bring",
+    };
+    let create = if config.create_slot { "" } else { " and create_slot = true" };
+    RelayError::prerequisite(
+        format!(
+            "slot {name:?} is there already, pipeline {:?} has no checkpoint, and table {table} \
+             holds rows; {why}",
+            config.pipeline
+        ),
+        format!(
+            "to take the slot as it is, for instance from Debezium, set initial = \"skip\": what \
+             was committed after its position is published, older rows are not; to publish \
+             every row, drop the slot (`select pg_drop_replication_slot('{name}')`) and let \
+             walpost create it, with initial = \"publish\"{create}"
+        ),
+    )
+}

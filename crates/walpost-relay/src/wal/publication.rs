@@ -1,0 +1,176 @@
+//! The publication: found as it has to be, or created where that is allowed.
+
+use tokio_postgres::types::Type;
+
+use super::{quote_identifier, rights};
+use crate::{
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    sql::Sql,
+};
+
+/// Finds the publication, or creates it where that is allowed.
+pub(crate) async fn ensure(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    if !exists(sql, config).await? {
+        return create(sql, config).await;
+    }
+    found(sql, config).await.map(|_| ())
+}
+
+async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
+    let row = sql
+        .one(
+            "looking for the publication",
+            "select exists (select from pg_publication where pubname = $1)",
+            &[(&config.publication, Type::TEXT)],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+/// Checks the publication and creates nothing.
+pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+    let name = &config.publication;
+    let row = sql
+        .opt(
+            "reading the publication",
+            "select puballtables, pubinsert, pubviaroot from pg_publication where pubname = $1",
+            &[(name, Type::TEXT)],
+        )
+        .await?;
+    let Some(row) = row else {
+        may_create(sql, config).await?;
+        return Ok(format!("{name:?} will be created"));
+    };
+    if !row.get::<_, bool>(1) {
+        return Err(RelayError::prerequisite(
+            format!("publication {name:?} does not publish inserts"),
+            format!("run `alter publication {} set (publish = 'insert')`", quote_identifier(name)),
+        ));
+    }
+    for table in &config.tables {
+        named_as_published(sql, name, row.get(2), table).await?;
+    }
+    if row.get(0) {
+        return Ok(format!("{name:?}, for all tables"));
+    }
+    for table in &config.tables {
+        published(sql, name, table).await?;
+    }
+    Ok(format!("{name:?}"))
+}
+
+/// Rows of a partitioned table come under the name of the root or of the
+/// partition, as the publication has it: only the one that is listed in
+/// `tables` would be an event.
+async fn named_as_published(
+    sql: &Sql,
+    name: &str,
+    via_root: bool,
+    table: &TableName,
+) -> Result<(), RelayError> {
+    let row = sql
+        .opt(
+            "reading the outbox table's kind",
+            "select relkind = 'p', relispartition from pg_class where oid = to_regclass($1)",
+            &[(&table.quoted(), Type::TEXT)],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(()) };
+    let (partitioned, partition): (bool, bool) = (row.get(0), row.get(1));
+    if partitioned && !via_root {
+        return Err(RelayError::prerequisite(
+            format!(
+                "table {table} is partitioned, and publication {name:?} publishes its rows under \
+                 the names of the partitions"
+            ),
+            format!(
+                "run `alter publication {} set (publish_via_partition_root = true)`",
+                quote_identifier(name)
+            ),
+        ));
+    }
+    if partition && via_root {
+        return Err(RelayError::prerequisite(
+            format!(
+                "table {table} is a partition, and publication {name:?} publishes its rows under \
+                 the name of the root"
+            ),
+            "name the root in `tables`",
+        ));
+    }
+    Ok(())
+}
+
+async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), RelayError> {
+    // A partition is published through its root, and a root through its
+    // partitions, so look at the whole tree.
+    let row = sql
+        .one(
+            "reading the publication's tables",
+            "select exists (select from pg_publication_tables p where p.pubname = $1 and \
+             format('%I.%I', p.schemaname, p.tablename)::regclass in \
+             (select to_regclass($2) union select relid from pg_partition_tree(to_regclass($2)) \
+             union select relid from pg_partition_ancestors(to_regclass($2))))",
+            &[(&name, Type::TEXT), (&table.quoted(), Type::TEXT)],
+        )
+        .await?;
+    if row.get(0) {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!("publication {name:?} does not contain outbox table {table}"),
+        format!("run `alter publication {} add table {}`", quote_identifier(name), table.quoted()),
+    ))
+}
+
+async fn create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    may_create(sql, config).await?;
+    sql.batch("creating the publication", &creation(config)).await?;
+    tracing::info!(publication = config.publication, "publication created");
+    Ok(())
+}
+
+/// It takes the right to create in the database, and the tables themselves.
+async fn may_create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    let (name, statement) = (&config.publication, creation(config));
+    if !config.create_publication {
+        return Err(RelayError::prerequisite(
+            format!("publication {name:?} does not exist"),
+            format!("run `{statement}`, or set create_publication = true"),
+        ));
+    }
+    let query = "select current_user::text, has_database_privilege(current_database(), 'create')";
+    let row = sql.one("reading the rights on the database", query, &[]).await?;
+    let role = quote_identifier(row.get(0));
+    let mut missing = Vec::new();
+    if !row.get::<_, bool>(1) {
+        missing.push("may not create in this database".to_owned());
+    }
+    for table in &config.tables {
+        if rights::reach(sql, table).await?.is_some_and(|reach| !reach.owns) {
+            missing.push(format!("does not own {table}"));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "publication {name:?} does not exist, and role {role} cannot create it: it {}",
+            missing.join(", and ")
+        ),
+        format!("let the owner of the tables, or a superuser, run `{statement}`"),
+    ))
+}
+
+fn creation(config: &RelayConfig) -> String {
+    let name = quote_identifier(&config.publication);
+    let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
+    let of_tables =
+        if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) };
+    format!(
+        "create publication {name}{of_tables} with (publish = 'insert', \
+         publish_via_partition_root = true)"
+    )
+}
