@@ -1,7 +1,9 @@
 //! Notes a shipment for every order, exactly once.
 
+use std::{env, error::Error, process::ExitCode};
+
 use walpost_consumer::tokio_postgres::Transaction;
-use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError};
+use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError, error_chain};
 
 #[derive(serde::Deserialize)]
 struct OrderPlaced {
@@ -19,12 +21,23 @@ impl Handler for Shipping {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let Err(error) = run().await else { return ExitCode::SUCCESS };
+    eprintln!("shipping: {}", error_chain(&*error));
+    ExitCode::FAILURE
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let consumer = Consumer::builder("shipping")
-        .kafka("bootstrap.servers", std::env::var("KAFKA")?)
+        .kafka("bootstrap.servers", variable("KAFKA")?)
         .topics(["outbox.event.order"])
-        .database(Database::config(std::env::var("DATABASE_URL")?.parse()?))
+        .database(Database::config(variable("DATABASE_URL")?.parse()?))
         .handler(Shipping)?;
     consumer.run(async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| format!("{name}: {error}"))
 }

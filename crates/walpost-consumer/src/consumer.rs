@@ -11,23 +11,21 @@ use tokio::{
     task::JoinHandle,
     time::{MissedTickBehavior, interval, timeout},
 };
-use walpost_event::RetrySchedule;
 
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
-    database_error::Verdict,
     kafka::{self, AssignmentId, GroupEvent},
     metrics,
     partition::{Fatal, Partition, Shared, Stop},
-    report::report,
+    preflight::database_is_ready,
     settings::Settings,
     sql::Sql,
-    status::Board,
+    standstill::{Standstill, Step},
+    status::{Board, Halted},
+    tell::tell,
 };
 
-/// How long every partition must be halted before the consumer ends.
-const HALTED_FOR_MS: u64 = 2_000;
-/// How often that is looked at.
+/// How often is looked at what is halted.
 const LOOK_INTERVAL_MS: u64 = 250;
 
 /// A member of a Kafka consumer group that applies events to a database.
@@ -82,13 +80,20 @@ impl<H: Handler> Consumer<H> {
     /// commits the offsets, and leaves the group. Needs a tokio runtime with
     /// time and I/O.
     ///
-    /// Databases and brokers that are away are waited for. A partition that
-    /// needs a decision halts, stays visible in [`status`](Self::status), and
-    /// the others go on.
+    /// A database that cannot be reached is waited for, and so are brokers. Of
+    /// the one the log says so at once (after ten seconds where a connection
+    /// gets no answer at all), of the others after three seconds without an
+    /// answer; both again every 30 seconds, and once when it is over.
+    ///
+    /// A partition that needs a decision halts, and the others go on, also
+    /// those without events: the log has the reason, and has it again every 30
+    /// seconds; [`status`](Self::status) has it as long as it holds. When every
+    /// assigned partition is halted, that is an error.
     ///
     /// # Errors
-    /// If the tables are missing, the database refuses what is needed, the
-    /// Kafka client cannot be used, or every assigned partition has halted.
+    /// If the tables or grants are missing, the database refuses the connection
+    /// or what is needed, the Kafka client cannot be used, or every assigned
+    /// partition has halted.
     ///
     /// ```no_run
     /// # async fn run(consumer: walpost_consumer::Consumer<impl walpost_consumer::Handler>) {
@@ -103,10 +108,14 @@ impl<H: Handler> Consumer<H> {
     /// ```
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         metrics::describe();
+        let (consumer, group) = (self.settings.consumer.as_str(), self.settings.group_id());
+        let (topics, brokers) = (&self.settings.topics, self.settings.brokers());
+        let database = self.database.place();
+        tracing::info!(consumer, group, ?topics, brokers, database, "the consumer starts");
         let sql = Sql::new(&self.settings);
         let mut shutdown = pin!(shutdown);
         tokio::select! {
-            ready = check_database(&self.database, &sql, &self.settings) => ready?,
+            ready = database_is_ready(&self.database, &sql, &self.settings) => ready?,
             () = &mut shutdown => return Ok(()),
         }
         let (kafka, thread, mut events) = kafka::start(&self.settings)?;
@@ -127,6 +136,7 @@ impl<H: Handler> Consumer<H> {
         drop(events);
         let _ = kafka.close().await;
         thread.join().await?;
+        tracing::info!("the consumer has left the group");
         ended
     }
 }
@@ -151,7 +161,7 @@ impl<H: Handler> Members<H> {
     ) -> Result<(), Error> {
         let mut look = interval(Duration::from_millis(LOOK_INTERVAL_MS));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut halted_since = None;
+        let mut standstill = Standstill::default();
         loop {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
@@ -164,7 +174,7 @@ impl<H: Handler> Members<H> {
                     Some(GroupEvent::Fatal(error)) => return Err(error),
                     None => return Err(Error::Panicked("Kafka thread")),
                 },
-                _ = look.tick() => self.look(&mut halted_since)?,
+                _ = look.tick() => self.look(&mut standstill)?,
             }
         }
     }
@@ -210,7 +220,7 @@ impl<H: Handler> Members<H> {
             let left = deadline.saturating_duration_since(Instant::now());
             match timeout(left, &mut running.task).await {
                 Ok(Err(error)) if error.is_panic() => {
-                    tracing::error!(partition = %of, "the task of a partition panicked: a bug");
+                    tell!(error, { partition = of }, "the task of a partition panicked: a bug");
                 }
                 Ok(_) => {}
                 Err(_) => {
@@ -223,52 +233,27 @@ impl<H: Handler> Members<H> {
         }
     }
 
-    /// Ends the consumer when all partitions have been halted for a while, or
-    /// one of its own parts is gone.
-    fn look(&self, halted_since: &mut Option<Instant>) -> Result<(), Error> {
+    /// Ends the consumer when no partition is left that goes on, or one of its
+    /// own parts is gone.
+    fn look(&self, standstill: &mut Standstill) -> Result<(), Error> {
         if self.running.values().any(|running| running.task.is_finished()) {
             return Err(Error::Panicked("task of a partition"));
         }
-        let Some((count, of, reason)) = self.shared.board.all_halted() else {
-            *halted_since = None;
-            return Ok(());
-        };
-        let since = *halted_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < Duration::from_millis(HALTED_FOR_MS) {
-            return Ok(());
-        }
-        let (topic, partition) = (of.topic.to_string(), of.partition);
-        Err(Error::Halted { count, topic, partition, reason })
-    }
-}
-
-/// Waits for the database, and looks whether it has the tables.
-async fn check_database(database: &Database, sql: &Sql, settings: &Settings) -> Result<(), Error> {
-    let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
-    let mut failures = 0;
-    loop {
-        let probed = async {
-            let client = database.connect().await?;
-            Ok::<bool, crate::BoxError>(client.query_typed_one(&sql.probe, &[]).await?.get(0))
-        };
-        let source = match probed.await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {
-                let (schema, source) =
-                    (settings.schema.clone(), "the function batch_begin is missing".into());
-                return Err(Error::NotMigrated { schema, source });
+        match standstill.look(self.shared.board.halted(), Instant::now()) {
+            Step::Nothing => Ok(()),
+            Step::Remind(Halted { first, reason, count, of }) => {
+                tell!(
+                    error,
+                    { halted = count, assigned = of, first = first, reason = reason },
+                    "partitions are still halted"
+                );
+                Ok(())
             }
-            Err(source) => source,
-        };
-        let verdict = source.downcast_ref().map_or(Verdict::Transient, Verdict::of);
-        if verdict != Verdict::Transient {
-            let attempted = "connecting to the database was refused; check user, password, \
-                             database name and pg_hba.conf";
-            return Err(Error::Database { attempted: attempted.to_owned(), source });
+            Step::End(Halted { first, reason, count, .. }) => {
+                let (topic, partition) = (first.topic.to_string(), first.partition);
+                Err(Error::Halted { count, topic, partition, reason })
+            }
         }
-        failures += 1;
-        tracing::warn!(failures, reason = report(&*source), "the database is away, trying again");
-        tokio::time::sleep(backoff.delay(failures, 0.0).unwrap_or_default()).await;
     }
 }
 

@@ -2,7 +2,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config, NoTls, config::Host};
 
 use crate::{BoxError, report::report};
 
@@ -19,6 +19,8 @@ type Connect = dyn Fn() -> BoxFuture<'static, Result<Client, BoxError>> + Send +
 #[derive(Clone)]
 pub struct Database {
     connect: Arc<Connect>,
+    /// Where it is, as far as that is known.
+    place: Arc<str>,
 }
 
 impl Database {
@@ -31,7 +33,8 @@ impl Database {
     /// # Ok::<(), walpost_consumer::tokio_postgres::Error>(())
     /// ```
     pub fn config(config: Config) -> Self {
-        Self::connect_with(move || {
+        let place = place(&config).into();
+        let database = Self::connect_with(move || {
             let config = config.clone();
             async move {
                 let (client, connection) = config.connect(NoTls).await?;
@@ -43,7 +46,8 @@ impl Database {
                 });
                 Ok::<_, tokio_postgres::Error>(client)
             }
-        })
+        });
+        Self { place, ..database }
     }
 
     /// Connects by a function, for TLS or anything else. The function must
@@ -74,7 +78,13 @@ impl Database {
                 let connecting = connect();
                 Box::pin(async move { connecting.await.map_err(Into::into) })
             }),
+            place: "PostgreSQL".into(),
         }
+    }
+
+    /// Names the server in a log line or an error.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, BoxError> {
@@ -87,6 +97,44 @@ impl Database {
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Database")
+        write!(f, "Database({})", self.place)
+    }
+}
+
+fn place(config: &Config) -> String {
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
+    });
+    let mut hosts: Vec<String> = hosts.collect();
+    if hosts.is_empty() {
+        hosts.extend(config.get_hostaddrs().iter().map(ToString::to_string));
+    }
+    let ports = config.get_ports();
+    let servers = hosts.iter().enumerate().map(|(index, host)| {
+        let port = ports.get(index).or(ports.last()).copied().unwrap_or(5432);
+        format!("{host}:{port}")
+    });
+    let servers: Vec<String> = servers.collect();
+    let user = config.get_user().unwrap_or("not given");
+    let name = config.get_dbname().or(config.get_user()).unwrap_or("not given");
+    format!("PostgreSQL at {} (database {name}, user {user})", servers.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_name_has_the_address_and_no_password() {
+        let place = |text: &str| format!("{:?}", Database::config(text.parse().unwrap()));
+        assert_eq!(
+            place("postgres://app:s3cr3t@db.internal:5433/shop"),
+            "Database(PostgreSQL at db.internal:5433 (database shop, user app))"
+        );
+        assert_eq!(
+            place("host=a,/run/b user=app"),
+            "Database(PostgreSQL at a:5432, /run/b:5432 (database app, user app))"
+        );
     }
 }

@@ -1,5 +1,11 @@
 //! The one place that sorts what PostgreSQL says.
 
+use std::error::Error as StdError;
+
+use tokio_postgres::error::SqlState;
+
+use crate::BoxError;
+
 /// What an error of the database means for the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -52,8 +58,60 @@ impl Verdict {
     }
 }
 
+/// The PostgreSQL error in `error` or among its causes.
+pub(crate) fn postgres_error(error: &BoxError) -> Option<&tokio_postgres::Error> {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(&**error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What to do about a server that refuses a connection.
+pub(crate) fn how_to_connect(error: Option<&tokio_postgres::Error>) -> &'static str {
+    match error.and_then(|error| error.code()).map(SqlState::code) {
+        Some(state) if state.starts_with("28") => {
+            "check user and password, and pg_hba.conf of the server"
+        }
+        Some("3D000") => "correct the name of the database, or create it",
+        Some("42501") => "grant connect on the database to the user",
+        Some(_) => "see what the server says",
+        None => "check the connection string; a server that wants TLS needs Database::connect_with",
+    }
+}
+
+/// What to do about a server that refuses a statement of the consumer's own.
+pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
+    match error.code().map(SqlState::code) {
+        Some("42501") => {
+            "grant usage on the schema, select, insert and update on position and done, select \
+             and insert on consumer_parked and consumer_reset, and execute on the functions"
+        }
+        Some("25006") => READ_ONLY,
+        _ => "see what the server says",
+    }
+}
+
+/// What to do about a server that refuses a statement of the handler.
+pub(crate) fn how_to_handle(error: &tokio_postgres::Error) -> &'static str {
+    match error.code().map(SqlState::code) {
+        Some("3F000" | "42P01" | "42703" | "42704" | "42883") => {
+            "create what is missing in the database of the effects, or correct the statement"
+        }
+        Some("42501") => "grant the consumer's role what the statement needs",
+        Some("25006") => READ_ONLY,
+        Some("42601") => "correct the statement",
+        _ => "mend that",
+    }
+}
+
+const READ_ONLY: &str = "connect to the primary, this server is a standby or read-only";
+
 fn has_io_cause(error: &tokio_postgres::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
+    let mut cause = StdError::source(error);
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {
             return true;

@@ -8,6 +8,8 @@ use crate::HandlerError;
 
 /// Name of the header that carries an event's id.
 const ID: &str = "id";
+/// Name of the header that carries an event's type.
+const EVENT_TYPE: &str = "eventType";
 /// Name of the header that says which system an event comes from.
 const SOURCE: &str = "walpost-source";
 
@@ -101,6 +103,27 @@ impl Event {
         self.source.map_or(&self.topic, |span| self.text(span))
     }
 
+    /// The event's type, such as `OrderPlaced`: the first header `eventType`,
+    /// if it is text. The relay sends it unless told otherwise.
+    ///
+    /// ```
+    /// use walpost_consumer::{Event, HandlerError};
+    ///
+    /// fn kind(event: &Event) -> Result<&str, HandlerError> {
+    ///     match event.event_type() {
+    ///         Some(kind @ ("OrderPlaced" | "OrderCancelled")) => Ok(kind),
+    ///         _ => Err(HandlerError::park("an event of another type")),
+    ///     }
+    /// }
+    ///
+    /// let event = Event::builder("t").header("eventType", Some(b"OrderPlaced")).build();
+    /// assert_eq!(kind(&event)?, "OrderPlaced");
+    /// # Ok::<(), HandlerError>(())
+    /// ```
+    pub fn event_type(&self) -> Option<&str> {
+        std::str::from_utf8(self.header(EVENT_TYPE)?).ok()
+    }
+
     /// Kafka topic.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -126,7 +149,11 @@ impl Event {
         self.key.map(|span| &self.buffer[span.range()])
     }
 
-    /// Record value, `None` for a tombstone.
+    /// Record value, `None` for a record without one.
+    ///
+    /// That is a tombstone, or an event whose payload was NULL and which the
+    /// relay sent with the encoding `raw`, its default: in Kafka they are the
+    /// same. With the encoding `json` such an event has the value `null`.
     pub fn value(&self) -> Option<&[u8]> {
         self.value.map(|span| &self.buffer[span.range()])
     }
@@ -144,9 +171,9 @@ impl Event {
     /// ```
     /// use walpost_consumer::Event;
     ///
-    /// let event = Event::builder("t").header("eventType", Some(b"OrderPlaced")).build();
-    /// assert_eq!(event.header("eventType"), Some(&b"OrderPlaced"[..]));
-    /// assert_eq!(event.header("tenant"), None);
+    /// let event = Event::builder("t").header("tenant", Some(b"acme")).build();
+    /// assert_eq!(event.header("tenant"), Some(&b"acme"[..]));
+    /// assert_eq!(event.header("region"), None);
     /// ```
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers().find(|(header, _)| *header == name)?.1
@@ -174,11 +201,13 @@ impl Event {
     /// ```
     ///
     /// # Errors
-    /// [`HandlerError::Park`] if it is none, or not of that shape: trying
-    /// again would not help. The text names the place, not the contents.
+    /// [`HandlerError::Park`] if there is none, it is no JSON, or not of that
+    /// shape: trying again would not help. The text names the place, not the
+    /// contents. Where events without a payload are to be expected, ask for
+    /// [`value`](Self::value) first.
     pub fn json<'event, T: Deserialize<'event>>(&'event self) -> Result<T, HandlerError> {
         let Some(value) = self.value() else {
-            return Err(HandlerError::park("the value is null, expected JSON"));
+            return Err(HandlerError::park("the record has no value, expected JSON"));
         };
         serde_json::from_slice(value).map_err(|error| {
             let problem = match error.classify() {
@@ -338,6 +367,18 @@ mod tests {
         assert_eq!(event.header("a"), None);
         assert_eq!(event.json::<[u8; 2]>().unwrap(), [1, 2]);
         assert_eq!(event.identity(), Ok(()));
+    }
+
+    #[test]
+    fn the_type_is_the_first_header_of_that_name_if_it_is_text() {
+        let typed = |value: &[u8]| {
+            let event = Event::builder("t").header("eventType", Some(value));
+            let event = event.header("eventType", Some(b"second")).build();
+            event.event_type().map(str::to_owned)
+        };
+        assert_eq!(typed(b"OrderPlaced").as_deref(), Some("OrderPlaced"));
+        assert_eq!(typed(b"\xff"), None);
+        assert_eq!(Event::builder("t").build().event_type(), None);
     }
 
     #[test]

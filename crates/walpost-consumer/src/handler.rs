@@ -2,7 +2,11 @@ use std::{error::Error as StdError, fmt, future::Future};
 
 use tokio_postgres::Transaction;
 
-use crate::{Event, database_error::Verdict, report::report};
+use crate::{
+    Event,
+    database_error::{Verdict, how_to_handle},
+    report::report,
+};
 
 /// The cause inside a [`HandlerError`].
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -117,7 +121,26 @@ impl HandlerError {
 
     /// Its text with those of its causes, for a table or a log line.
     pub(crate) fn report(&self) -> String {
-        report(self)
+        match self.refused() {
+            Some(refused) => report(refused),
+            None => report(self),
+        }
+    }
+
+    /// Why the partition halts, from `place` on, and how to go on.
+    pub(crate) fn halt_reason(&self, place: &str) -> String {
+        let how = self.refused().map_or("mend that", Refused::how);
+        format!(
+            "{place}: {}; {how}, then restart the consumer: it begins there, and nothing is lost",
+            self.report()
+        )
+    }
+
+    fn refused(&self) -> Option<&Refused> {
+        match self {
+            Self::Halt(cause) => cause.downcast_ref(),
+            Self::Transient(_) | Self::Retry(_) | Self::Park(_) => None,
+        }
     }
 }
 
@@ -145,16 +168,22 @@ impl From<tokio_postgres::Error> for HandlerError {
     }
 }
 
-/// What halts, with the next step.
+/// What of a database's answers halts.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error(
-        "it must not end the transaction that it is given; remove COMMIT and ROLLBACK from it, \
-         savepoints are fine, and restart the consumer"
-    )]
+    #[error("the handler ended the transaction that it was given")]
     Ended(#[source] tokio_postgres::Error),
-    #[error("the database refuses what it asks for; mend that and restart the consumer")]
+    #[error("the database refused a statement of the handler")]
     Otherwise(#[source] tokio_postgres::Error),
+}
+
+impl Refused {
+    fn how(&self) -> &'static str {
+        match self {
+            Self::Ended(_) => "remove COMMIT and ROLLBACK from it (savepoints are fine)",
+            Self::Otherwise(error) => how_to_handle(error),
+        }
+    }
 }
 
 /// Why a slice was not applied, and at which of its events if that is known.

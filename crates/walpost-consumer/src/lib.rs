@@ -11,9 +11,22 @@
 //! stopped, replays; [`OnReset`] says what that means for effects that are
 //! there already.
 //!
+//! # Start
+//!
+//! A program needs, besides this crate:
+//!
+//! ```toml
+//! [dependencies]
+//! serde = { version = "1", features = ["derive"] }
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread", "signal"] }
+//! tracing-subscriber = "0.3"
+//! ```
+//!
 //! ```no_run
+//! use std::process::ExitCode;
+//!
 //! use walpost_consumer::{
-//!     Consumer, Database, Event, Handler, HandlerError, tokio_postgres::Transaction,
+//!     Consumer, Database, Event, Handler, HandlerError, error_chain, tokio_postgres::Transaction,
 //! };
 //!
 //! struct Shipping;
@@ -26,26 +39,97 @@
 //!     }
 //! }
 //!
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let consumer = Consumer::builder("shipping")
-//!     .kafka("bootstrap.servers", "localhost:9092")
-//!     .topics(["outbox.event.order"])
-//!     .database(Database::config("host=localhost user=app dbname=shop".parse()?))
-//!     .handler(Shipping)?;
-//! let terminated = async { /* wait for SIGTERM */ };
-//! consumer.run(terminated).await?;
-//! # Ok(())
-//! # }
+//! async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//!     let consumer = Consumer::builder("shipping")
+//!         .kafka("bootstrap.servers", "localhost:9092")
+//!         .topics(["outbox.event.order"])
+//!         .database(Database::config("host=localhost user=app dbname=shop".parse()?))
+//!         .handler(Shipping)?;
+//!     let terminated = async { /* wait for SIGTERM */ };
+//!     consumer.run(terminated).await?;
+//!     Ok(())
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> ExitCode {
+//!     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+//!     let Err(error) = run().await else { return ExitCode::SUCCESS };
+//!     eprintln!("shipping: {}", error_chain(&*error));
+//!     ExitCode::FAILURE
+//! }
 //! ```
+//!
+//! # Tables and grants
+//!
+//! `walpost migrate --set consumer` creates the consumer's tables, in the
+//! database of the effects, and nothing of the relay's; `--print` prints the
+//! SQL for another tool. They are in the schema `walpost`; see
+//! [`Builder::schema`]. The role of the consumer needs, besides what its
+//! handler writes:
+//!
+//! ```sql
+//! grant usage on schema walpost to app;
+//! grant select, insert, update on walpost.position, walpost.done to app;
+//! grant select, insert on walpost.consumer_parked, walpost.consumer_reset to app;
+//! ```
+//!
+//! [`Consumer::run`] looks for both first, and its error has the statements.
+//!
+//! # Logs
+//!
+//! What a consumer does goes to [`tracing`](https://docs.rs/tracing): set a
+//! subscriber, as above. In a process without one, what somebody has to know is
+//! printed to stderr: what is waited for, which partition is halted, which event
+//! was parked, and why.
 //!
 //! No payload, key or header value is in a log line, an error or a status of
 //! this crate; [`HandlerError`] says what becomes of a handler's own text.
 //! `tokio_postgres` logs parameters of statements under its own name at the
 //! level `debug`: leave that off where contents are not to be logged.
 //!
-//! The tables come from `walpost migrate`. Semver covers `tokio_postgres`,
-//! which is re-exported; Kafka's client is an implementation detail, and its
-//! settings are text.
+//! # Parked events
+//!
+//! An event whose handler fails ([`HandlerError::Retry`], after
+//! [`Builder::max_attempts`]) or gives it up ([`HandlerError::Park`]), and a
+//! record without a usable header `id`, is set aside: it becomes a row of the
+//! table `walpost.consumer_parked`, with its reason and the whole record, in the
+//! transaction that moves the offset past it. Nothing deletes these rows.
+//!
+//! ```sql
+//! select id, parked_at, topic, part, off, event_id, attempts, reason, encode(value, 'escape')
+//! from walpost.consumer_parked where consumer = 'shipping' order by id;
+//! ```
+//!
+//! To go on: mend what the reason names, stop the consumer, run this, and start
+//! it again. It applies these events, and no other event a second time; they
+//! come behind later events of their keys. Or make the effect by hand, and
+//! delete the row.
+//!
+//! ```sql
+//! with again as (
+//!     delete from walpost.consumer_parked where id in (7) and event_id is not null returning *
+//! ), undone as (
+//!     delete from walpost.done d using again a
+//!     where (d.consumer, d.source, d.event_id) = (a.consumer, a.source, a.event_id)
+//! )
+//! select topic, part, walpost.reset_partition(consumer, topic, part, min(off), 'fill')
+//! from again group by consumer, topic, part;
+//! ```
+//!
+//! The topic must still have their records; their rows come back if they fail
+//! again. Whoever runs it needs, besides the grants above, `delete` on
+//! `walpost.consumer_parked` and `walpost.done`.
+//!
+//! # Halted partitions
+//!
+//! A partition halts where going on could lose an effect or make one twice, and
+//! where the database refuses a handler's statement for want of a table or a
+//! grant. Nothing of it is lost: [`PartitionState::Halted`] and the log say why
+//! and how to go on, and a restart begins where it halted. The other partitions
+//! go on; [`Consumer::run`] returns when all are halted.
+//!
+//! Semver covers `tokio_postgres`, which is re-exported; Kafka's client is an
+//! implementation detail, and its settings are text.
 
 mod builder;
 mod consumer;
@@ -62,14 +146,22 @@ mod ledger;
 mod marker;
 mod metrics;
 mod partition;
+mod preflight;
 mod report;
 mod settings;
 mod sizing;
 mod sql;
+mod standstill;
 mod status;
+mod tell;
 
 pub use tokio_postgres;
+/// From here it is `walpost_consumer::RetrySchedule`, as
+/// [`Builder::retry_schedule`] shows.
+///
+#[doc(inline)]
 pub use walpost_event::RetrySchedule;
+pub use walpost_event::error_chain;
 
 pub use crate::{
     builder::Builder,

@@ -1,11 +1,11 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use walpost_event::RetrySchedule;
 
 use crate::{Error, FirstStart, OnReset};
 
 /// Everything that a consumer was told, checked.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) consumer: String,
     pub(crate) group_id: Option<String>,
@@ -58,6 +58,11 @@ impl Settings {
 
     pub(crate) fn group_id(&self) -> &str {
         self.group_id.as_deref().unwrap_or(&self.consumer)
+    }
+
+    /// As they were given.
+    pub(crate) fn brokers(&self) -> &str {
+        self.kafka.get("bootstrap.servers").map_or("", String::as_str)
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -123,7 +128,20 @@ impl Settings {
             )?;
         }
         let bootstrap = "is missing, name at least one broker as host:port".to_owned();
-        require(self.kafka.contains_key("bootstrap.servers"), "bootstrap.servers", bootstrap)
+        require(!self.brokers().trim().is_empty(), "bootstrap.servers", bootstrap)
+    }
+}
+
+/// Without the values of Kafka's settings, some of which are secrets.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("consumer", &self.consumer)
+            .field("group_id", &self.group_id())
+            .field("topics", &self.topics)
+            .field("brokers", &self.brokers())
+            .field("kafka", &self.kafka.keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,12 +172,25 @@ mod tests {
     }
 
     #[test]
+    fn debug_shows_no_secret() {
+        let mut settings = sane();
+        settings.kafka.insert("sasl.password".into(), "s3cr3t".into());
+        let text = format!("{settings:?}");
+        assert!(text.contains("localhost:9092") && text.contains("sasl.password"), "{text}");
+        assert!(!text.contains("s3cr3t"), "{text}");
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_by_name() {
         assert!(refused(|s| s.topics.clear()).starts_with("setting topics:"));
         assert!(refused(|s| s.topics = vec!["^a".into()]).contains("pattern"));
         assert!(refused(|s| s.max_batch_events = 0).contains("use 1 to 100000"));
         assert!(refused(|s| s.schema = String::new()).starts_with("setting schema:"));
         assert!(refused(|s| s.kafka.clear()).starts_with("setting bootstrap.servers:"));
+        let nobody = |s: &mut Settings| {
+            s.kafka.insert("bootstrap.servers".into(), " ".into());
+        };
+        assert!(refused(nobody).contains("as host:port"));
         let auto = |s: &mut Settings| {
             s.kafka.insert("auto.offset.reset".into(), "latest".into());
         };

@@ -13,8 +13,9 @@ pub(crate) struct Sql {
     lock_timeout_ms: u64,
     idle_timeout_ms: u64,
     claim_timeout_ms: u64,
-    /// Which function tells whether the migration has run.
-    pub(crate) probe: String,
+    /// $1 schema: the role, whether the newest function is there, usage of the
+    /// schema, execute on the functions, and which rights on tables are missing.
+    pub(crate) rights: String,
     /// $1 consumer, $2 topic, $3 part, $4 group, $5 cluster, $6 topic id.
     pub(crate) ensure_position: String,
     /// $1 consumer, $2 topic, $3 part: the id.
@@ -44,8 +45,6 @@ impl Sql {
     pub(crate) fn new(settings: &Settings) -> Self {
         let schema = escape_identifier(&settings.schema);
         let s = &schema;
-        let newest = "batch_begin(int, bigint, bigint, bigint, bigint[], int)";
-        let newest = escape_literal(&format!("{s}.{newest}"));
         let columns = "consumer, topic, part, group_id, cluster_id, topic_id";
         let dedup = |conflict: &str| {
             format!(
@@ -57,7 +56,7 @@ impl Sql {
             )
         };
         Self {
-            probe: format!("select to_regprocedure({newest}) is not null"),
+            rights: rights(),
             ensure_position: format!(
                 "insert into {s}.position ({columns}) values ($1, $2, $3, $4, $5, $6) \
                  on conflict (consumer, topic, part) do nothing"
@@ -98,6 +97,20 @@ impl Sql {
             claim_timeout_ms: settings.claim_timeout_ms,
             schema,
         }
+    }
+
+    /// What a role needs, as statements for the owner of the schema.
+    pub(crate) fn grants(&self, role: &str, on_functions: bool) -> String {
+        let (schema, role) = (&self.schema, escape_identifier(role));
+        let mut text = format!("grant usage on schema {schema} to {role};");
+        for (rights, tables) in GRANTS {
+            let tables = tables.map(|table| format!("{schema}.{table}")).join(", ");
+            let _ = write!(text, " grant {rights} on {tables} to {role};");
+        }
+        if on_functions {
+            let _ = write!(text, " grant execute on all functions in schema {schema} to {role};");
+        }
+        text
     }
 
     /// The schema, quoted.
@@ -151,6 +164,42 @@ impl Sql {
         let ClaimKey { position, epoch, next_offset, .. } = new;
         format!("select {}.batch_end('{position}:{epoch}:{next_offset}')", self.schema)
     }
+}
+
+/// Rights on the tables, and on which.
+const GRANTS: [(&str, [&str; 2]); 2] = [
+    ("select, insert, update", ["position", "done"]),
+    ("select, insert", ["consumer_parked", "consumer_reset"]),
+];
+/// Those that a consumer calls.
+const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'batch_end'";
+/// The newest of them, and what tells it from older ones.
+const NEWEST: &str = "p.proname = 'batch_begin' and oidvectortypes(p.proargtypes) \
+                      = 'integer, bigint, bigint, bigint, bigint[], integer'";
+
+/// Reads the catalogs alone: a name in a schema without usage would fail.
+fn rights() -> String {
+    let mut values = String::new();
+    for (rights, tables) in GRANTS {
+        for (table, right) in
+            tables.iter().flat_map(|table| rights.split(", ").map(move |right| (table, right)))
+        {
+            let comma = if values.is_empty() { "" } else { ", " };
+            let _ = write!(values, "{comma}('{table}', '{right}')");
+        }
+    }
+    format!(
+        "select current_user::text, \
+         exists (select from pg_proc p where p.pronamespace = n.oid and {NEWEST}), \
+         coalesce(has_schema_privilege(n.oid, 'usage'), false), \
+         not exists (select from pg_proc p where p.pronamespace = n.oid \
+         and p.proname in ({FUNCTIONS}) and not has_function_privilege(p.oid, 'execute')), \
+         array(select string_agg(r.name, ', ' order by r.name) || ' on ' || r.of \
+         from (values {values}) r(of, name) \
+         join pg_class c on c.relname = r.of and c.relnamespace = n.oid \
+         where not has_any_column_privilege(c.oid, r.name) group by r.of order by r.of) \
+         from (select $1::text as name) s left join pg_namespace n on n.nspname = s.name"
+    )
 }
 
 /// What a batch has to find in the row.

@@ -140,21 +140,30 @@ impl Board {
         });
     }
 
-    /// The first halted partition and its reason, if all are halted.
-    pub(crate) fn all_halted(&self) -> Option<(usize, TopicPartition, String)> {
+    /// What is halted, `None` for nothing.
+    pub(crate) fn halted(&self) -> Option<Halted> {
         let status = self.status.borrow();
-        let halted = |state: &PartitionState| matches!(state, PartitionState::Halted { .. });
-        if !status.partitions.values().all(|partition| halted(&partition.state)) {
-            return None;
-        }
-        let (first, partition) = status.partitions.first_key_value()?;
-        match &partition.state {
-            PartitionState::Halted { reason } => {
-                Some((status.partitions.len(), first.clone(), reason.clone()))
-            }
-            PartitionState::Claiming | PartitionState::Running | PartitionState::Retrying => None,
-        }
+        let mut halted = status.partitions.iter().filter_map(|(of, partition)| {
+            let PartitionState::Halted { reason } = &partition.state else { return None };
+            Some((of, reason))
+        });
+        let (first, reason) = halted.next()?;
+        Some(Halted {
+            first: first.clone(),
+            reason: reason.clone(),
+            count: 1 + halted.count(),
+            of: status.partitions.len(),
+        })
     }
+}
+
+/// The halted ones among the assigned partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Halted {
+    pub(crate) first: TopicPartition,
+    pub(crate) reason: String,
+    pub(crate) count: usize,
+    pub(crate) of: usize,
 }
 
 #[cfg(test)]
@@ -162,18 +171,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_halted_needs_at_least_one_and_no_other() {
+    fn halted_partitions_are_counted_among_the_assigned() {
         let board = Board::new();
         let partition = |partition| TopicPartition { topic: "t".into(), partition };
         let halt = |status: &mut PartitionStatus| {
             status.state = PartitionState::Halted { reason: "why".into() };
         };
-        assert_eq!(board.all_halted(), None);
-        board.update(&partition(1), halt);
-        assert_eq!(board.all_halted(), Some((1, partition(1), "why".into())));
+        assert_eq!(board.halted(), None);
         board.update(&partition(0), |_| ());
-        assert_eq!(board.all_halted(), None);
+        assert_eq!(board.halted(), None);
+        board.update(&partition(1), halt);
+        board.update(&partition(2), halt);
+        let expected = Halted { first: partition(1), reason: "why".into(), count: 2, of: 3 };
+        assert_eq!(board.halted(), Some(expected.clone()));
         board.remove(&partition(0));
-        assert!(board.all_halted().is_some());
+        assert_eq!(board.halted(), Some(Halted { of: 2, ..expected }));
     }
 }

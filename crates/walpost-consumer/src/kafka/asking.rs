@@ -38,10 +38,13 @@ pub(super) struct Asking {
     asker: Asker,
     open: HashMap<usize, Open>,
     last_number: usize,
+    probing: bool,
 }
 
 /// What an answer is for.
 enum Open {
+    /// Whether anybody answers.
+    Probe,
     Topic(Arc<str>, Reply<FoundTopic>),
     Committed(Reply<Committed>),
     Oldest(TopicPartition, Reply<(i64, i64)>),
@@ -56,7 +59,7 @@ impl Asking {
     pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, asker: Asker, signal: Signal) -> Self {
         let limit = Duration::from_millis(ANSWER_LIMIT_MS);
         let questions = Questions::new(Arc::clone(&consumer), limit, move || signal.notify());
-        Self { questions, consumer, asker, open: HashMap::new(), last_number: 0 }
+        Self { questions, consumer, asker, open: HashMap::new(), last_number: 0, probing: false }
     }
 
     /// Asks; the answer comes by [`take_answers`](Self::take_answers).
@@ -72,10 +75,25 @@ impl Asking {
         }
     }
 
-    /// Hands on what has been answered.
-    pub(super) fn take_answers(&mut self) {
+    /// Asks for `topic`, whatever the answer is, unless that is open already.
+    pub(super) fn probe(&mut self, topic: &str) {
+        if self.probing || self.open.len() >= MAX_OPEN {
+            return;
+        }
+        self.last_number = self.last_number.wrapping_add(1);
+        if self.questions.topic(topic, self.last_number).is_ok() {
+            self.probing = true;
+            self.open.insert(self.last_number, Open::Probe);
+        }
+    }
+
+    /// Hands on what has been answered. Whether any answer is a broker's.
+    pub(super) fn take_answers(&mut self) -> bool {
+        let mut answered = false;
         while let Some((number, answer)) = self.questions.answer() {
+            answered |= is_of_broker(&answer);
             match (self.open.remove(&number), answer) {
+                (Some(Open::Probe), _) => self.probing = false,
                 (Some(Open::Topic(topic, reply)), Answer::Topic(found)) => {
                     let _ = reply.send(self.found(&topic, found));
                 }
@@ -98,6 +116,7 @@ impl Asking {
                 (Some(open), _) => open.fail("an answer to another question".to_owned()),
             }
         }
+        answered
     }
 
     fn send(&mut self, open: Open, of: Option<&TopicPartition>) {
@@ -116,6 +135,7 @@ impl Asking {
         let (topic, partition) = of.map_or(("", 0), |of| (&*of.topic, of.partition));
         let newest = End::Newest { uncommitted: *read_uncommitted };
         match open {
+            Open::Probe => Ok(()),
             Open::Topic(topic, _) => self.questions.topic(topic, number),
             Open::Committed(_) => self.questions.committed(group_id, topic, partition, number),
             Open::Oldest(..) => self.questions.end(topic, partition, End::Oldest, number),
@@ -151,12 +171,27 @@ impl Open {
     fn fail(self, problem: String) {
         let other = |attempted| KafkaFailure::Other { attempted, problem };
         match self {
+            Self::Probe => {}
             Self::Topic(_, reply) => drop(reply.send(Err(other(TOPIC)))),
             Self::Committed(reply) => drop(reply.send(Err(other(GROUP)))),
             Self::Oldest(_, reply) | Self::Newest(_, reply) => {
                 drop(reply.send(Err(other(ENDS))));
             }
         }
+    }
+}
+
+/// librdkafka's own errors, such as no answer in time, have negative codes.
+fn is_of_broker(answer: &Answer) -> bool {
+    let error = match answer {
+        Answer::Topic(Ok(_)) | Answer::Committed(Ok(_)) | Answer::Offset(Ok(_)) => return true,
+        Answer::Topic(Err(error)) | Answer::Committed(Err(error)) | Answer::Offset(Err(error)) => {
+            error
+        }
+    };
+    match error {
+        AnswerError::Kafka { code, .. } => *code as i32 >= 0,
+        _ => true,
     }
 }
 

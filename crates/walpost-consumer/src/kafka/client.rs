@@ -49,6 +49,7 @@ pub(crate) fn start(
         source: error.into(),
     })?;
     let plan = thread::Plan {
+        brokers: settings.brokers().to_owned(),
         topics: settings.topics.clone(),
         asker: Asker {
             group_id: settings.group_id().to_owned(),

@@ -16,6 +16,7 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         .set("queued.max.messages.kbytes", read_ahead_kbytes.to_string())
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100")
+        .set("reconnect.backoff.max.ms", "2000")
         .set("topic.metadata.refresh.interval.ms", "30000")
         .set("socket.keepalive.enable", "true")
         .set("isolation.level", "read_committed");

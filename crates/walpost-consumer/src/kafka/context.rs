@@ -7,7 +7,7 @@ use rdkafka::{
     ClientContext, TopicPartitionList,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol},
-    error::{KafkaError, KafkaResult},
+    error::{KafkaError, KafkaResult, RDKafkaErrorCode},
     types::RDKafkaRespErr,
 };
 
@@ -21,9 +21,17 @@ pub(super) struct Context {
     closing: AtomicBool,
 }
 
+/// Facility of the log lines about connections that failed; the same comes by
+/// the callback for errors.
+const FAILED: &str = "FAIL";
+
 /// What a callback said.
 #[derive(Debug)]
 pub(super) enum Note {
+    Complaint {
+        code: RDKafkaErrorCode,
+        reason: String,
+    },
     Assign(Vec<(String, i32)>),
     Revoke {
         partitions: Vec<(String, i32)>,
@@ -65,6 +73,7 @@ impl Context {
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         match level {
+            _ if facility == FAILED => tracing::debug!(facility, "librdkafka: {message}"),
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
             | RDKafkaLogLevel::Critical
@@ -78,8 +87,9 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.served.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(%error, "librdkafka: {reason}");
+        tracing::trace!(%error, "librdkafka: {reason}");
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        self.note(Note::Complaint { code, reason: reason.to_owned() });
     }
 
     fn stats_raw(&self, _: &[u8]) {

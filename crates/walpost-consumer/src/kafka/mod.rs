@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod fetch;
 mod position;
+mod reach;
 mod read;
 mod signal;
 mod thread;

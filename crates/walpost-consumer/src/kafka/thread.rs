@@ -18,9 +18,13 @@ use super::{
     commits::Commits,
     context::{Context, Note},
     fetch::Fetching,
+    reach::{Complaint, Reach},
     signal::Signal,
 };
-use crate::{Error, TopicPartition};
+use crate::{
+    Error, TopicPartition,
+    tell::{seconds, tell},
+};
 
 /// Longest sleep without a signal.
 const IDLE: Duration = Duration::from_millis(100);
@@ -29,6 +33,8 @@ const MAX_POLLS: usize = 1000;
 
 /// What the thread is given.
 pub(super) struct Plan {
+    /// As they were given.
+    pub(super) brokers: String,
     pub(super) topics: Vec<String>,
     pub(super) asker: Asker,
     pub(super) commit_interval: Duration,
@@ -64,6 +70,9 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
         assignments: 0,
         revoking: None,
         commits: Commits::new(plan.commit_interval),
+        reach: Reach::new(Instant::now()),
+        brokers: plan.brokers,
+        probe: plan.topics.first().cloned().unwrap_or_default(),
         signal: plan.signal,
         commands: plan.commands,
         events: plan.events,
@@ -92,6 +101,10 @@ struct Thread {
     /// it is closed.
     revoking: Option<Vec<TopicPartition>>,
     commits: Commits,
+    reach: Reach,
+    brokers: String,
+    /// The topic that is asked for to see whether a broker answers.
+    probe: String,
     signal: Signal,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<GroupEvent>,
@@ -110,7 +123,8 @@ impl Thread {
                 }
             }
             self.poll();
-            self.asking.take_answers();
+            let answered = self.asking.take_answers();
+            self.watch(answered);
             for question in std::mem::take(&mut self.held_back) {
                 self.ask(question);
             }
@@ -142,21 +156,67 @@ impl Thread {
         }
     }
 
+    /// Tells when no broker answers, and when one does again.
+    fn watch(&mut self, answered: bool) {
+        if !self.reach.is_silent() {
+            return;
+        }
+        let now = Instant::now();
+        let (brokers, ever) = (&self.brokers, self.reach.has_ever_answered());
+        let has_id = || self.consumer.client().fetch_cluster_id(Duration::ZERO).is_some();
+        // The cluster's id comes with the first answer, and stays.
+        if answered || (!ever && has_id()) {
+            if let Some(silence) = self.reach.answered(now) {
+                let after = seconds(silence);
+                tell!(info, { brokers = brokers, after = after }, "brokers answer");
+            }
+            return;
+        }
+        if ever {
+            self.asking.probe(&self.probe);
+        }
+        if let Some((silence, reason)) = self.reach.silence(now) {
+            let silence = seconds(silence);
+            tell!(
+                warn,
+                { brokers = brokers, silence = silence, reason = reason },
+                "no broker answers, nothing is consumed until one does; trying again"
+            );
+        }
+    }
+
+    fn complain(&mut self, code: RDKafkaErrorCode, reason: &str) {
+        match self.reach.complain(code, reason, Instant::now()) {
+            None => {}
+            Some(Complaint::UnknownTopic) => tell!(
+                error,
+                { reason = reason },
+                "a topic does not exist; create it, which is waited for, or correct its name"
+            ),
+            Some(Complaint::Denied) => tell!(
+                error,
+                { reason = reason },
+                "Kafka denies a right; grant Read and Describe on the topics, and Read on the group"
+            ),
+            Some(Complaint::Connection) => {
+                tell!(warn, { reason = reason }, "a connection to a broker failed; trying again");
+            }
+            Some(Complaint::Other) => tell!(warn, { reason = reason }, "Kafka's client complains"),
+        }
+    }
+
     fn client_error(&self, error: KafkaError) {
         if let KafkaError::MessageConsumptionFatal(_) = error {
             let attempted = "reading from Kafka".to_owned();
             let event = GroupEvent::Fatal(Error::Kafka { attempted, source: error.into() });
             let _ = self.events.blocking_send(event);
-        } else if error.rdkafka_error_code() == Some(RDKafkaErrorCode::UnknownTopicOrPartition) {
-            tracing::error!("a subscribed topic does not exist; waiting for it to be created");
-        } else {
-            // The context has logged it, with its reason.
-            tracing::debug!(%error, "the Kafka client reports a fault, it goes on by itself");
         }
+        // All others were noted by the context, with their reasons.
     }
 
     fn take_note(&mut self, note: Note) {
         match note {
+            Note::Complaint { code, reason } => self.complain(code, &reason),
             Note::Assign(partitions) => {
                 let partitions = self.own(partitions);
                 if let Err(error) = self.fetching.accept() {

@@ -76,7 +76,9 @@ impl<H: Handler> Partition<H> {
     }
 
     pub(super) async fn connect(&self) -> Result<Client, Interrupt> {
-        self.shared.database.connect().await.map_err(|error| Interrupt::connecting(&error))
+        let database = &self.shared.database;
+        let failed = |error| Interrupt::connecting(database.place(), &error);
+        database.connect().await.map_err(failed)
     }
 
     fn claim_failed(&self, error: tokio_postgres::Error) -> Interrupt {

@@ -1,6 +1,11 @@
 use tokio_postgres::Error as PgError;
 
-use crate::{BoxError, Error, database_error::Verdict, kafka::KafkaFailure, report::report};
+use crate::{
+    BoxError, Error,
+    database_error::{Verdict, how_to_use},
+    kafka::KafkaFailure,
+    report::report,
+};
 
 /// Why a claim of a partition ended.
 #[derive(Debug)]
@@ -35,10 +40,7 @@ impl Interrupt {
             }
             Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(report(&error)),
             Verdict::Data | Verdict::Unknown => Self::Fatal(Error::Database {
-                attempted: format!(
-                    "{attempted} was refused; grant usage on the schema, select, insert and \
-                     update on its tables, and execute on its functions"
-                ),
+                attempted: format!("{attempted} was refused; {}", how_to_use(&error)),
                 source: error.into(),
             }),
         }
@@ -49,7 +51,8 @@ impl Interrupt {
         match Self::claiming(attempted, schema, error) {
             Self::Fault(reason) => Self::GivenUp(reason),
             Self::Fatal(Error::Database { attempted, source }) => {
-                Self::Halt(format!("{attempted}: {}", report(&*source)))
+                let reason = report(&*source);
+                Self::Halt(format!("{attempted}, then restart the consumer: {reason}"))
             }
             other => other,
         }
@@ -67,8 +70,8 @@ impl Interrupt {
     }
 
     /// No connection.
-    pub(super) fn connecting(error: &BoxError) -> Self {
-        Self::Fault(format!("connecting to the database: {}", report(&**error)))
+    pub(super) fn connecting(place: &str, error: &BoxError) -> Self {
+        Self::Fault(format!("connecting to {place}: {}", report(&**error)))
     }
 }
 

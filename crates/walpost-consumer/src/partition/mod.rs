@@ -27,6 +27,7 @@ use crate::{
     settings::Settings,
     sql::Sql,
     status::Board,
+    tell::tell,
 };
 
 /// What all partitions of a consumer share.
@@ -81,12 +82,22 @@ impl<H: Handler> Partition<H> {
                 }
                 Interrupt::Fault(reason) => {
                     faults += 1;
-                    tracing::warn!(partition = %self.of, reason, faults, "fault, trying again");
+                    let partition = &self.of;
+                    tell!(
+                        warn,
+                        { partition = partition, reason = reason, faults = faults },
+                        "a fault, trying again"
+                    );
                     backoff.delay(faults, jitter()).unwrap_or_default()
                 }
                 Interrupt::Discarded => Duration::ZERO,
                 Interrupt::Halt(reason) => {
-                    tracing::error!(partition = %self.of, reason, "the partition is halted");
+                    let partition = &self.of;
+                    tell!(
+                        error,
+                        { partition = partition, reason = reason },
+                        "the partition is halted, others go on"
+                    );
                     self.metrics.halts.increment(1);
                     self.set_state(PartitionState::Halted { reason });
                     self.stop.requested().await;

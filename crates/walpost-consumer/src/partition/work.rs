@@ -16,12 +16,15 @@ use super::{
 };
 use crate::{
     Event, Handler, HandlerError, PartitionState, failpoint::Failpoint, inbox::FetchFailure,
+    tell::tell,
 };
 
 impl<H: Handler> Partition<H> {
     /// Until something ends the claim.
     pub(super) async fn work(&mut self, session: &mut Session) -> Interrupt {
         let Session { key, replay, .. } = session;
+        let (partition, next_offset, epoch) = (&self.of, key.next_offset, key.epoch);
+        tracing::info!(%partition, next_offset, epoch, "the partition runs");
         self.shared.board.update(&self.of, |status| {
             status.state = PartitionState::Running;
             status.next_offset = Some(key.next_offset);
@@ -151,11 +154,16 @@ impl<H: Handler> Partition<H> {
         let wait = match error {
             HandlerError::Halt(_) => {
                 let place = if at.is_some() { "at" } else { "from" };
-                return Err(Interrupt::Halt(format!("{place} offset {offset}: {reason}")));
+                let reason = error.halt_reason(&format!("{place} offset {offset}"));
+                return Err(Interrupt::Halt(reason));
             }
             HandlerError::Transient(_) => {
                 self.trials.transient_failures += 1;
-                tracing::warn!(%partition, offset, reason, "a transient fault, trying again");
+                tell!(
+                    warn,
+                    { partition = partition, offset = offset, reason = reason },
+                    "a transient fault, trying again"
+                );
                 RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10))
                     .delay(self.trials.transient_failures, jitter())
             }
@@ -198,17 +206,26 @@ impl<H: Handler> Partition<H> {
                 self.done(session, events, applied, true);
             }
             Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
-            Err(Failure::Handler { error, .. }) => return Err(Interrupt::Halt(error.report())),
+            Err(Failure::Handler { error, .. }) => {
+                let place = format!("parking the event at offset {}", session.key.next_offset);
+                return Err(Interrupt::Halt(error.halt_reason(&place)));
+            }
         }
         let (limit, partition) = (self.shared.settings.halt_after_parked, &self.of);
         if self.trials.parked_in_row > limit {
             return Err(Interrupt::Halt(format!(
                 "more than {limit} events in a row were parked, which is a fault and no poison; \
-                 the last one because: {reason}. See consumer_parked, mend the handler, restart"
+                 the last one because: {reason}. See {schema}.consumer_parked, mend the handler, and \
+                 restart the consumer",
+                schema = self.shared.sql.schema(),
             )));
         }
         let offset = session.key.next_offset - 1;
-        tracing::error!(%partition, offset, reason, attempts, "parked an event");
+        tell!(
+            error,
+            { partition = partition, offset = offset, reason = reason, attempts = attempts },
+            "parked an event"
+        );
         Ok(events.len())
     }
 

@@ -211,11 +211,36 @@ async fn a_halt_stops_its_partition_and_no_other() {
     });
     let mut running = run(world.consumer().max_batch_events(1).handler(handler).unwrap());
     let reason = running.until_halted().await;
-    assert_eq!(reason, "at offset 1: the handler halted its partition: ask the auditor");
+    let expected = "at offset 1: the handler halted its partition: ask the auditor; mend that, \
+                    then restart the consumer: it begins there, and nothing is lost";
+    assert_eq!(reason, expected);
     world.publish(1, ids("other", 10)).await;
     running.until_applied(11).await;
     running.stop().await.unwrap();
     assert_eq!(world.number("select next_offset from walpost.position where part = 0").await, 1);
+}
+
+#[tokio::test]
+async fn a_missing_table_halts_with_what_to_do_and_a_restart_goes_on() {
+    let world = World::new(2).await;
+    world.client.batch_execute("alter table effect rename to hidden").await.unwrap();
+    world.publish(0, ["a", "b"]).await;
+    let mut running = run(world.consumer().handler(Ask(|_: &Event| Ok(()))).unwrap());
+    let reason = running.until_halted().await;
+    let expected = "at offset 0: the database refused a statement of the handler: ERROR 42P01: \
+                    relation \"effect\" does not exist; create what is missing in the database of \
+                    the effects, or correct the statement, then restart the consumer: it begins \
+                    there, and nothing is lost";
+    assert_eq!(reason, expected);
+    world.client.batch_execute("alter table hidden rename to effect").await.unwrap();
+    // The other partition was given nothing, and is not halted.
+    world.publish(1, ["c"]).await;
+    running.until_applied(1).await;
+    running.stop().await.unwrap();
+    let mut running = run(world.consumer().handler(Ask(|_: &Event| Ok(()))).unwrap());
+    running.until_applied(2).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&["a", "b", "c"].map(str::to_owned), 1));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What is wrong from the start.
 
-use walpost_consumer::{Consumer, Database, Error};
+use walpost_consumer::{Consumer, Database, Error, error_chain};
 use walpost_testkit as testkit;
 
 use crate::support::{Effects, World, each, ids, run};
@@ -16,7 +16,9 @@ async fn missing_tables_name_the_command() {
         .unwrap();
     let error = run(consumer).end().await.unwrap_err();
     assert!(matches!(error, Error::NotMigrated { .. }), "{error}");
-    assert!(error.to_string().contains("walpost migrate"), "{error}");
+    assert!(error.to_string().contains("walpost migrate --set consumer"), "{error}");
+    // As a `main` prints it that returns it.
+    assert!(format!("{error:?}").starts_with(&error.to_string()), "{error:?}");
 }
 
 #[tokio::test]
@@ -27,6 +29,42 @@ async fn a_database_that_refuses_is_an_error_at_once() {
     let consumer = world.consumer().database(Database::config(config)).handler(Effects).unwrap();
     let error = run(consumer).end().await.unwrap_err();
     assert!(matches!(error, Error::Database { .. }), "{error}");
+    let text = error_chain(&error);
+    assert!(text.contains("(database no_such_database, user "), "{text}");
+    assert!(text.contains("correct the name of the database"), "{text}");
+    assert!(text.ends_with("FATAL: database \"no_such_database\" does not exist"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_found_behind_an_error_of_the_applications_own() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("the pool has no connection")]
+    struct Pool(#[source] tokio_postgres::Error);
+    let world = World::new(1).await;
+    let mut config = world.database.config();
+    config.dbname("no_such_database");
+    let database = Database::connect_with(move || {
+        let config = config.clone();
+        async move {
+            let (client, connection) = config.connect(tokio_postgres::NoTls).await.map_err(Pool)?;
+            tokio::spawn(connection);
+            Ok::<_, Pool>(client)
+        }
+    });
+    let consumer = world.consumer().database(database).handler(Effects).unwrap();
+    let error = run(consumer).end().await.unwrap_err();
+    assert!(matches!(error, Error::Database { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_standby_is_an_error_that_names_the_primary() {
+    let world = World::new(1).await;
+    let mut config = world.database.config();
+    config.options("-c default_transaction_read_only=on");
+    let consumer = world.consumer().database(Database::config(config)).handler(Effects).unwrap();
+    let error = run(consumer).end().await.unwrap_err();
+    assert!(matches!(error, Error::Database { .. }), "{error}");
+    assert!(error.to_string().contains("connect to the primary"), "{error}");
 }
 
 #[tokio::test]

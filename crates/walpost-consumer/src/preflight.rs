@@ -1,0 +1,159 @@
+//! Whether the database has what a consumer needs, before it joins the group.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+use walpost_event::RetrySchedule;
+
+use crate::{
+    BoxError, Database, Error,
+    database_error::{Verdict, how_to_connect, how_to_use, postgres_error},
+    report::report,
+    settings::Settings,
+    sql::Sql,
+    tell::{Reminder, seconds, tell},
+};
+
+/// What the role of the connection finds, by the catalogs alone: they can be
+/// read without any right on the schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    role: String,
+    /// Whether the newest function is there.
+    migrated: bool,
+    usage: bool,
+    /// Whether every function may be called.
+    execute: bool,
+    /// Rights on tables, such as `select on done`, that the role has not.
+    missing: Vec<String>,
+}
+
+/// Waits for the database, and looks whether it has the tables, and whether
+/// they may be used.
+pub(crate) async fn database_is_ready(
+    database: &Database,
+    sql: &Sql,
+    settings: &Settings,
+) -> Result<(), Error> {
+    let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
+    let (since, mut reminder, mut failures) = (Instant::now(), Reminder::default(), 0);
+    loop {
+        let away = match look(database, sql, settings).await {
+            Ok(found) => {
+                if reminder.was_told() {
+                    let (place, after) = (database.place(), seconds(since.elapsed()));
+                    tell!(info, { place = place, after = after }, "the database answers");
+                }
+                return judge(found, sql, settings);
+            }
+            Err(Failed::Away(reason)) => reason,
+            Err(Failed::Refused(error)) => return Err(error),
+        };
+        failures += 1;
+        if reminder.is_due(Instant::now()) {
+            let (place, after) = (database.place(), seconds(since.elapsed()));
+            tell!(
+                warn,
+                { place = place, after = after, reason = away },
+                "the database cannot be reached, nothing is consumed until it can; trying again"
+            );
+        }
+        tokio::time::sleep(backoff.delay(failures, 0.0).unwrap_or_default()).await;
+    }
+}
+
+enum Failed {
+    /// It will pass.
+    Away(String),
+    Refused(Error),
+}
+
+async fn look(database: &Database, sql: &Sql, settings: &Settings) -> Result<Found, Failed> {
+    let client = database.connect().await.map_err(|error| not_connected(database, error))?;
+    let schema = settings.schema.as_str();
+    let row = client.query_typed_one(&sql.rights, &[(&schema, Type::TEXT)]).await;
+    let row = row.map_err(|error| match Verdict::of(&error) {
+        Verdict::Transient => Failed::Away(report(&error)),
+        _ => Failed::Refused(Error::Database {
+            attempted: format!("looking for the consumer's tables failed; {}", how_to_use(&error)),
+            source: error.into(),
+        }),
+    })?;
+    Ok(Found {
+        role: row.get(0),
+        migrated: row.get(1),
+        usage: row.get(2),
+        execute: row.get(3),
+        missing: row.get(4),
+    })
+}
+
+fn not_connected(database: &Database, error: BoxError) -> Failed {
+    let known = postgres_error(&error);
+    if known.is_none_or(|known| Verdict::of(known) == Verdict::Transient) {
+        return Failed::Away(report(&*error));
+    }
+    let (place, how) = (database.place(), how_to_connect(known));
+    let attempted = format!("connecting to {place} was refused; {how}");
+    Failed::Refused(Error::Database { attempted, source: error })
+}
+
+fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
+    let Found { role, migrated, usage, execute, missing } = found;
+    let schema = settings.schema.clone();
+    if !migrated {
+        let source = "the function batch_begin is missing".into();
+        return Err(Error::NotMigrated { schema, source });
+    }
+    let others = [(usage, "usage"), (execute, "execute on functions")];
+    let lacking = others.into_iter().filter(|(has, _)| !has).map(|(_, right)| right.to_owned());
+    let lacking: Vec<String> = lacking.chain(missing).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let grant = sql.grants(&role, !execute);
+    Err(Error::NotGranted { role, schema, missing: lacking.join(", "), grant })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(change: impl FnOnce(&mut Found)) -> Result<(), String> {
+        let mut found = Found {
+            role: "app".into(),
+            migrated: true,
+            usage: true,
+            execute: true,
+            missing: Vec::new(),
+        };
+        change(&mut found);
+        let settings = Settings::new("shipping".into());
+        judge(found, &Sql::new(&settings), &settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_the_statements_that_grant_it() {
+        assert_eq!(judged(|_| ()), Ok(()));
+        let text = judged(|found| found.usage = false).unwrap_err();
+        assert!(
+            text.starts_with("connected, but role app lacks usage in schema walpost;"),
+            "{text}"
+        );
+        assert!(text.contains("grant usage on schema \"walpost\" to \"app\";"), "{text}");
+        assert!(!text.contains("grant execute"), "{text}");
+        let text = judged(|found| {
+            found.execute = false;
+            found.missing = vec!["select on done".into(), "insert on position".into()];
+        });
+        let text = text.unwrap_err();
+        let lacks = "lacks execute on functions, select on done, insert on position in";
+        assert!(text.contains(lacks) && text.contains("grant execute on all functions"), "{text}");
+    }
+
+    #[test]
+    fn missing_tables_come_first() {
+        let text = judged(|found| (found.migrated, found.usage) = (false, false)).unwrap_err();
+        assert!(text.contains("walpost migrate --set consumer"), "{text}");
+    }
+}

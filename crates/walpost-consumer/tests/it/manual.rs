@@ -1,0 +1,165 @@
+//! What the documents tell an operator to run, run.
+
+use std::{collections::BTreeMap, path::Path};
+
+use walpost_consumer::{Builder, Database, Error, Event, HandlerError, OnReset};
+use walpost_testkit as testkit;
+
+use crate::support::{Ask, World, each, ids, run};
+
+/// The blocks of SQL in docs/operations.md, which those in the documentation of
+/// the crate repeat.
+fn block(beginning: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(folder.join(path)).unwrap();
+    let operations = read("../../docs/operations.md");
+    let block = operations
+        .split("```sql\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.starts_with(beginning))
+        .unwrap_or_else(|| panic!("no block of SQL begins with {beginning}"));
+    let documentation = read("src/lib.rs").replace("//! ", "");
+    assert!(documentation.contains(block), "the crate's documentation has another {beginning}");
+    block.to_owned()
+}
+
+/// A role that may log in and nothing else, and a consumer that is it.
+async fn as_role(world: &World) -> (String, Builder) {
+    let role = testkit::unique_name("app");
+    world.client.batch_execute(&format!("create role {role} login")).await.unwrap();
+    let mut config = world.database.config();
+    config.options(format!("-c role={role}"));
+    (role, world.consumer().database(Database::config(config)))
+}
+
+/// Fails for events that begin with `bad`.
+fn picky() -> Ask<impl Fn(&Event) -> Result<(), HandlerError>> {
+    Ask(|event: &Event| match event.id() {
+        id if id.starts_with("bad") => Err(HandlerError::park("no such customer")),
+        _ => Ok(()),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs() {
+    let world = World::new(1).await;
+    let (role, consumer) = as_role(&world).await;
+    let refused = |consumer: Builder| async {
+        run(consumer.handler(picky()).unwrap()).end().await.unwrap_err()
+    };
+    let error = refused(consumer.clone()).await;
+    let Error::NotGranted { role: ref told, ref missing, ref grant, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(*told, role);
+    assert!(missing.starts_with("usage, "), "{missing}");
+    let manual = block("grant usage on schema");
+    assert_eq!(grant.replace('"', ""), manual.trim_end().replace('\n', " ").replace("app", &role));
+
+    let usage = format!("grant usage on schema walpost to {role}");
+    world.client.batch_execute(&usage).await.unwrap();
+    let error = refused(consumer.clone()).await;
+    assert!(error.to_string().contains("lacks insert, select on consumer_parked, "), "{error}");
+    world.client.batch_execute(grant).await.unwrap();
+    let own = format!("grant insert on effect to {role}");
+    world.client.batch_execute(&own).await.unwrap();
+
+    let events = ids("a", 20);
+    world.publish(0, &events[..10]).await;
+    world.publish(0, ["bad"]).await;
+    world.publish(0, &events[10..]).await;
+    let mut running = run(consumer.clone().handler(picky()).unwrap());
+    running.until("the end", |s| (s.counts.applied, s.counts.parked) == (20, 1)).await;
+    running.stop().await.unwrap();
+    for on_reset in [OnReset::Rerun, OnReset::Fill] {
+        world.reset(&["--to-earliest"]).await;
+        let mut running = run(consumer.clone().on_reset(on_reset).handler(picky()).unwrap());
+        running
+            .until("the end", |status| {
+                status.counts.resets == 1
+                    && status.partitions.values().all(|one| one.next_offset == Some(21))
+            })
+            .await;
+        running.stop().await.unwrap();
+    }
+    assert_eq!(world.effects().await, each(&events, 2));
+    let drop = format!("drop owned by {role}; drop role {role}");
+    world.client.batch_execute(&drop).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_are_not_everybodys_to_call_are_granted_too() {
+    let world = World::new(1).await;
+    let (role, consumer) = as_role(&world).await;
+    let revoke = "revoke execute on all functions in schema walpost from public";
+    world.client.batch_execute(revoke).await.unwrap();
+    let error = run(consumer.clone().handler(picky()).unwrap()).end().await.unwrap_err();
+    let Error::NotGranted { ref missing, ref grant, .. } = error else { panic!("{error}") };
+    assert!(missing.contains("execute on functions"), "{missing}");
+    let own = format!("{grant} grant insert on effect to {role}");
+    world.client.batch_execute(&own).await.unwrap();
+    world.publish(0, ["a"]).await;
+    let mut running = run(consumer.handler(picky()).unwrap());
+    running.until_applied(1).await;
+    running.stop().await.unwrap();
+    let drop = format!("drop owned by {role}; drop role {role}");
+    world.client.batch_execute(&drop).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parked_events_are_applied_after_all_by_the_statement_of_the_manual() {
+    let world = World::new(2).await;
+    let (good, bad) = (ids("good", 30), ids("bad", 4));
+    world.publish(0, &good[..5]).await;
+    world.publish(0, &bad[..1]).await;
+    world.publish_without_id(0, "who am I").await;
+    world.publish(0, &good[5..10]).await;
+    world.publish(0, &bad[1..2]).await;
+    world.publish(0, &good[10..20]).await;
+    world.publish(1, &bad[2..]).await;
+    world.publish(1, &good[20..]).await;
+    let mut running = run(world.consumer().handler(picky()).unwrap());
+    running.until("the end", |s| (s.counts.applied, s.counts.parked) == (30, 5)).await;
+    running.stop().await.unwrap();
+    // Effects of other runs must stay what they are.
+    world.reset_topic(&format!("{}:0", world.topic), &["--shift-by", "-3"]).await;
+    let mut running = run(world.consumer().handler(picky()).unwrap());
+    running.until_applied(3).await;
+    running.stop().await.unwrap();
+
+    let look = block("select id, parked_at").replace("shipping", &world.name);
+    let rows = world.client.query(&look, &[]).await.unwrap();
+    let of = |id: &str| {
+        let row = rows.iter().find(|row| row.get::<_, Option<&str>>("event_id") == Some(id));
+        row.unwrap().get::<_, i64>("id").to_string()
+    };
+    let reason: &str = rows[0].get("reason");
+    assert_eq!(reason, "the handler gave the event up: no such customer");
+    // All but one, and the record that has no id.
+    let chosen = rows.iter().map(|row| row.get::<_, i64>("id").to_string());
+    let chosen: Vec<String> = chosen.filter(|id| *id != of("bad3")).collect();
+    let again = block("with again as").replace("in (7)", &format!("in ({})", chosen.join(", ")));
+    let partitions = world.client.query(&again, &[]).await.unwrap();
+    assert_eq!(partitions.len(), 2, "one row for each partition");
+
+    let mut running = run(world.consumer().handler(Ask(|_: &Event| Ok(()))).unwrap());
+    let status = running.until_applied(3).await;
+    assert_eq!(status.counts.applied, 3);
+    running
+        .until("the end of both partitions", |status| {
+            let at: Vec<_> = status.partitions.values().map(|one| one.next_offset).collect();
+            at == [Some(23), Some(12)]
+        })
+        .await;
+    running.stop().await.unwrap();
+    let mut expected: BTreeMap<String, i64> = each(&good, 1);
+    expected.extend(each(&good[17..20], 2));
+    expected.extend(each(&bad[..3], 1));
+    assert_eq!(world.effects().await, expected);
+    // The record without an id was read again, in another run than the first.
+    let left = "select event_id from walpost.consumer_parked order by event_id, run";
+    let left = world.client.query(left, &[]).await.unwrap();
+    let left: Vec<Option<&str>> = left.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, [Some("bad3"), None, None]);
+}
