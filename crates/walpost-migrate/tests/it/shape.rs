@@ -120,6 +120,8 @@ async fn the_relay_finds_its_columns() {
             "confirmed_lsn pg_lsn not null",
             "initial text not null",
             "initial_boundary text",
+            "floors jsonb not null",
+            "clean boolean not null",
             "updated_at timestamp with time zone not null",
         ]
     );
