@@ -49,7 +49,9 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     consumer.run(stopped).await.map_err(|error| {
         let exit = match &error {
             Error::Setting { .. } => Exit::Configuration,
-            Error::Database { .. } | Error::NotMigrated { .. } => Exit::Postgres,
+            Error::Database { .. } | Error::NotMigrated { .. } | Error::NotGranted { .. } => {
+                Exit::Postgres
+            }
             Error::Kafka { .. } => Exit::Kafka,
             _ => Exit::Running,
         };
