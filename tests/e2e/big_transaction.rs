@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use walpost_testkit::{Process, Published, Report, end_offsets, judge, kafka, until};
+use walpost_testkit::{Process, Report, end_offsets, judge, kafka, until};
 use walpost_tests::{LIMIT, Shop};
 
 const RSS_LIMIT_MB: u64 = 128;
@@ -51,17 +51,7 @@ async fn is_done(shop: &Shop, before_commit: &str) {
 
 /// What the oracle says of outbox and topic.
 async fn verdict(shop: &Shop) -> Report {
-    let published: Vec<Published> = shop
-        .records()
-        .await
-        .iter()
-        .map(|record| Published {
-            id: record.header_text("id").unwrap_or_default().to_owned(),
-            partition: record.partition,
-            offset: record.offset,
-        })
-        .collect();
-    judge(&shop.committed().await, &published, None)
+    judge(&shop.committed().await, &shop.published().await, None)
 }
 
 /// Fails when the process ever had more memory resident than it may.

@@ -155,18 +155,19 @@ impl Shop {
         .await;
     }
 
+    /// What is in the topic, as the oracle takes it.
+    pub async fn published(&self) -> Vec<Published> {
+        let published = |record: &ReadRecord| Published {
+            id: record.header_text("id").unwrap_or_default().to_owned(),
+            partition: record.partition,
+            offset: record.offset,
+        };
+        self.records().await.iter().map(published).collect()
+    }
+
     /// What the oracle says of database, topic and effects.
     pub async fn judge(&self) -> Report {
-        let published: Vec<Published> = self
-            .records()
-            .await
-            .iter()
-            .map(|record| Published {
-                id: record.header_text("id").unwrap_or_default().to_owned(),
-                partition: record.partition,
-                offset: record.offset,
-            })
-            .collect();
+        let published = self.published().await;
         let mut times = std::collections::HashMap::new();
         for effect in self.effects().await {
             *times.entry(effect.event_id).or_insert(0) += 1;

@@ -1,23 +1,13 @@
-use std::{net::ToSocketAddrs, time::Duration};
+use std::time::Duration;
 
 use walpost_relay::{Initial, Phase};
-use walpost_testkit::{Direction, Proxy, Target, until};
+use walpost_testkit::{Direction, Proxy, until};
 
 use crate::rig::{Rig, SOON, status, stop};
 
 /// A rig whose connections go through a proxy.
 async fn behind_a_proxy() -> (Rig, Proxy) {
-    let rig = Rig::new().await;
-    let (host, port) = rig.database.first_target();
-    let address = (host.as_str(), port).to_socket_addrs().unwrap().next().unwrap();
-    let proxy = Proxy::start(Target::Tcp(address)).await;
-    let url = format!(
-        "host=127.0.0.1 port={} user={} dbname={}",
-        proxy.port(),
-        rig.database.user(),
-        rig.database.dbname()
-    );
-    (rig.connecting_to(&url), proxy)
+    Rig::new().await.behind_a_proxy().await
 }
 
 #[tokio::test]

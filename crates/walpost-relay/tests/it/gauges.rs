@@ -1,14 +1,13 @@
 //! What the metrics say while no session runs.
 
 use std::{
-    net::ToSocketAddrs,
     sync::{LazyLock, OnceLock},
     time::Duration,
 };
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use walpost_relay::RelayError;
-use walpost_testkit::{Proxy, Target, until};
+use walpost_testkit::until;
 
 use crate::{
     rig::{Rig, SOON, status, stop},
@@ -28,16 +27,7 @@ async fn lag_and_phase_move_on_while_postgres_is_away() {
     assert_eq!(gauge("away", "walpost_relay_streaming"), None, "the recorder is there first");
     let mut rig = Rig::new().await;
     rig.config.pipeline = "away".into();
-    let (host, port) = rig.database.first_target();
-    let address = (host.as_str(), port).to_socket_addrs().unwrap().next().unwrap();
-    let proxy = Proxy::start(Target::Tcp(address)).await;
-    let url = format!(
-        "host=127.0.0.1 port={} user={} dbname={}",
-        proxy.port(),
-        rig.database.user(),
-        rig.database.dbname()
-    );
-    let rig = rig.connecting_to(&url);
+    let (rig, proxy) = rig.behind_a_proxy().await;
     let relay = rig.streaming().await;
     let lag = || gauge("away", "walpost_outbox_lag_seconds").unwrap();
     let streaming = || gauge("away", "walpost_relay_streaming").unwrap();

@@ -1,6 +1,6 @@
 //! A database with Walpost's tables, and relays on it.
 
-use std::time::Duration;
+use std::{net::ToSocketAddrs, time::Duration};
 
 use tokio_postgres::Client;
 use walpost_encode::{Encoder, Encoding};
@@ -9,7 +9,9 @@ use walpost_migrate::{Migrator, Set};
 use walpost_postgres::Database;
 use walpost_relay::{Outcome, Phase, PipelineStatus, Relay, RelayConfig, RelayError, RunningRelay};
 use walpost_router::RouterConfig;
-use walpost_testkit::{SharedPostgres, local::Postgres, postgres, unique_name, until};
+use walpost_testkit::{
+    Proxy, SharedPostgres, Target, local::Postgres, postgres, unique_name, until,
+};
 
 use crate::sink::World;
 
@@ -54,6 +56,20 @@ impl Rig {
     pub(crate) fn connecting_to(mut self, url: &str) -> Self {
         self.database = Database::parse(url).unwrap();
         self
+    }
+
+    /// The same database through a proxy.
+    pub(crate) async fn behind_a_proxy(self) -> (Self, Proxy) {
+        let (host, port) = self.database.first_target();
+        let address = (host.as_str(), port).to_socket_addrs().unwrap().next().unwrap();
+        let proxy = Proxy::start(Target::Tcp(address)).await;
+        let url = format!(
+            "host=127.0.0.1 port={} user={} dbname={}",
+            proxy.port(),
+            self.database.user(),
+            self.database.dbname()
+        );
+        (self.connecting_to(&url), proxy)
     }
 
     /// The same with a new session, after a crash of the server.
