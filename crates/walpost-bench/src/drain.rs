@@ -56,6 +56,11 @@ impl Drain {
         self.usage.cpu.as_secs_f64() * 1e6 / self.events as f64
     }
 
+    /// From the first events seen on.
+    pub(crate) fn cpu_seconds_per_million_after_first(&self) -> f64 {
+        (self.usage.cpu - self.cpu_at_first).as_secs_f64() * 1e6 / self.events as f64
+    }
+
     pub(crate) fn rss_peak_mb(&self) -> f64 {
         self.usage.rss_peak_mb()
     }

@@ -1,5 +1,5 @@
 //! The bench of the relay: one backlog, drained by each subject in turn, then
-//! latency.
+//! latency; all of it several times, since machines are noisy.
 
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -11,9 +11,10 @@ use walpost_migrate::Set;
 
 use crate::{
     database::Database,
-    drain, latency, progress,
+    drain::{self, Drain},
+    latency, progress,
     publish::publish,
-    report::relay::{Measured, Report},
+    report::relay::{Report, Round},
     services::{Services, await_slot, create_slot, drop_slot},
     subject::{Debezium, Job, Output, RecvLogical, Subject, Walpost},
     topic, workload,
@@ -32,11 +33,15 @@ pub(crate) struct RelayArgs {
     /// Events in the backlog
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
+    /// How often each subject is measured, in turn with the others; figures are
+    /// medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
     /// Which subjects, in this order
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["pg_recvlogical", "walpost", "debezium"])]
     subjects: Vec<Which>,
-    /// Seconds at each of 200 and 2,000 events/s; 0 for no latency
-    #[arg(long, default_value_t = 20)]
+    /// Seconds at each of 200 and 2,000 events/s in each round; 0 for no latency
+    #[arg(long, default_value_t = 10)]
     latency_seconds: u64,
     /// One line of JSON a subject on stdout; the table goes to stderr
     #[arg(long)]
@@ -74,20 +79,25 @@ pub(crate) fn run(args: &RelayArgs) -> Result<()> {
     let subjects: Vec<_> =
         args.subjects.iter().map(|which| args.subject(*which)).collect::<Result<_>>()?;
     let services = Services::start(Set::Relay)?;
-    let mut report = Report::new(args.events);
+    let mut report = Report::new(args.events, args.rounds);
     let mut bench = Bench { database: services.connect()?, services: &services, jobs: 0 };
     for subject in &subjects {
-        create_slot(&bench.database, &backlog_slot(subject.as_ref()))?;
+        report.add(subject.name(), subject.version(&services)?);
+        for round in 0..args.rounds {
+            create_slot(&bench.database, &backlog_slot(subject.as_ref(), round))?;
+        }
     }
     warm_up_kafka(&services, args.events)?;
     let end = workload::fill(&bench.database, args.events)?;
-    for subject in &subjects {
-        report.add(bench.drain(subject.as_ref(), args.events, end)?);
-    }
-    if args.latency_seconds > 0 {
-        let duration = Duration::from_secs(args.latency_seconds);
+    let latency = (args.latency_seconds > 0).then(|| Duration::from_secs(args.latency_seconds));
+    for round in 0..args.rounds {
         for subject in &subjects {
-            let measured = bench.latency(subject.as_ref(), duration)?;
+            let drain = bench.drain(subject.as_ref(), round, args.events, end)?;
+            report.add_round(subject.name(), Round { drain, latency: Vec::new() });
+        }
+        let Some(duration) = latency else { continue };
+        for subject in &subjects {
+            let measured = bench.latency(subject.as_ref(), round, duration)?;
             report.add_latency(subject.name(), measured);
         }
     }
@@ -102,8 +112,9 @@ fn warm_up_kafka(services: &Services, events: u64) -> Result<()> {
     publish(&bootstrap, WARM_UP_TOPIC, events.min(WARM_UP_EVENTS))
 }
 
-fn backlog_slot(subject: &dyn Subject) -> String {
-    format!("backlog_{}", subject.name())
+/// Each round reads the backlog from a slot of its own.
+fn backlog_slot(subject: &dyn Subject, round: u32) -> String {
+    format!("backlog_{}_{round}", subject.name())
 }
 
 struct Bench<'a> {
@@ -113,9 +124,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn drain(&mut self, subject: &dyn Subject, events: u64, end: PgLsn) -> Result<Measured> {
-        let version = subject.version(self.services)?;
-        let slot = backlog_slot(subject);
+    fn drain(
+        &mut self,
+        subject: &dyn Subject,
+        round: u32,
+        events: u64,
+        end: PgLsn,
+    ) -> Result<Drain> {
+        let slot = backlog_slot(subject, round);
         let files = self.files(subject, false)?;
         self.settle()?;
         progress!("{}: draining {events} events", subject.name());
@@ -130,16 +146,17 @@ impl Bench<'_> {
             drain.events_per_second(),
             drain.done.as_secs_f64()
         );
-        Ok(Measured { subject: subject.name(), version, drain, latency: Vec::new() })
+        Ok(drain)
     }
 
     /// Of a subject that was started anew, on a slot of its own.
     fn latency(
         &mut self,
         subject: &dyn Subject,
+        round: u32,
         duration: Duration,
     ) -> Result<Vec<latency::Latency>> {
-        let slot = format!("latency_{}", subject.name());
+        let slot = format!("latency_{}_{round}", subject.name());
         let files = self.files(subject, true)?;
         create_slot(&self.database, &slot)?;
         self.settle()?;

@@ -74,6 +74,11 @@ impl Floors {
         }
     }
 
+    /// Whether the stream may still bring events that were read back.
+    pub(crate) fn is_holding(&self, confirmed: Lsn) -> bool {
+        confirmed < self.hold_until
+    }
+
     /// Something is known to be at this offset.
     pub(crate) fn landed(&mut self, lane: Lane, offset: i64) {
         let lane = &mut self.lanes[lane as usize];
@@ -83,7 +88,7 @@ impl Floors {
     /// The floors that go with the confirmed position `confirmed`, above which
     /// `first_above` is the first ticket.
     pub(crate) fn at(&mut self, confirmed: Lsn, first_above: Ticket) -> Vec<i64> {
-        let holding = confirmed < self.hold_until;
+        let holding = self.is_holding(confirmed);
         self.lanes.iter_mut().map(|lane| lane.floor(first_above, holding)).collect()
     }
 }

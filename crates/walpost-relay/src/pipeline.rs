@@ -64,10 +64,6 @@ pub(crate) struct Pipeline<S, K> {
 pub(crate) struct Progress {
     tracker: AckTracker,
     floors: Floors,
-    /// Confirmed at or above this, nothing of what was read back comes any more.
-    published_until: Lsn,
-    /// Places that the last checkpoint names.
-    named: usize,
     items: VecDeque<SourceItem>,
     held: Option<Held>,
     /// A suspect that the sink has. Nothing else goes before its fate is known.
@@ -131,8 +127,6 @@ impl Progress {
         Self {
             tracker: AckTracker::default(),
             floors: Floors::holding_until(published_until),
-            published_until,
-            named: 0,
             items: VecDeque::new(),
             held: None,
             alone: None,
@@ -278,7 +272,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn note_done(&mut self) {
         if let Some(done) = self.progress.tracker.take_confirmed() {
             self.progress.done = self.progress.done.max(done);
-            if self.progress.done >= self.progress.published_until && !self.published.is_empty() {
+            if !self.progress.floors.is_holding(self.progress.done) && !self.published.is_empty() {
                 self.published.clear();
             }
         }

@@ -10,25 +10,92 @@ use crate::{
     measure::Load,
 };
 
-/// What was measured of one subject.
+/// What was measured of one subject, round by round.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    pub(crate) subject: &'static str,
-    pub(crate) version: String,
+    subject: &'static str,
+    version: String,
+    rounds: Vec<Round>,
+}
+
+/// What was measured of one subject in one round.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
     pub(crate) drain: Drain,
     pub(crate) latency: Vec<Latency>,
 }
 
-impl Measured {
-    fn p99(&self, rate: u32) -> Option<f64> {
-        self.latency.iter().find(|found| found.rate == rate).map(|found| found.percentiles.p99)
+impl Round {
+    fn at(&self, rate: u32) -> Option<&Latency> {
+        self.latency.iter().find(|found| found.rate == rate)
     }
+}
+
+type Figure = fn(&Round) -> Option<f64>;
+
+impl Measured {
+    fn median(&self, figure: Figure) -> Option<f64> {
+        median(self.rounds.iter().filter_map(figure).collect())
+    }
+
+    /// The figure against that of another subject in the same round, since
+    /// the next round may find another machine: the median, and the extremes.
+    fn ratio(&self, other: &Self, figure: Figure) -> Option<Spread> {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        Spread::of(pairs.filter_map(|(ours, theirs)| Some(figure(ours)? / figure(theirs)?)))
+    }
+
+    fn rates(&self) -> Vec<u32> {
+        self.rounds.iter().flat_map(|round| &round.latency).map(|found| found.rate).fold(
+            Vec::new(),
+            |mut rates, rate| {
+                if !rates.contains(&rate) {
+                    rates.push(rate);
+                }
+                rates
+            },
+        )
+    }
+
+    fn percentiles(&self, rate: u32) -> Option<Percentiles> {
+        let at = |pick: fn(&Percentiles) -> f64| {
+            let found = self.rounds.iter().filter_map(|round| round.at(rate));
+            median(found.map(|found| pick(&found.percentiles)).collect())
+        };
+        Some(Percentiles { p50: at(|p| p.p50)?, p99: at(|p| p.p99)?, p99_9: at(|p| p.p99_9)? })
+    }
+}
+
+/// Of several rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    low: f64,
+    median: f64,
+    high: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.collect();
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some(Self { low, median: median(values)?, high })
+    }
+}
+
+/// The middle one, or the mean of the two there.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some((lower + upper) / 2.0)
 }
 
 /// The figures of all subjects.
 #[derive(Debug)]
 pub(crate) struct Report {
     events: u64,
+    rounds: u32,
     measured: Vec<Measured>,
 }
 
@@ -49,7 +116,7 @@ struct Target {
     text: &'static str,
     against: Option<&'static str>,
     bound: Bound,
-    figure: fn(&Measured) -> Option<f64>,
+    figure: Figure,
 }
 
 #[derive(Clone, Copy)]
@@ -66,47 +133,60 @@ const TARGETS: [Target; 5] = [
         text: "events/s, of pg_recvlogical",
         against: Some("pg_recvlogical"),
         bound: Bound::AtLeast(1.2),
-        figure: |measured| Some(measured.drain.events_per_second()),
+        figure: |round| Some(round.drain.events_per_second()),
     },
     Target {
         text: "events/s, of debezium",
         against: Some("debezium"),
         bound: Bound::AtLeast(2.0),
-        figure: |measured| Some(measured.drain.events_per_second()),
+        figure: |round| Some(round.drain.events_per_second()),
     },
     Target {
         text: "CPU per event, of debezium",
         against: Some("debezium"),
         bound: Bound::AtMost(0.25),
-        figure: |measured| Some(measured.drain.cpu_seconds_per_million()),
+        figure: |round| Some(round.drain.cpu_seconds_per_million()),
     },
     Target {
         text: "peak RSS in MB",
         against: None,
         bound: Bound::AtMost(64.0),
-        figure: |measured| Some(measured.drain.rss_peak_mb()),
+        figure: |round| Some(round.drain.rss_peak_mb()),
     },
     Target {
         text: "p99 at 2,000/s, of debezium",
         against: Some("debezium"),
         bound: Bound::AtMost(0.5),
-        figure: |measured| measured.p99(TARGET_RATE),
+        figure: |round| p99(round, TARGET_RATE),
     },
 ];
 
 impl Report {
-    pub(crate) fn new(events: u64) -> Self {
-        Self { events, measured: Vec::new() }
+    pub(crate) fn new(events: u64, rounds: u32) -> Self {
+        Self { events, rounds, measured: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, measured: Measured) {
-        self.measured.push(measured);
+    pub(crate) fn add(&mut self, subject: &'static str, version: String) {
+        self.measured.push(Measured { subject, version, rounds: Vec::new() });
     }
 
+    /// # Panics
+    /// If the subject was not added.
+    pub(crate) fn add_round(&mut self, subject: &str, round: Round) {
+        self.known(subject).rounds.push(round);
+    }
+
+    /// To the last round of the subject.
+    ///
+    /// # Panics
+    /// If it has none.
     pub(crate) fn add_latency(&mut self, subject: &str, latency: Vec<Latency>) {
-        if let Some(measured) = self.measured.iter_mut().find(|known| known.subject == subject) {
-            measured.latency = latency;
-        }
+        self.known(subject).rounds.last_mut().expect("a round").latency = latency;
+    }
+
+    fn known(&mut self, subject: &str) -> &mut Measured {
+        let mut measured = self.measured.iter_mut();
+        measured.find(|known| known.subject == subject).expect("the subject was added")
     }
 
     pub(crate) fn print(&self, json: bool) -> Result<()> {
@@ -114,13 +194,15 @@ impl Report {
     }
 
     fn lines(&self) -> Vec<Line<'_>> {
-        self.measured.iter().map(line).collect()
+        self.measured.iter().filter_map(line).collect()
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "relay: {} events, half of them in transactions of 1,000 and half of 1\n",
-            grouped(self.events as f64)
+            "relay: {} events, half of them in transactions of 1,000 and half of 1; medians of {} \
+             rounds\n",
+            grouped(self.events as f64),
+            self.rounds
         );
         for measured in &self.measured {
             text.push_str(&format!("  {}: {}\n", measured.subject, measured.version));
@@ -137,27 +219,22 @@ impl Report {
     }
 
     fn throughput(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![row([
-            "",
-            "events/s",
-            "from start",
-            "first, s",
-            "CPU s/million",
-            "after first",
-            "peak RSS, MB",
-        ])];
+        const COLUMNS: [(&str, Figure, usize); 6] = [
+            ("events/s", |round| Some(round.drain.events_per_second()), 0),
+            ("from start", |round| Some(round.drain.events_per_second_from_start()), 0),
+            ("first, s", |round| Some(round.drain.first.as_secs_f64()), 2),
+            ("CPU s/million", |round| Some(round.drain.cpu_seconds_per_million()), 1),
+            ("after first", |round| Some(round.drain.cpu_seconds_per_million_after_first()), 1),
+            ("peak RSS, MB", |round| Some(round.drain.rss_peak_mb()), 0),
+        ];
+        let head = COLUMNS.map(|(name, ..)| name.to_owned());
+        let mut rows = vec![[vec![String::new()], head.into()].concat()];
         rows.extend(self.measured.iter().map(|measured| {
-            let drain = &measured.drain;
-            let after = (drain.usage.cpu - drain.cpu_at_first).as_secs_f64() * 1e6;
-            vec![
-                measured.subject.to_owned(),
-                grouped(drain.events_per_second()),
-                grouped(drain.events_per_second_from_start()),
-                format!("{:.2}", drain.first.as_secs_f64()),
-                format!("{:.1}", drain.cpu_seconds_per_million()),
-                format!("{:.1}", after / drain.events as f64),
-                format!("{:.0}", drain.rss_peak_mb()),
-            ]
+            let cells = COLUMNS.map(|(_, figure, digits)| {
+                let found = measured.median(figure).unwrap_or_default();
+                if digits == 0 { grouped(found) } else { format!("{found:.digits$}") }
+            });
+            [vec![measured.subject.to_owned()], cells.into()].concat()
         }));
         rows
     }
@@ -167,8 +244,8 @@ impl Report {
         let head = ["cores used while draining", "itself", "PostgreSQL", "Kafka", "bench, others"];
         let mut rows = vec![row(head)];
         rows.extend(self.measured.iter().map(|measured| {
-            let cells = cores(&measured.drain.load);
-            [vec![measured.subject.to_owned()], cells.into()].concat()
+            let loads = measured.rounds.iter().map(|round| &round.drain.load);
+            [vec![measured.subject.to_owned()], cores(loads).into()].concat()
         }));
         rows
     }
@@ -187,60 +264,65 @@ impl Report {
         ];
         let mut rows = vec![row(head)];
         for measured in &self.measured {
-            rows.extend(measured.latency.iter().map(|found| {
-                let Percentiles { p50, p99, p99_9 } = found.percentiles;
+            for rate in measured.rates() {
+                let Some(Percentiles { p50, p99, p99_9 }) = measured.percentiles(rate) else {
+                    continue;
+                };
                 let times = [p50, p99, p99_9].map(|time| format!("{time:.1}"));
-                let start = [measured.subject.to_owned(), grouped(f64::from(found.rate))];
-                [&start[..], &times[..], &cores(&found.load)[..]].concat()
-            }));
+                let start = [measured.subject.to_owned(), grouped(f64::from(rate))];
+                let found = measured.rounds.iter().filter_map(|round| round.at(rate));
+                let cores = cores(found.map(|found| &found.load));
+                rows.push([&start[..], &times[..], &cores[..]].concat());
+            }
         }
         rows
     }
 
     fn ratios(&self) -> Vec<Vec<String>> {
-        let figures: [fn(&Measured) -> Option<f64>; 6] = [
-            |measured| Some(measured.drain.events_per_second()),
-            |measured| Some(measured.drain.cpu_seconds_per_million()),
-            |measured| Some(measured.drain.rss_peak_mb()),
-            |measured| Some(measured.drain.first.as_secs_f64()),
-            |measured| measured.p99(200),
-            |measured| measured.p99(TARGET_RATE),
+        let figures: [Figure; 6] = [
+            |round| Some(round.drain.events_per_second()),
+            |round| Some(round.drain.cpu_seconds_per_million()),
+            |round| Some(round.drain.rss_peak_mb()),
+            |round| Some(round.drain.first.as_secs_f64()),
+            |round| p99(round, 200),
+            |round| p99(round, TARGET_RATE),
         ];
         let head =
             ["walpost, of", "events/s", "CPU", "peak RSS", "first", "p99 at 200", "at 2,000"];
         let mut rows = vec![row(head)];
         let Some(ours) = self.find(OURS) else { return rows };
         for other in self.measured.iter().filter(|other| other.subject != OURS) {
-            let ratio = |figure: fn(&Measured) -> Option<f64>| Some(figure(ours)? / figure(other)?);
-            let cells = figures
-                .map(|figure| ratio(figure).map_or("-".to_owned(), |ratio| format!("{ratio:.2}x")));
+            let cells = figures.map(|figure| {
+                let ratio = ours.ratio(other, figure);
+                ratio.map_or("-".to_owned(), |ratio| format!("{:.2}x", ratio.median))
+            });
             rows.push([vec![other.subject.to_owned()], cells.into()].concat());
         }
         rows
     }
 
     fn targets(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![row(["walpost's targets", "asked", "found", ""])];
+        let mut rows = vec![row(["walpost's targets", "asked", "found", "", "rounds"])];
         let Some(ours) = self.find(OURS) else { return rows };
         for target in &TARGETS {
             let Some(found) = self.value(target, ours) else { continue };
             let unit = if target.against.is_some() { "x" } else { "" };
             let (asked, reached) = match target.bound {
-                Bound::AtLeast(bound) => (format!("at least {bound}{unit}"), found >= bound),
-                Bound::AtMost(bound) => (format!("at most {bound}{unit}"), found <= bound),
+                Bound::AtLeast(bound) => (format!("at least {bound}{unit}"), found.median >= bound),
+                Bound::AtMost(bound) => (format!("at most {bound}{unit}"), found.median <= bound),
             };
             let verdict = if reached { "reached" } else { "missed" };
-            let found = format!("{found:.2}{unit}");
-            rows.push(vec![target.text.to_owned(), asked, found, verdict.to_owned()]);
+            let median = format!("{:.2}{unit}", found.median);
+            let rounds = format!("{:.2} to {:.2}", found.low, found.high);
+            rows.push(vec![target.text.to_owned(), asked, median, verdict.to_owned(), rounds]);
         }
         rows
     }
 
-    fn value(&self, target: &Target, ours: &Measured) -> Option<f64> {
-        let found = (target.figure)(ours)?;
+    fn value(&self, target: &Target, ours: &Measured) -> Option<Spread> {
         match target.against {
-            Some(other) => Some(found / (target.figure)(self.find(other)?)?),
-            None => Some(found),
+            Some(other) => ours.ratio(self.find(other)?, target.figure),
+            None => Spread::of(ours.rounds.iter().filter_map(target.figure)),
         }
     }
 
@@ -249,29 +331,41 @@ impl Report {
     }
 }
 
-fn cores(load: &Load) -> [String; 4] {
-    load.cores().map(|cores| format!("{cores:.2}"))
+fn p99(round: &Round, rate: u32) -> Option<f64> {
+    Some(round.at(rate)?.percentiles.p99)
 }
 
-fn line(measured: &Measured) -> Line<'_> {
-    let drain = &measured.drain;
-    let latency = measured.latency.iter().map(|found| {
-        let Percentiles { p50, p99, p99_9 } = found.percentiles;
+fn cores<'a>(loads: impl Iterator<Item = &'a Load>) -> [String; 4] {
+    let loads: Vec<[f64; 4]> = loads.map(Load::cores).collect();
+    [0, 1, 2, 3].map(|column| {
+        let cores = median(loads.iter().map(|load| load[column]).collect());
+        format!("{:.2}", cores.unwrap_or_default())
+    })
+}
+
+fn line(measured: &Measured) -> Option<Line<'_>> {
+    let median = |figure: Figure| measured.median(figure);
+    let latency = measured.rates().into_iter().filter_map(|rate| {
+        let Percentiles { p50, p99, p99_9 } = measured.percentiles(rate)?;
         let [p50, p99, p99_9] = [p50, p99, p99_9].map(|value| rounded(value, 2));
-        (found.rate, Percentiles { p50, p99, p99_9 })
+        Some((rate, Percentiles { p50, p99, p99_9 }))
     });
-    Line {
+    Some(Line {
         bench: "relay",
         subject: measured.subject,
-        events_per_second: drain.events_per_second().round() as u64,
-        cpu_seconds_per_million: rounded(drain.cpu_seconds_per_million(), 2),
-        rss_mb_peak: rounded(drain.rss_peak_mb(), 1),
-        first_record_seconds: rounded(drain.first.as_secs_f64(), 2),
+        events_per_second: median(|round| Some(round.drain.events_per_second()))?.round() as u64,
+        cpu_seconds_per_million: rounded(
+            median(|round| Some(round.drain.cpu_seconds_per_million()))?,
+            2,
+        ),
+        rss_mb_peak: rounded(median(|round| Some(round.drain.rss_peak_mb()))?, 1),
+        first_record_seconds: rounded(median(|round| Some(round.drain.first.as_secs_f64()))?, 2),
         latency_ms: latency.collect(),
-    }
+    })
 }
 
 const LEGEND: &str = "
+A ratio is the median of those of each round, in which the subjects took turns.
 events/s: from the first event seen to the last, in the topic (pg_recvlogical:
 in its output). CPU: user and system time of the process from its start to the
 last event; beside it from the first event on. Latency: from just before an
@@ -286,7 +380,7 @@ mod tests {
     use super::*;
     use crate::measure::Usage;
 
-    fn measured(subject: &'static str, seconds: u64, cpu_ms: u64, p99: f64) -> Measured {
+    fn round(seconds: u64, cpu_ms: u64, p99: f64) -> Round {
         let usage = Usage {
             cpu: Duration::from_millis(cpu_ms),
             rss_peak_bytes: 48 << 20,
@@ -302,15 +396,25 @@ mod tests {
             load: Load::default(),
         };
         let percentiles = Percentiles { p50: 1.0, p99, p99_9: 30.126 };
-        let latency = vec![Latency { rate: 2_000, percentiles, load: Load::default() }];
-        Measured { subject, version: "1".into(), drain, latency }
+        Round { drain, latency: vec![Latency { rate: 2_000, percentiles, load: Load::default() }] }
     }
 
+    /// Three rounds on a machine that is slower in each.
     fn report() -> Report {
-        let mut report = Report::new(1_000_000);
-        report.add(measured("pg_recvlogical", 14, 9_000, 8.0));
-        report.add(measured("walpost", 10, 6_000, 9.0));
-        report.add(measured("debezium", 20, 30_000, 27.0));
+        let mut report = Report::new(1_000_000, 3);
+        for (subject, seconds, cpu_ms, p99) in [
+            ("pg_recvlogical", 14, 9_000, 8.0),
+            ("walpost", 10, 6_000, 9.0),
+            ("debezium", 20, 30_000, 27.0),
+        ] {
+            report.add(subject, "1".into());
+            for slower in 1..=3 {
+                report.add_round(
+                    subject,
+                    round(seconds * slower, cpu_ms * slower, p99 * slower as f64),
+                );
+            }
+        }
         report
     }
 
@@ -319,7 +423,7 @@ mod tests {
         let lines = report().lines().iter().map(serde_json::to_string).collect::<Vec<_>>();
         assert_eq!(
             lines[1].as_ref().unwrap(),
-            r#"{"bench":"relay","subject":"walpost","events_per_second":100000,"cpu_seconds_per_million":6.0,"rss_mb_peak":48.0,"first_record_seconds":0.5,"latency_ms":{"2000":{"p50":1.0,"p99":9.0,"p99_9":30.13}}}"#
+            r#"{"bench":"relay","subject":"walpost","events_per_second":50000,"cpu_seconds_per_million":12.0,"rss_mb_peak":48.0,"first_record_seconds":0.5,"latency_ms":{"2000":{"p50":1.0,"p99":18.0,"p99_9":30.13}}}"#
         );
     }
 
@@ -339,9 +443,20 @@ mod tests {
             ]
         );
         let mut slow = report();
-        slow.measured[1] = measured("walpost", 13, 8_000, 20.0);
+        slow.measured[1].rounds = vec![round(13, 8_000, 20.0)];
         let missed = slow.targets().iter().filter(|row| row[3] == "missed").count();
         assert_eq!(missed, 4);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_a_round_and_its_extremes_are_told() {
+        let mut report = report();
+        assert_eq!(report.targets()[1][2..], ["1.40x", "reached", "1.40 to 1.40"]);
+        report.measured[1].rounds[0] = round(28, 1, 1.0);
+        report.measured[1].rounds[2] = round(21, 1, 1.0);
+        assert_eq!(report.targets()[1][2..], ["1.40x", "reached", "0.50 to 2.00"]);
+        assert_eq!(median(vec![3.0, 1.0]), Some(2.0));
+        assert_eq!(median(Vec::new()), None);
     }
 
     #[test]

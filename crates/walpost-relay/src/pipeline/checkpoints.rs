@@ -33,7 +33,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// A place is named by a committed checkpoint before anything is written
     /// there.
     pub(super) fn name_places(&mut self) {
-        if self.sink.places().len() > self.progress.named && self.progress.writing.is_none() {
+        let named = self.progress.last_written.map_or(0, |last| last.places);
+        if self.sink.places().len() > named && self.progress.writing.is_none() {
             self.start_checkpoint();
         }
     }
@@ -70,7 +71,6 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.progress.writing = None;
         let written = written?;
         self.progress.checkpointed = written.confirmed;
-        self.progress.named = written.places;
         self.sink.allow(written.places);
         self.carried.suspects.confirmed(written.confirmed);
         self.progress.last_written = Some(written);
