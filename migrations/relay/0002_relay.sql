@@ -12,6 +12,7 @@ create table {schema}.checkpoint (
     initial_boundary text check ((initial_boundary is not null) = (initial = 'publish')),
     floors jsonb not null default '{}' check (jsonb_typeof(floors) = 'object'),
     clean boolean not null default false,
+    fence text,
     updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
@@ -33,6 +34,8 @@ comment on column {schema}.checkpoint.floors is
     'By topic its id and, by partition, the lowest offset that may hold an event above confirmed_lsn';
 comment on column {schema}.checkpoint.clean is
     'The last run stopped in order, with nothing on its way';
+comment on column {schema}.checkpoint.fence is
+    'transactional.id of the run that owns the row, by which a successor fences it off; null without';
 comment on column {schema}.checkpoint.initial_boundary is
     'Snapshot that sees exactly the rows that are older than the slot';
 

@@ -7,6 +7,13 @@ const KILLS: usize = 20;
 /// So that a killed member is missed soon.
 const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "3000")];
 
+fn seeded() -> Seeded {
+    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(u64::from(std::process::id()));
+    println!("WALPOST_TEST_SEED={seed}");
+    Seeded::new(seed)
+}
+
 /// Waits until between 1 and 400 more effects are there: a random moment, and
 /// progress between two kills.
 async fn some_progress(shop: &Shop, seeded: &mut Seeded) {
@@ -18,12 +25,37 @@ async fn some_progress(shop: &Shop, seeded: &mut Seeded) {
     until(LIMIT, "progress between two kills", async || count().await >= target).await;
 }
 
+/// A mode for each life of the relay: what it fences off and what it reads back
+/// is that of the life before.
+const MODES: [&str; 3] = ["transactional", "idempotent", "transactional"];
+
+#[tokio::test]
+async fn kills_with_another_mode_each_time_lose_and_repeat_nothing() {
+    let mut seeded = seeded();
+    let shop = Shop::open(6).await;
+    let mut modes = MODES.iter().cycle();
+    let mut start = || shop.relay_with(&[("WALPOST_SINK_PUBLISH", modes.next().unwrap())]);
+    let mut relay = start();
+    let consumer = shop.consumer(CONSUMER, &SETTINGS);
+    shop.slot_made().await;
+    let writer = Writer::start(&shop, 0).await;
+    for _ in 0..KILLS / 2 {
+        some_progress(&shop, &mut seeded).await;
+        relay.kill();
+        relay = start();
+    }
+    let written = writer.stop().await;
+    shop.effects_reach(written).await;
+    let report = shop.judge().await;
+    println!("{report}");
+    report.assert_exactly_once();
+    shop.assert_effects_in_order().await;
+    drop((relay, consumer));
+}
+
 #[tokio::test]
 async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() {
-    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(u64::from(std::process::id()));
-    println!("WALPOST_TEST_SEED={seed}");
-    let mut seeded = Seeded::new(seed);
+    let mut seeded = seeded();
     let shop = Shop::open(6).await;
     let mut relay = shop.relay();
     let mut consumer = shop.consumer(CONSUMER, &SETTINGS);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod kills;
+mod zombie_relays;
 mod zombies;
 
 /// The consumer under test.

@@ -165,6 +165,11 @@ impl Shop {
         self.records().await.iter().map(published).collect()
     }
 
+    /// What the oracle says of database and topic.
+    pub async fn judge_published(&self) -> Report {
+        judge(&self.committed().await, &self.published().await, None)
+    }
+
     /// What the oracle says of database, topic and effects.
     pub async fn judge(&self) -> Report {
         let published = self.published().await;

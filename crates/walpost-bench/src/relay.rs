@@ -59,6 +59,9 @@ enum Which {
     #[value(name = "pg_recvlogical")]
     RecvLogical,
     Walpost,
+    /// Walpost with sink.publish = "transactional"
+    #[value(name = "walpost_transactional")]
+    Transactional,
     Debezium,
 }
 
@@ -67,6 +70,14 @@ impl RelayArgs {
         Ok(match which {
             Which::RecvLogical => Box::new(RecvLogical),
             Which::Walpost => Box::new(Walpost::new(self.walpost.as_deref(), &self.settings)?),
+            Which::Transactional => {
+                let mut settings = self.settings.clone();
+                settings.push("sink.publish=transactional".to_owned());
+                Box::new(
+                    Walpost::new(self.walpost.as_deref(), &settings)?
+                        .named("walpost_transactional"),
+                )
+            }
             Which::Debezium => Box::new(Debezium::fetched()?),
         })
     }

@@ -14,8 +14,10 @@ use walpost_relay::{DeliveryError, DeliveryErrorKind};
 
 use crate::{
     classify::{classify, is_batch_too_large},
+    log::note,
     queue::Slot,
     topic::TopicLimits,
+    transaction::Outcome,
 };
 
 /// Where the producer's threads leave delivery reports and what they learnt of
@@ -24,6 +26,8 @@ use crate::{
 pub(crate) struct Reports {
     settled: Mutex<Vec<Report>>,
     answers: Mutex<Vec<Answer>>,
+    /// How the transaction at hand has ended.
+    outcome: Mutex<Option<Outcome>>,
     /// Why no broker can be used.
     trouble: Mutex<Option<String>>,
     wake: Notify,
@@ -100,6 +104,15 @@ impl Reports {
         self.wake.notify_one();
     }
 
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        *lock(&self.outcome) = Some(outcome);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn take_outcome(&self) -> Option<Outcome> {
+        lock(&self.outcome).take()
+    }
+
     pub(crate) fn trouble(&self) -> Option<String> {
         lock(&self.trouble).clone()
     }
@@ -128,16 +141,7 @@ pub(crate) struct Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Emerg
-            | RDKafkaLogLevel::Alert
-            | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error
-            | RDKafkaLogLevel::Warning => tracing::debug!(facility, message, "librdkafka"),
-            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
-                tracing::trace!(facility, message, "librdkafka");
-            }
-        }
+        note(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

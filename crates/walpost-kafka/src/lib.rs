@@ -8,9 +8,9 @@
 //! `sink` glues together what each decides one thing: `topics` and `topic`
 //! where a record goes and whether it may, `lane` whether it may go now,
 //! `queue` whether there is room, `batch` what was too large. `read_back` and
-//! `spans` read what a predecessor has published. `producer`,
-//! `questions` and `brokers` are the threads and what they ask; `deliveries` is
-//! what comes back.
+//! `spans` read what a predecessor has published, and `transaction` says when one
+//! is over. `producer`, `questions`, `transactor` and `brokers` are the threads
+//! and what they ask; `deliveries` is what comes back.
 
 mod batch;
 mod brokers;
@@ -18,6 +18,7 @@ mod classify;
 mod config;
 mod deliveries;
 mod lane;
+mod log;
 mod partition;
 mod producer;
 mod questions;
@@ -28,6 +29,8 @@ mod sink;
 mod spans;
 mod topic;
 mod topics;
+mod transaction;
+mod transactor;
 
 pub use crate::{
     config::KafkaConnector,

@@ -23,17 +23,23 @@ use crate::{
     deliveries::{Context, Reports},
     questions::Questions,
     queue::Slot,
+    transaction::Decision,
+    transactor::Transactor,
 };
 
 /// Bound on one call of the polling thread, and so on how late it sees that it
 /// should do otherwise.
 const POLL: Duration = Duration::from_millis(100);
+/// For a predecessor's open transaction to be aborted everywhere.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
 
-/// librdkafka's producer, with its two threads: one polls it and releases it at
-/// the end, the other asks the brokers about topics.
+/// librdkafka's producer, with its threads: one polls it and releases it at the
+/// end, one asks the brokers about topics, and one ends transactions where there
+/// are any.
 pub(crate) struct Producer {
     client: Option<Arc<BaseProducer<Context>>>,
     questions: Questions,
+    transactor: Option<Transactor>,
     duty: Arc<AtomicU8>,
     released: Option<oneshot::Receiver<()>>,
 }
@@ -57,33 +63,47 @@ pub(crate) enum NotTaken {
 }
 
 impl Producer {
-    /// Opens a producer and waits until a broker answers. Blocks.
+    /// Opens a producer and waits until a broker answers. One that writes in
+    /// transactions has fenced off every other of its id then. Blocks.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) fn open(connector: &KafkaConnector, reports: Arc<Reports>) -> Result<Self, String> {
-        let brokers = connector.bootstrap_servers().to_owned();
-        let context = Context { reports: reports.clone(), brokers: brokers.clone() };
-        let client = BaseProducer::from_config_and_context(&connector.client_config(), context);
-        let client: Arc<BaseProducer<Context>> = Arc::new(client.map_err(|error| {
-            format!("cannot make a producer of the settings: {}", without_value(&error))
-        })?);
-        if client.client().fetch_cluster_id(connector.connect_timeout).is_none() {
-            let limit_ms = connector.connect_timeout.as_millis();
-            return Err(format!("no answer from the brokers at {brokers} within {limit_ms} ms"));
-        }
+        let client = Arc::new(connect(connector, reports.clone())?);
         let no_thread = |error| format!("no thread for the producer: {error}");
+        let mut others = Vec::new();
+        let mut transactor = None;
+        if let Some(id) = connector.transactional_id() {
+            take_over(&client, id)?;
+            client.begin_transaction().map_err(|error| format!("no transaction: {error}"))?;
+            let started = Transactor::start(client.clone(), reports.clone());
+            let (started, thread) = started.map_err(no_thread)?;
+            transactor = Some(started);
+            others.push(thread);
+        }
         let denial_said = connector.denial_said.clone();
         let brokers = Brokers { producer: client.clone(), reports, denial_said };
-        let (questions, asking) =
-            Questions::start(move |question| brokers.ask(question)).map_err(no_thread)?;
-        let duty = Arc::new(AtomicU8::new(POLL_ON));
-        let released = poll_on_a_thread(client.clone(), duty.clone(), asking);
-        let released = released.map_err(|error| {
-            questions.stop();
+        let started = Questions::start(move |question| brokers.ask(question));
+        let (questions, asking) = started.map_err(|error| {
+            transactor.iter().for_each(Transactor::stop);
             no_thread(error)
         })?;
-        Ok(Self { client: Some(client), questions, duty, released: Some(released) })
+        others.push(asking);
+        let duty = Arc::new(AtomicU8::new(POLL_ON));
+        let released = poll_on_a_thread(client.clone(), duty.clone(), others);
+        let released = released.map_err(|error| {
+            questions.stop();
+            transactor.iter().for_each(Transactor::stop);
+            no_thread(error)
+        })?;
+        Ok(Self { client: Some(client), questions, transactor, duty, released: Some(released) })
+    }
+
+    /// Ends the transaction at hand; its outcome comes with the reports.
+    pub(crate) fn end_transaction(&self, decision: Decision) {
+        if let Some(transactor) = &self.transactor {
+            transactor.end(decision);
+        }
     }
 
     /// Asks for a topic; the answer comes with the reports, again and again
@@ -138,6 +158,7 @@ impl Producer {
         // caller, who may be a task: letting go may take long.
         self.client = None;
         self.questions.stop();
+        self.transactor.iter().for_each(Transactor::stop);
         self.duty.fetch_max(STOP, Ordering::Relaxed);
         self.released.take()
     }
@@ -147,6 +168,43 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn connect(
+    connector: &KafkaConnector,
+    reports: Arc<Reports>,
+) -> Result<BaseProducer<Context>, String> {
+    let brokers = connector.bootstrap_servers().to_owned();
+    let context = Context { reports, brokers: brokers.clone() };
+    let client = BaseProducer::from_config_and_context(&connector.client_config(), context);
+    let client: BaseProducer<Context> = client.map_err(|error| {
+        format!("cannot make a producer of the settings: {}", without_value(&error))
+    })?;
+    if client.client().fetch_cluster_id(connector.connect_timeout).is_none() {
+        let limit_ms = connector.connect_timeout.as_millis();
+        return Err(format!("no answer from the brokers at {brokers} within {limit_ms} ms"));
+    }
+    Ok(client)
+}
+
+/// Fences off whoever writes under this `transactional.id`, and has its open
+/// transaction aborted. Blocks.
+///
+/// # Errors
+/// Why it cannot be known that the other one is fenced off.
+pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), String> {
+    let connector = connector.clone().transactional(id, Duration::ZERO);
+    let client = connect(&connector, Arc::new(Reports::default()))?;
+    take_over(&client, id)
+}
+
+fn take_over(client: &BaseProducer<Context>, id: &str) -> Result<(), String> {
+    client.init_transactions(TAKE_OVER_MAX).map_err(|error| {
+        format!(
+            "cannot take over the transactional.id {id:?}: {error}; the user needs the rights \
+             Describe and Write on it"
+        )
+    })
 }
 
 fn headers(message: &Message) -> Option<OwnedHeaders> {
@@ -162,7 +220,7 @@ fn headers(message: &Message) -> Option<OwnedHeaders> {
 fn poll_on_a_thread(
     client: Arc<BaseProducer<Context>>,
     duty: Arc<AtomicU8>,
-    asking: JoinHandle<()>,
+    others: Vec<JoinHandle<()>>,
 ) -> std::io::Result<oneshot::Receiver<()>> {
     let (released, receiver) = oneshot::channel();
     std::thread::Builder::new().name("kafka-producer".to_owned()).spawn(move || {
@@ -176,8 +234,11 @@ fn poll_on_a_thread(
         }
         // First of all: what is queued must not follow a successor's records.
         client.purge(PurgeConfig::default().queue().inflight());
-        if asking.join().is_err() {
-            tracing::warn!("the thread that asks about topics has panicked");
+        for other in others {
+            let name = other.thread().name().unwrap_or_default().to_owned();
+            if other.join().is_err() {
+                tracing::warn!(thread = name, "a thread of the sink has panicked");
+            }
         }
         drop(client);
         let _ = released.send(());

@@ -8,7 +8,7 @@ use std::{
 
 use rdkafka::{
     config::FromClientConfigAndContext,
-    consumer::{BaseConsumer, Consumer, DefaultConsumerContext},
+    consumer::{BaseConsumer, Consumer},
     types::RDKafkaErrorCode,
 };
 use walpost_librdkafka::{Answer, AnswerError, End, Questions, Topic};
@@ -17,6 +17,7 @@ use walpost_relay::{NoteMarks, TopicFloors};
 use crate::{
     config::KafkaConnector,
     deliveries::{Origin, lock},
+    log::Quiet,
     spans::{self, Span},
 };
 
@@ -82,7 +83,7 @@ pub(crate) fn read_back(
     Ok(gather(&found, &spans, &starts))
 }
 
-fn open(connector: &KafkaConnector) -> Result<BaseConsumer, String> {
+fn open(connector: &KafkaConnector) -> Result<BaseConsumer<Quiet>, String> {
     let mut config = connector.admin_config();
     config
         // Names the client in the brokers' logs; nothing is committed.
@@ -98,9 +99,8 @@ fn open(connector: &KafkaConnector) -> Result<BaseConsumer, String> {
         .set("queued.max.messages.kbytes", "1024")
         .set("fetch.message.max.bytes", "524288")
         .set("fetch.max.bytes", "8388608");
-    let consumer: BaseConsumer =
-        BaseConsumer::from_config_and_context(&config, DefaultConsumerContext)
-            .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
+    let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
+        .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
     // Questions are put to brokers that are known.
     if consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
         let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
@@ -142,12 +142,12 @@ fn gather(found: &[TopicRead], spans: &[Span], starts: &[i64]) -> Vec<TopicRead>
 
 /// Asks many questions at a time and waits for all answers.
 struct Asker {
-    questions: Questions<DefaultConsumerContext>,
+    questions: Questions<Quiet>,
     answered: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Asker {
-    fn new(consumer: &Arc<BaseConsumer>) -> Self {
+    fn new(consumer: &Arc<BaseConsumer<Quiet>>) -> Self {
         let answered = Arc::new((Mutex::new(false), Condvar::new()));
         let told = answered.clone();
         let questions = Questions::new(consumer.clone(), REQUEST_TIMEOUT, move || {

@@ -62,6 +62,12 @@ pub(crate) const DEFAULTS: [(&str, &str); 11] = [
     ("log_level", "4"),
 ];
 
+/// What differs where records are written in transactions: a record that its
+/// transaction cannot wait for any more ends it, and the session, and comes
+/// again.
+const IN_TRANSACTIONS: [(&str, &str); 2] =
+    [("enable.gapless.guarantee", "false"), ("message.timeout.ms", "60000")];
+
 const IN_FLIGHT: &str = "max.in.flight.requests.per.connection";
 /// How many batches of a producer a broker keeps the numbers of.
 const IN_FLIGHT_MAX: u32 = 5;
@@ -110,7 +116,9 @@ fn broken_promise(name: &str, value: &str) -> Option<&'static str> {
     let value = value.trim();
     let (is_ours, ours) = match name {
         "partitioner" => (false, "Java's default partitioner"),
-        "transactional.id" => (false, "none"),
+        "transactional.id" => {
+            (false, "that of sink.transactional_id, where sink.publish = \"transactional\"")
+        }
         IN_FLIGHT => {
             let number = value.parse().is_ok_and(|number| (1..=IN_FLIGHT_MAX).contains(&number));
             (number, "5, and takes 1 to 5")
@@ -139,6 +147,7 @@ pub(crate) fn batch_bytes(settings: &BTreeMap<String, String>) -> Result<usize, 
 pub(crate) fn effective(
     given: &BTreeMap<String, String>,
     batch_bytes: usize,
+    transactional_id: Option<&str>,
 ) -> BTreeMap<String, String> {
     let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -146,6 +155,10 @@ pub(crate) fn effective(
     let mut settings: BTreeMap<String, String> = owned(&DEFAULTS).into_iter().collect();
     settings.extend(given.clone());
     settings.extend(owned(&FIXED));
+    if let Some(id) = transactional_id {
+        settings.extend(owned(&IN_TRANSACTIONS));
+        settings.insert("transactional.id".to_owned(), id.to_owned());
+    }
     settings.insert(BATCH_SIZE.to_owned(), batch_bytes.to_string());
     settings
 }
@@ -185,12 +198,21 @@ mod tests {
     }
 
     #[test]
+    fn in_transactions_what_librdkafka_would_refuse_beside_them_is_left_out() {
+        let effective = effective(&settings(&[]), 1, Some("walpost-shop"));
+        assert_eq!(effective["transactional.id"], "walpost-shop");
+        assert_eq!(effective["enable.idempotence"], "true");
+        let config: rdkafka::ClientConfig = effective.into_iter().collect();
+        config.create_native_config().unwrap();
+    }
+
+    #[test]
     fn fewer_requests_in_flight_than_five_are_safe_and_honoured() {
         for (key, value) in [("max.in.flight", "1"), (IN_FLIGHT, "3"), (IN_FLIGHT, "5")] {
             let given = checked(settings(&[(key, value)])).unwrap();
-            assert_eq!(effective(&given, 1)[IN_FLIGHT], value);
+            assert_eq!(effective(&given, 1, None)[IN_FLIGHT], value);
         }
-        assert_eq!(effective(&settings(&[]), 1)[IN_FLIGHT], "5");
+        assert_eq!(effective(&settings(&[]), 1, None)[IN_FLIGHT], "5");
     }
 
     #[test]
@@ -200,7 +222,7 @@ mod tests {
             ("linger.ms", "linger.ms", "50"),
             ("compression.codec", "compression.type", "zstd"),
         ] {
-            let effective = effective(&checked(settings(&[(key, value)])).unwrap(), 1);
+            let effective = effective(&checked(settings(&[(key, value)])).unwrap(), 1, None);
             assert_eq!(effective[name], value);
             assert!(key == name || !effective.contains_key(key), "one name for librdkafka");
         }
@@ -229,7 +251,11 @@ mod tests {
             assert!(text.contains(BATCH_SIZE), "{text}");
         }
         let given = settings(&[(BATCH_SIZE, "2000000")]);
-        assert_eq!(effective(&given, 1_000_000)[BATCH_SIZE], "1000000", "after it was halved");
+        assert_eq!(
+            effective(&given, 1_000_000, None)[BATCH_SIZE],
+            "1000000",
+            "after it was halved"
+        );
     }
 
     /// The default file is the manual.

@@ -17,17 +17,18 @@ use crate::{
     config::KafkaConnector,
     deliveries::{Answer, Failure, Report, Reports},
     lane::LaneId,
-    producer::{NotTaken, Producer},
+    producer::{self, NotTaken, Producer},
     queue::{Entry, Queue, Size, Slot},
     read_back::{Plan, TopicRead, read_back},
     topic::is_legal_name,
     topics::{Refusal, Topics},
+    transaction::{Outcome, Transaction},
 };
 
 /// Bound on the release of the client.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// A [`Sink`] over one idempotent producer.
+/// A [`Sink`] over one idempotent producer, or one that writes in transactions.
 ///
 /// A thread of its own polls the producer and releases it at the end, and
 /// another asks the brokers about topics. A topic is asked for before its first
@@ -42,6 +43,8 @@ pub struct KafkaSink {
     queue: Queue,
     /// The bytes of a batch of this producer.
     batch_bytes: usize,
+    /// Where records are written in transactions.
+    transaction: Option<Transaction>,
     /// A delivery has failed: nothing more is taken.
     failed: bool,
     settled: Vec<Report>,
@@ -62,6 +65,7 @@ impl KafkaSink {
         let producer = opened.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         Ok(Self {
             queue: Queue::new(connector.queue_max_bytes),
+            transaction: connector.transaction_interval().map(Transaction::new),
             connector,
             producer,
             reports,
@@ -73,7 +77,7 @@ impl KafkaSink {
     }
 
     fn offer(&mut self, ticket: Ticket, message: &Message) -> Result<LaneId, Refusal> {
-        if self.failed {
+        if self.failed || self.transaction.as_ref().is_some_and(|open| !open.may_send()) {
             return Err(Refusal::Later);
         }
         let Some(topic) = self.topics.find(&message.topic) else {
@@ -96,6 +100,9 @@ impl KafkaSink {
             self.not_taken(slot, message, not_taken)?;
         }
         self.topics.sent(lane, message);
+        if let Some(transaction) = &mut self.transaction {
+            transaction.sent(Instant::now);
+        }
         Ok(lane)
     }
 
@@ -154,11 +161,30 @@ impl KafkaSink {
             self.topics.lane(entry.lane).settled(result.is_ok(), now);
             let landed = |offset| Landed { lane: entry.lane, offset };
             let result = result.map(landed).map_err(|failure| self.judge(&entry, failure));
-            deliveries.push(Delivery { ticket: entry.ticket, result });
+            let delivery = Delivery { ticket: entry.ticket, result };
+            match &mut self.transaction {
+                Some(transaction) => transaction.take(delivery, deliveries),
+                None => deliveries.push(delivery),
+            }
         }
         self.settled = settled;
         if any_acknowledged {
             self.reports.clear_trouble();
+        }
+    }
+
+    /// Ends the transaction when it is time, and takes note of how it ended.
+    fn advance(&mut self, outcome: Option<Outcome>, deliveries: &mut Vec<Delivery>) {
+        let Some(transaction) = &mut self.transaction else { return };
+        if let Some(outcome) = outcome {
+            self.failed |= outcome != Outcome::Committed;
+            if matches!(outcome, Outcome::Lost(_)) {
+                self.producer.give_up();
+            }
+            transaction.ended(outcome, deliveries);
+        }
+        if let Some(decision) = transaction.due(Instant::now(), self.queue.len(), self.failed) {
+            self.producer.end_transaction(decision);
         }
     }
 
@@ -170,7 +196,9 @@ impl KafkaSink {
         Failure { mut error, too_large: size }: Failure,
     ) -> DeliveryError {
         self.failed = true;
-        self.producer.give_up();
+        if self.transaction.is_none() {
+            self.producer.give_up();
+        }
         if size {
             match too_large(entry.size.record_bytes, self.batch_bytes) {
                 TooLarge::Record => {
@@ -189,6 +217,20 @@ impl KafkaSink {
 }
 
 impl Sink for KafkaSink {
+    fn fence_id(&self) -> Option<&str> {
+        self.connector.transactional_id()
+    }
+
+    async fn fence(&mut self, predecessor: &str) -> Result<(), RelayError> {
+        // Whoever had our own id was fenced off when we connected.
+        if self.fence_id() == Some(predecessor) {
+            return Ok(());
+        }
+        let (connector, id) = (self.connector.clone(), predecessor.to_owned());
+        let fencing = tokio::task::spawn_blocking(move || producer::fence(&connector, &id));
+        fencing.await.map_err(|error| failed(error.to_string()))?.map_err(failed)
+    }
+
     async fn read_back(
         &mut self,
         topics: Vec<TopicFloors>,
@@ -225,13 +267,19 @@ impl Sink for KafkaSink {
     }
 
     async fn deliveries(&mut self, deliveries: &mut Vec<Delivery>) {
-        self.reports.changed().await;
+        match self.transaction.as_ref().and_then(|open| open.due_in(Instant::now())) {
+            Some(due_in) => drop(tokio::time::timeout(due_in, self.reports.changed()).await),
+            None => self.reports.changed().await,
+        }
+        // Before the reports, which all come before the outcome.
+        let outcome = self.reports.take_outcome();
         self.learn();
         self.settle(deliveries);
+        self.advance(outcome, deliveries);
     }
 
     fn outstanding(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.transaction.as_ref().map_or(0, Transaction::held)
     }
 
     fn trouble(&self) -> Option<String> {

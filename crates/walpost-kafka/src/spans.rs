@@ -8,13 +8,15 @@ use std::{
 
 use rdkafka::{
     Message as _, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer, DefaultConsumerContext, base_consumer::PartitionQueue},
+    consumer::{BaseConsumer, Consumer, base_consumer::PartitionQueue},
     error::{KafkaError, KafkaResult},
     message::BorrowedMessage,
     types::RDKafkaErrorCode,
 };
 use walpost_librdkafka::message_headers;
 use walpost_relay::{ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER};
+
+use crate::log::Quiet;
 
 /// Without a record, or news of the end, for this long there will be none.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -39,7 +41,7 @@ pub(crate) struct Span {
 /// # Errors
 /// When the brokers do not answer, or once `stopped`.
 pub(crate) fn read(
-    consumer: &Arc<BaseConsumer>,
+    consumer: &Arc<BaseConsumer<Quiet>>,
     spans: &[Span],
     stopped: &AtomicBool,
     note: &mut NoteMarks,
@@ -77,11 +79,11 @@ pub(crate) fn read(
 struct Reader {
     // Before the consumer: a queue must not outlive its client.
     open: Vec<Open>,
-    consumer: Arc<BaseConsumer>,
+    consumer: Arc<BaseConsumer<Quiet>>,
 }
 
 struct Open {
-    queue: PartitionQueue<DefaultConsumerContext>,
+    queue: PartitionQueue<Quiet>,
     span: Span,
     next: i64,
 }
@@ -95,7 +97,7 @@ enum Looked {
 }
 
 impl Reader {
-    fn open(consumer: &Arc<BaseConsumer>, spans: &[&Span]) -> KafkaResult<Self> {
+    fn open(consumer: &Arc<BaseConsumer<Quiet>>, spans: &[&Span]) -> KafkaResult<Self> {
         let mut list = TopicPartitionList::with_capacity(spans.len());
         for span in spans {
             let start = Offset::Offset(span.start);

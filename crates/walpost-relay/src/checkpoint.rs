@@ -38,6 +38,8 @@ pub(crate) struct Checkpoint {
     pub(crate) floors: Vec<TopicFloors>,
     /// The last run stopped in order, with nothing on its way.
     pub(crate) clean: bool,
+    /// The name under which the last run's sink can be fenced off.
+    pub(crate) fence: Option<String>,
 }
 
 /// How far the first start has come.
@@ -200,6 +202,20 @@ impl CheckpointStore {
         Ok(Lsn::from(u64::from(position)))
     }
 
+    /// Notes under which name the sink of this run can be fenced off, before it
+    /// is given anything.
+    pub(crate) async fn set_fence(&self, fence: Option<&str>) -> Result<(), RelayError> {
+        let sql = format!(
+            "update {} set fence = $3, updated_at = clock_timestamp() \
+             where pipeline = $1 and token = $2",
+            self.table
+        );
+        let parameters: [Parameter<'_>; 3] =
+            [(&self.pipeline, Type::TEXT), (&self.token, Type::UUID), (&fence, Type::TEXT)];
+        let updated = self.execute("noting who writes to the sink", &sql, &parameters).await?;
+        self.owned(updated)
+    }
+
     /// Notes that this run ends with nothing on its way.
     pub(crate) async fn set_clean(&self) -> Result<(), RelayError> {
         let sql = format!(
@@ -233,7 +249,7 @@ impl CheckpointStore {
     }
 }
 
-const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean";
+const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
@@ -254,5 +270,6 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
         initial,
         floors: floors::from_json(&row.get(7)).ok_or_else(|| corrupt("floors of another form"))?,
         clean: row.get(8),
+        fence: row.get(9),
     })
 }

@@ -136,6 +136,7 @@ mod tests {
             initial: InitialState::Done,
             floors: Vec::new(),
             clean: true,
+            fence: None,
         }
     }
 

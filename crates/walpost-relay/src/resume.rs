@@ -1,5 +1,6 @@
-//! What a predecessor has published above the checkpoint, read back from the
-//! sink before anything is sent.
+//! The sink of a session: nobody else writes to it any more, and what a
+//! predecessor has published above the checkpoint is read back before anything
+//! is sent.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -21,6 +22,36 @@ use crate::{
 
 /// Bound on the reading, which ends by itself when the sink is silent.
 const READ_BACK_MAX: Duration = Duration::from_secs(3_600);
+
+/// Bound on the connection of a sink, and on fencing off its predecessor; both
+/// bound their own steps.
+const SINK_MAX: Duration = Duration::from_secs(60);
+
+/// Connects the sink of a session that holds the slot, and fences off the one
+/// before, whose name `before` has. Its own name is in the checkpoint before it
+/// is given anything. The source is kept alive meanwhile.
+pub(crate) async fn connect<S: Source, K: Sink>(
+    source: &mut S,
+    connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    before: &Checkpoint,
+    checkpoints: &CheckpointStore,
+) -> Result<K, RelayError> {
+    let late = |what: &str| {
+        let detail = format!("{what} within {} s", SINK_MAX.as_secs());
+        RelayError::Sink { detail, transient: true }
+    };
+    let deadline = Instant::now() + SINK_MAX;
+    let connected = attend(source, deadline, connect_sink()).await;
+    let mut sink = connected.ok_or_else(|| late("it was not connected"))??;
+    if let Some(predecessor) = &before.fence {
+        let fenced = attend(source, deadline, sink.fence(predecessor)).await;
+        fenced.ok_or_else(|| late("a predecessor was not fenced off"))??;
+    }
+    if sink.fence_id() != before.fence.as_deref() {
+        checkpoints.set_fence(sink.fence_id()).await?;
+    }
+    Ok(sink)
+}
 
 /// Where a session begins.
 pub(crate) struct Resuming<'a> {

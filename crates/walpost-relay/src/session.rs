@@ -1,7 +1,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
 use walpost_event::{Generation, Lsn, error_chain};
@@ -17,7 +17,7 @@ use crate::{
     history,
     metrics::PipelineMetrics,
     parked::Parked,
-    pipeline::{Ended, Pipeline, Progress, attend},
+    pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
     published::Wanted,
     resume::{self, Resuming},
@@ -74,9 +74,6 @@ impl Found {
         Resuming { checkpoint: &self.checkpoint, checkpoints: &self.checkpoints, wanted }
     }
 }
-
-/// Bound on the connection of a sink, which bounds its own steps.
-const SINK_MAX: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
     /// Runs until told to stop, or until an error.
@@ -256,6 +253,7 @@ impl Session<'_> {
             initial: InitialState::Creating,
             floors: Vec::new(),
             clean: true,
+            fence: None,
         }
     }
 
@@ -414,11 +412,8 @@ impl Session<'_> {
             &found.checkpoints,
         )
         .await?;
-        let deadline = Instant::now() + SINK_MAX;
-        let mut sink = attend(&mut source, deadline, connect_sink()).await.ok_or_else(|| {
-            let detail = format!("it was not connected within {} s", SINK_MAX.as_secs());
-            RelayError::Sink { detail, transient: true }
-        })??;
+        let (before, store) = (&found.checkpoint, &found.checkpoints);
+        let mut sink = resume::connect(&mut source, connect_sink, before, store).await?;
         let (published, until) =
             resume::read_back(&mut source, &mut sink, found.resuming(confirmed), self.config)
                 .await?;

@@ -24,6 +24,22 @@ use crate::{ack::Ticket, error::RelayError, published::Marks};
 ///   was [allowed](Sink::allow): a successor reads back the places that a
 ///   checkpoint names, so one is named before anything is written there.
 pub trait Sink: Send {
+    /// The name under which a successor can fence this sink off, so that nothing
+    /// of it appears any more; `None` where that is not possible.
+    fn fence_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// Fences off a predecessor of that name, which may still live. Called before
+    /// anything is read back; the slot is ours by then.
+    ///
+    /// # Errors
+    /// A transient [`RelayError::Sink`] when it is not known to be fenced off.
+    fn fence(&mut self, predecessor: &str) -> impl Future<Output = Result<(), RelayError>> + Send {
+        let _ = predecessor;
+        async { Ok(()) }
+    }
+
     /// Reads back what stands in `topics` from their floors to their ends, and
     /// tells `note` of each record. Called once, before anything else. With
     /// `settle`, what a predecessor had on its way may still land: the sink

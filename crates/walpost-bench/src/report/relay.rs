@@ -365,6 +365,8 @@ fn line(measured: &Measured) -> Option<Line<'_>> {
 }
 
 const LEGEND: &str = "
+In transactions a topic's end counts markers as well, so the last few events of a
+drain may be missing from it.
 A ratio is the median of those of each round, in which the subjects took turns.
 events/s: from the first event seen to the last, in the topic (pg_recvlogical:
 in its output). CPU: user and system time of the process from its start to the

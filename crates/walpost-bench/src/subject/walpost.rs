@@ -15,6 +15,7 @@ use crate::services::{DATABASE, Services};
 /// otherwise.
 #[derive(Debug)]
 pub(crate) struct Walpost {
+    name: &'static str,
     program: PathBuf,
     settings: Vec<String>,
 }
@@ -36,13 +37,18 @@ impl Walpost {
         }
         // It runs in another folder.
         let program = program.canonicalize()?;
-        Ok(Self { program, settings: settings.to_vec() })
+        Ok(Self { name: "walpost", program, settings: settings.to_vec() })
+    }
+
+    /// The same under another name, beside one with other settings.
+    pub(crate) fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 }
 
 impl Subject for Walpost {
     fn name(&self) -> &'static str {
-        "walpost"
+        self.name
     }
 
     fn version(&self, _: &Services) -> Result<String> {

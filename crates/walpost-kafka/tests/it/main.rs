@@ -9,3 +9,4 @@ mod order;
 mod read_back;
 mod rig;
 mod topics;
+mod transactions;

@@ -122,6 +122,7 @@ async fn the_relay_finds_its_columns() {
             "initial_boundary text",
             "floors jsonb not null",
             "clean boolean not null",
+            "fence text",
             "updated_at timestamp with time zone not null",
         ]
     );

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_event::error_chain;
@@ -15,6 +15,9 @@ const ROUTER_KEYS: [(&str, &str); 3] = [
     ("route.topic.replacement", "topic_replacement"),
     ("table.fields.additional.placement", "additional_placement"),
 ];
+
+/// Half of the time after which a transaction is too old for the brokers.
+const TRANSACTION_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 impl Config {
     /// Where the outbox is.
@@ -162,7 +165,39 @@ impl Config {
         }
         let bytes = self.settings.sink.queue_max_bytes;
         let bytes = self.number("sink", "queue_max_bytes", bytes)?;
-        Ok(KafkaConnector::new(settings)?.queue_max_bytes(bytes))
+        let connector = KafkaConnector::new(settings)?.queue_max_bytes(bytes);
+        if !self.is_transactional()? {
+            return Ok(connector);
+        }
+        let id = match self.settings.sink.transactional_id.as_str() {
+            "" => format!("walpost-{}", self.settings.pipeline.name),
+            id => id.to_owned(),
+        };
+        let interval = Duration::from_millis(self.settings.sink.transaction_interval_ms);
+        if interval > TRANSACTION_INTERVAL_MAX {
+            let problem = format!(
+                "sink.transaction_interval_ms is {}; brokers end a transaction after a minute, so \
+                 at most {} makes sense",
+                interval.as_millis(),
+                TRANSACTION_INTERVAL_MAX.as_millis()
+            );
+            return Err(self.wrong("sink", "transaction_interval_ms", &problem));
+        }
+        Ok(connector.transactional(&id, interval))
+    }
+
+    fn is_transactional(&self) -> Result<bool, ConfigError> {
+        let section = &self.settings.sink;
+        let is_transactional = self.choice(
+            ("sink", "publish", &section.publish),
+            &[("idempotent", false), ("transactional", true)],
+        )?;
+        if !is_transactional && !section.transactional_id.is_empty() {
+            let problem = "sink.transactional_id is set and sink.publish is \"idempotent\"; remove \
+                           the one or make the other \"transactional\"";
+            return Err(self.wrong("sink", "transactional_id", problem));
+        }
+        Ok(is_transactional)
     }
 
     /// The Kafka settings that clients of any kind understand: where the

@@ -92,6 +92,9 @@ pub(crate) struct EncodeSection {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SinkSection {
+    pub(crate) publish: String,
+    pub(crate) transactional_id: String,
+    pub(crate) transaction_interval_ms: u64,
     pub(crate) queue_max_bytes: u64,
     pub(crate) sasl_password_file: String,
 }
