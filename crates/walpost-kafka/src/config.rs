@@ -9,7 +9,7 @@ use walpost_relay::RelayError;
 
 use crate::{
     batch::BatchBytes,
-    settings::{ConfigError, batch_bytes, checked, effective},
+    settings::{ConfigError, batch_bytes, checked, effective, transaction_timeout},
     sink::KafkaSink,
 };
 
@@ -105,10 +105,17 @@ impl KafkaConnector {
     /// relay that was replaced wakes beside its successor; an event becomes
     /// visible to them up to `interval` later. Brokers from Kafka 3.6 on verify
     /// transactions, which this rests on. Default: none.
-    #[must_use]
-    pub fn transactional(mut self, id: &str, interval: Duration) -> Self {
-        self.transactions = Some((id.into(), interval));
-        self
+    ///
+    /// # Errors
+    /// [`ConfigError::TransactionTooLong`] where `interval` is more than half of
+    /// `transaction.timeout.ms`, by default 60,000 ms.
+    pub fn transactional(self, id: &str, interval: Duration) -> Result<Self, ConfigError> {
+        let timeout = transaction_timeout(&self.settings)?;
+        if interval > timeout / 2 {
+            let (interval_ms, timeout_ms) = (interval.as_millis(), timeout.as_millis());
+            return Err(ConfigError::TransactionTooLong { interval_ms, timeout_ms });
+        }
+        Ok(Self { transactions: Some((id.into(), interval)), ..self })
     }
 
     pub(crate) fn transactional_id(&self) -> Option<&str> {
@@ -209,6 +216,20 @@ mod tests {
     fn the_log_level_is_the_one_that_is_set() {
         let level = |pairs| connector(pairs).unwrap().client_config().log_level as i32;
         assert_eq!((level(&[]), level(&[("log_level", "7")])), (4, 7));
+    }
+
+    #[test]
+    fn a_transaction_ends_before_the_brokers_give_it_up() {
+        let transactional = |pairs, ms| {
+            let connector = connector(pairs).unwrap();
+            connector.transactional("x", Duration::from_millis(ms)).map(drop)
+        };
+        assert_eq!(transactional(&[], 30_000), Ok(()));
+        assert!(transactional(&[], 30_001).is_err());
+        let short = [("transaction.timeout.ms", "10000")];
+        assert_eq!(transactional(&short, 5_000), Ok(()));
+        let text = transactional(&short, 5_001).unwrap_err().to_string();
+        assert!(text.contains("5001") && text.contains("10000"), "{text}");
     }
 
     #[test]

@@ -194,6 +194,7 @@ fn connect(
 /// Why it cannot be known that the other one is fenced off.
 pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), String> {
     let connector = connector.clone().transactional(id, Duration::ZERO);
+    let connector = connector.map_err(|error| error.to_string())?;
     let client = connect(&connector, Arc::new(Reports::default()))?;
     take_over(&client, id)
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::batch::BATCH_BYTES;
 
@@ -25,6 +25,17 @@ pub enum ConfigError {
         one: String,
         /// The other.
         other: String,
+    },
+    /// A transaction would be given up before it is committed.
+    #[error(
+        "transactions of {interval_ms} ms are too long for kafka.transaction.timeout.ms = \
+         {timeout_ms}: at most half of it"
+    )]
+    TransactionTooLong {
+        /// The interval that was asked for.
+        interval_ms: u128,
+        /// What the brokers allow.
+        timeout_ms: u128,
     },
     /// No broker is named.
     #[error("kafka.bootstrap.servers is missing; name at least one broker as host:port")]
@@ -62,11 +73,9 @@ pub(crate) const DEFAULTS: [(&str, &str); 11] = [
     ("log_level", "4"),
 ];
 
-/// What differs where records are written in transactions: a record that its
-/// transaction cannot wait for any more ends it, and the session, and comes
-/// again.
-const IN_TRANSACTIONS: [(&str, &str); 2] =
-    [("enable.gapless.guarantee", "false"), ("message.timeout.ms", "60000")];
+const TRANSACTION_TIMEOUT: &str = "transaction.timeout.ms";
+/// librdkafka's default.
+const TRANSACTION_TIMEOUT_MS: &str = "60000";
 
 const IN_FLIGHT: &str = "max.in.flight.requests.per.connection";
 /// How many batches of a producer a broker keeps the numbers of.
@@ -109,6 +118,18 @@ pub(crate) fn checked(
         Some(servers) if !servers.trim().is_empty() => Ok(settings),
         _ => Err(ConfigError::NoBootstrap),
     }
+}
+
+/// After how long the brokers give up a transaction.
+///
+/// # Errors
+/// [`ConfigError::Refused`] where it is no number.
+pub(crate) fn transaction_timeout(
+    settings: &BTreeMap<String, String>,
+) -> Result<Duration, ConfigError> {
+    let given = settings.get(TRANSACTION_TIMEOUT).map_or(TRANSACTION_TIMEOUT_MS, String::as_str);
+    let timeout = given.trim().parse().map(Duration::from_millis);
+    timeout.map_err(|_| ConfigError::Refused(format!("{TRANSACTION_TIMEOUT}: no number of ms")))
 }
 
 /// The value that we need instead of this one, if it is another.
@@ -156,8 +177,14 @@ pub(crate) fn effective(
     settings.extend(given.clone());
     settings.extend(owned(&FIXED));
     if let Some(id) = transactional_id {
-        settings.extend(owned(&IN_TRANSACTIONS));
-        settings.insert("transactional.id".to_owned(), id.to_owned());
+        // A record that its transaction cannot wait for any more ends it, and
+        // the session, and comes again. librdkafka insists on both.
+        let timeout = given.get(TRANSACTION_TIMEOUT).map_or(TRANSACTION_TIMEOUT_MS, String::as_str);
+        settings.extend(owned(&[
+            ("transactional.id", id),
+            ("enable.gapless.guarantee", "false"),
+            ("message.timeout.ms", timeout),
+        ]));
     }
     settings.insert(BATCH_SIZE.to_owned(), batch_bytes.to_string());
     settings
@@ -199,11 +226,14 @@ mod tests {
 
     #[test]
     fn in_transactions_what_librdkafka_would_refuse_beside_them_is_left_out() {
-        let effective = effective(&settings(&[]), 1, Some("walpost-shop"));
-        assert_eq!(effective["transactional.id"], "walpost-shop");
-        assert_eq!(effective["enable.idempotence"], "true");
-        let config: rdkafka::ClientConfig = effective.into_iter().collect();
-        config.create_native_config().unwrap();
+        for given in [&[][..], &[(TRANSACTION_TIMEOUT, "20000")]] {
+            let effective = effective(&settings(given), 1, Some("walpost-shop"));
+            assert_eq!(effective["transactional.id"], "walpost-shop");
+            assert_eq!(effective["enable.idempotence"], "true");
+            let config: rdkafka::ClientConfig = effective.into_iter().collect();
+            // Looks at the settings as a whole, and connects to nobody.
+            let _producer: rdkafka::producer::BaseProducer = config.create().unwrap();
+        }
     }
 
     #[test]

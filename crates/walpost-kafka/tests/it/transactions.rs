@@ -14,7 +14,7 @@ const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(30);
 
 fn transactional(id: &str, interval: Duration) -> KafkaConnector {
-    connector(kafka().bootstrap(), &[]).transactional(id, interval)
+    connector(kafka().bootstrap(), &[]).transactional(id, interval).unwrap()
 }
 
 async fn committed(topic: &str) -> Vec<u32> {
@@ -132,7 +132,8 @@ async fn a_record_that_is_refused_takes_its_transaction_with_it() {
     let bootstrap = kafka().bootstrap();
     create_topic(bootstrap, &topic, 1, &[]).await;
     let connector = connector(bootstrap, &[("compression.type", "none")]);
-    let mut driver = Driver::connect(&connector.transactional(&unique_name("tx"), SHORT)).await;
+    let mut driver =
+        Driver::connect(&connector.transactional(&unique_name("tx"), SHORT).unwrap()).await;
     driver.send(message(&topic, "a", "0")).await.unwrap();
     driver.settle().await;
     // The client believes in the limit of before.
@@ -162,7 +163,7 @@ async fn a_broker_that_dies_in_a_transaction_gets_everything_once_and_in_order()
     let broker = Kafka::builder().start().unwrap();
     let bootstrap = broker.bootstrap();
     create_topic(&bootstrap, "survivor", 3, &[]).await;
-    let connector = connector(&bootstrap, &[]).transactional(&unique_name("tx"), SHORT);
+    let connector = connector(&bootstrap, &[]).transactional(&unique_name("tx"), SHORT).unwrap();
     let mut driver = Driver::connect(&connector).await;
     for number in 0..2_000_u32 {
         if number == 1_000 {

@@ -6,6 +6,7 @@ mod confirm;
 mod connection;
 mod drain;
 mod events;
+mod fencing;
 mod first_start;
 mod gauges;
 mod hold;

@@ -33,18 +33,38 @@ struct State {
     sessions: usize,
     keeping_open: bool,
     closing: usize,
+    fence_id: Option<String>,
+    fenced: Vec<String>,
+    refuse_to_fence: bool,
 }
 
 impl World {
     pub(crate) async fn connect(&self) -> Result<MemorySink, RelayError> {
-        self.state.lock().unwrap().sessions += 1;
+        let mut state = self.state.lock().unwrap();
+        state.sessions += 1;
         Ok(MemorySink {
             world: self.clone(),
+            fence_id: state.fence_id.clone(),
             queue: Vec::new(),
             ended: false,
             places: Vec::new(),
             allowed: 0,
         })
+    }
+
+    /// Under which name the next sessions can be fenced off.
+    pub(crate) fn fence_as(&self, name: Option<&str>) {
+        self.state.lock().unwrap().fence_id = name.map(str::to_owned);
+    }
+
+    /// Those that were fenced off.
+    pub(crate) fn fenced(&self) -> Vec<String> {
+        self.state.lock().unwrap().fenced.clone()
+    }
+
+    /// Whether nobody can be fenced off.
+    pub(crate) fn refuse_to_fence(&self, refuse: bool) {
+        self.state.lock().unwrap().refuse_to_fence = refuse;
     }
 
     /// Values of what landed, in order.
@@ -124,6 +144,7 @@ impl World {
 
 pub(crate) struct MemorySink {
     world: World,
+    fence_id: Option<String>,
     queue: Vec<(Ticket, Message)>,
     ended: bool,
     places: Vec<Place>,
@@ -137,6 +158,19 @@ pub(crate) fn value(message: &Message) -> String {
 }
 
 impl Sink for MemorySink {
+    fn fence_id(&self) -> Option<&str> {
+        self.fence_id.as_deref()
+    }
+
+    async fn fence(&mut self, predecessor: &str) -> Result<(), RelayError> {
+        let mut state = self.world.state.lock().unwrap();
+        if state.refuse_to_fence {
+            return Err(RelayError::Sink { detail: "denied".into(), transient: true });
+        }
+        state.fenced.push(predecessor.to_owned());
+        Ok(())
+    }
+
     async fn read_back(
         &mut self,
         topics: Vec<TopicFloors>,

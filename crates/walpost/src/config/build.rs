@@ -16,9 +16,6 @@ const ROUTER_KEYS: [(&str, &str); 3] = [
     ("table.fields.additional.placement", "additional_placement"),
 ];
 
-/// Half of the time after which a transaction is too old for the brokers.
-const TRANSACTION_INTERVAL_MAX: Duration = Duration::from_secs(30);
-
 impl Config {
     /// Where the outbox is.
     pub(crate) fn database(&self) -> Result<Database, ConfigError> {
@@ -174,16 +171,10 @@ impl Config {
             id => id.to_owned(),
         };
         let interval = Duration::from_millis(self.settings.sink.transaction_interval_ms);
-        if interval > TRANSACTION_INTERVAL_MAX {
-            let problem = format!(
-                "sink.transaction_interval_ms is {}; brokers end a transaction after a minute, so \
-                 at most {} makes sense",
-                interval.as_millis(),
-                TRANSACTION_INTERVAL_MAX.as_millis()
-            );
-            return Err(self.wrong("sink", "transaction_interval_ms", &problem));
-        }
-        Ok(connector.transactional(&id, interval))
+        connector.transactional(&id, interval).map_err(|error| {
+            let problem = format!("sink.transaction_interval_ms: {error}");
+            self.wrong("sink", "transaction_interval_ms", &problem)
+        })
     }
 
     fn is_transactional(&self) -> Result<bool, ConfigError> {
