@@ -134,6 +134,23 @@ fn kafka_takes_any_key_quoted_or_not() {
 }
 
 #[test]
+fn transactions_are_asked_for_by_the_mode_and_fit_into_their_timeout() {
+    let kafka = |sink: &str| {
+        let text = format!("[kafka]\nbootstrap.servers = \"h:1\"\n[sink]\n{sink}\n");
+        load(&text).and_then(|config| config.kafka()).map_err(|error| error.to_string())
+    };
+    kafka("publish = \"transactional\"\ntransactional_id = \"shop-1\"").unwrap();
+    for (sink, problem) in [
+        ("publish = \"exactly-once\"", "\"idempotent\", \"transactional\""),
+        ("transactional_id = \"shop-1\"", "sink.publish is \"idempotent\""),
+        ("publish = \"transactional\"\ntransaction_interval_ms = 60_000", "at most half of it"),
+    ] {
+        let text = kafka(sink).unwrap_err();
+        assert!(text.contains(problem) && text.contains("line "), "{text}");
+    }
+}
+
+#[test]
 fn the_environment_wins_over_the_file_and_flags_over_both() {
     let (_file, mut args) = file("[pipeline]\nslot = \"a\"\nname = \"n\"\nschema = \"s\"\n");
     args.assignments = vec!["pipeline.slot=c".into(), "kafka.linger.ms=7".into()];
