@@ -79,6 +79,8 @@ pub(crate) struct Progress {
     last_written: Option<Written>,
     last_checkpoint: Instant,
     events_since_checkpoint: bool,
+    /// Delivered since the last report, which wakes whoever looks at it.
+    unreported: u64,
     stopping: Option<Stopping>,
 }
 
@@ -140,6 +142,7 @@ impl Progress {
             last_written: None,
             last_checkpoint: Instant::now(),
             events_since_checkpoint: false,
+            unreported: 0,
             stopping: None,
         }
     }
@@ -266,7 +269,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             }
         }
         self.metrics.published.increment(published);
-        self.status.update(|status| status.published += published);
+        self.progress.unreported += published;
     }
 
     fn note_done(&mut self) {
@@ -290,11 +293,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     }
 
     fn report(&mut self) {
+        let published = std::mem::take(&mut self.progress.unreported);
         let progress = &self.progress;
         let outstanding = self.sink.outstanding() as u64;
         let trouble = self.sink.trouble();
         let oldest = progress.tracker.oldest_committed_at_us();
         self.status.update(|status| {
+            status.published += published;
             status.received = progress.received;
             status.done = progress.done;
             // A load confirms nothing, and its slot stands where it stands.
