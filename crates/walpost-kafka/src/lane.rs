@@ -41,6 +41,11 @@ impl Lane {
         true
     }
 
+    /// Whether the broker has acknowledged a record of this producer here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.acknowledged.is_some()
+    }
+
     pub(crate) fn sent(&mut self) {
         self.on_their_way += 1;
     }

@@ -7,7 +7,7 @@
 //!
 //! `sink` glues together what each decides one thing: `topics` and `topic`
 //! where a record goes and whether it may, `lane` whether it may go now,
-//! `queue` whether there is room, `batch` what was too large. `read_back` and
+//! `queue` whether there is room, `gather` whether it waits for others, `batch` what was too large. `read_back` and
 //! `spans` read what a predecessor has published, and `transaction` says when one
 //! is over. `producer`, `questions`, `transactor` and `brokers` are the threads
 //! and what they ask; `deliveries` is what comes back.
@@ -17,6 +17,7 @@ mod brokers;
 mod classify;
 mod config;
 mod deliveries;
+mod gather;
 mod lane;
 mod log;
 mod partition;

@@ -16,6 +16,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 use walpost_event::Message;
+use walpost_relay::DeliveryErrorKind;
 
 use crate::{
     brokers::Brokers,
@@ -60,6 +61,22 @@ pub(crate) enum NotTaken {
     TooLarge,
     /// The producer has ended.
     Ended(String),
+    /// A record before it has failed.
+    GivenUp,
+}
+
+impl NotTaken {
+    /// What this says of a record that nobody waits for any more. Whether it is
+    /// to blame is found out when it goes alone.
+    pub(crate) fn of_gathered(self) -> (DeliveryErrorKind, Arc<str>) {
+        match self {
+            Self::Full | Self::TooLarge => {
+                (DeliveryErrorKind::Rejected, "librdkafka's own limits do not take it".into())
+            }
+            Self::Ended(detail) => (DeliveryErrorKind::Refused, detail.into()),
+            Self::GivenUp => (DeliveryErrorKind::NotSent, "a record before it failed".into()),
+        }
+    }
 }
 
 impl Producer {

@@ -16,6 +16,7 @@ use crate::{
     batch::{TooLarge, too_large},
     config::KafkaConnector,
     deliveries::{Answer, Failure, Report, Reports},
+    gather::{Gather, Waiting},
     lane::LaneId,
     producer::{self, NotTaken, Producer},
     queue::{Entry, Queue, Size, Slot},
@@ -41,6 +42,7 @@ pub struct KafkaSink {
     reports: Arc<Reports>,
     topics: Topics,
     queue: Queue,
+    gather: Gather,
     /// The bytes of a batch of this producer.
     batch_bytes: usize,
     /// Where records are written in transactions.
@@ -65,6 +67,8 @@ impl KafkaSink {
         let producer = opened.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         Ok(Self {
             queue: Queue::new(connector.queue_max_bytes),
+            // The other half is on its way meanwhile.
+            gather: Gather::new(connector.queue_max_bytes / 2),
             transaction: connector.transaction_interval().map(Transaction::new),
             connector,
             producer,
@@ -76,7 +80,34 @@ impl KafkaSink {
         })
     }
 
-    fn offer(&mut self, ticket: Ticket, message: &Message) -> Result<LaneId, Refusal> {
+    fn offer(&mut self, ticket: Ticket, message: Message) -> Result<LaneId, Unsent> {
+        let size = Size::of(&message);
+        let lane = match self.place(&message, size) {
+            Ok(lane) => lane,
+            Err(refusal) => return Err(unsent(refusal, message)),
+        };
+        let slot = self.queue.add(Entry { ticket, lane, size });
+        let waits = self.gather.is_on() && self.topics.lane(lane).is_open();
+        let partition = self.topics.lane(lane).partition;
+        if !waits && let Err(refusal) = self.send(&message, partition, slot) {
+            return Err(unsent(refusal, message));
+        }
+        self.topics.sent(lane, &message);
+        if let Some(transaction) = &mut self.transaction {
+            transaction.sent(Instant::now);
+        }
+        if waits {
+            let waiting = Waiting { slot, partition, message };
+            self.gather.add(waiting, size.queued_bytes, Instant::now);
+            if self.gather.is_full() {
+                self.send_gathered();
+            }
+        }
+        Ok(lane)
+    }
+
+    /// The lane of a message that may be sent now.
+    fn place(&mut self, message: &Message, size: Size) -> Result<LaneId, Refusal> {
         if self.failed || self.transaction.as_ref().is_some_and(|open| !open.may_send()) {
             return Err(Refusal::Later);
         }
@@ -89,21 +120,33 @@ impl KafkaSink {
             self.producer.ask(message.topic.clone());
             return Err(Refusal::Later);
         };
-        let size = Size::of(message);
         let lane = self.topics.place(topic, message, size.record_bytes, Instant::now)?;
-        if !self.queue.has_room(size) {
-            return Err(Refusal::Later);
+        if self.queue.has_room(size) { Ok(lane) } else { Err(Refusal::Later) }
+    }
+
+    fn send(&mut self, message: &Message, partition: i32, slot: Slot) -> Result<(), Refusal> {
+        match self.producer.send(message, partition, slot) {
+            Ok(()) => Ok(()),
+            Err(not_taken) => self.not_taken(slot, message, not_taken),
         }
-        let slot = self.queue.add(Entry { ticket, lane, size });
-        let partition = self.topics.lane(lane).partition;
-        if let Err(not_taken) = self.producer.send(message, partition, slot) {
-            self.not_taken(slot, message, not_taken)?;
+    }
+
+    /// Hands over what waits for others.
+    fn send_gathered(&mut self) {
+        let gathered = self.gather.take();
+        for Waiting { slot, partition, message } in &gathered {
+            let sent = match self.failed {
+                true => Err(NotTaken::GivenUp),
+                false => self.producer.send(message, *partition, *slot),
+            };
+            if let Err(not_taken) = sent {
+                let (kind, detail) = not_taken.of_gathered();
+                let error = DeliveryError { kind, topic: message.topic.clone(), detail };
+                let result = Err(Failure { error, too_large: false });
+                self.reports.push(Report { slot: *slot, result });
+            }
         }
-        self.topics.sent(lane, message);
-        if let Some(transaction) = &mut self.transaction {
-            transaction.sent(Instant::now);
-        }
-        Ok(lane)
+        self.gather.recycle(gathered);
     }
 
     fn not_taken(
@@ -124,7 +167,7 @@ impl KafkaSink {
                 self.reports.push(Report { slot, result });
                 return Ok(());
             }
-            NotTaken::Full | NotTaken::TooLarge => self.queue.remove(slot),
+            NotTaken::Full | NotTaken::TooLarge | NotTaken::GivenUp => self.queue.remove(slot),
         };
         match not_taken {
             NotTaken::Full if self.queue.len() > 0 => Err(Refusal::Later),
@@ -171,6 +214,12 @@ impl KafkaSink {
         if any_acknowledged {
             self.reports.clear_trouble();
         }
+    }
+
+    /// How long until something is to be done without news.
+    fn due_in(&self, now: Instant) -> Option<Duration> {
+        let commit = self.transaction.as_ref().and_then(|open| open.due_in(now));
+        [commit, self.gather.due_in(now)].into_iter().flatten().min()
     }
 
     /// Ends the transaction when it is time, and takes note of how it ended.
@@ -258,18 +307,29 @@ impl Sink for KafkaSink {
         self.topics.allow(places);
     }
 
-    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
-        match self.offer(ticket, &message) {
-            Ok(lane) => Ok(lane),
-            Err(Refusal::Later) => Err(Unsent::Full(Box::new(message))),
-            Err(Refusal::Never(detail)) => Err(Unsent::Never { topic: message.topic, detail }),
+    fn gather(&mut self, gather: bool) {
+        self.gather.turn(gather);
+        if !gather {
+            self.send_gathered();
         }
     }
 
+    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
+        let offered = self.offer(ticket, message);
+        if matches!(offered, Err(Unsent::Full(_))) {
+            // Nothing comes behind it that would be worth waiting for.
+            self.send_gathered();
+        }
+        offered
+    }
+
     async fn deliveries(&mut self, deliveries: &mut Vec<Delivery>) {
-        match self.transaction.as_ref().and_then(|open| open.due_in(Instant::now())) {
+        match self.due_in(Instant::now()) {
             Some(due_in) => drop(tokio::time::timeout(due_in, self.reports.changed()).await),
             None => self.reports.changed().await,
+        }
+        if self.failed || self.gather.due_in(Instant::now()) == Some(Duration::ZERO) {
+            self.send_gathered();
         }
         // Before the reports, which all come before the outcome.
         let outcome = self.reports.take_outcome();
@@ -292,6 +352,13 @@ impl Sink for KafkaSink {
         {
             tracing::warn!("librdkafka takes longer than 5 s to close; not waiting for it");
         }
+    }
+}
+
+fn unsent(refusal: Refusal, message: Message) -> Unsent {
+    match refusal {
+        Refusal::Later => Unsent::Full(Box::new(message)),
+        Refusal::Never(detail) => Unsent::Never { topic: message.topic, detail },
     }
 }
 

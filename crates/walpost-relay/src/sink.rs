@@ -64,6 +64,12 @@ pub trait Sink: Send {
     /// The first `places` of them are named by a committed checkpoint.
     fn allow(&mut self, places: usize);
 
+    /// Whether the stream is behind. While it is, messages may wait a moment for
+    /// others, within a bound of the sink, so that they go in larger steps.
+    fn gather(&mut self, gather: bool) {
+        let _ = gather;
+    }
+
     /// Queues a message, and says for which place.
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub enum SourceItem {
         committed_at_us: i64,
         /// Its id, 32 bits as in the WAL.
         xid: u32,
+        /// The source has been behind for more than a second when it sent it.
+        is_late: bool,
     },
     /// A row of a published table changed.
     Change(RowChange),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod faults;
+mod gather;
 mod limits;
 mod lost_log;
 mod order;

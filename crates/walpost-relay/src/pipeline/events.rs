@@ -17,8 +17,9 @@ use crate::{
 impl<S: Source, K: Sink> Pipeline<S, K> {
     pub(super) fn take(&mut self, item: SourceItem) -> Result<(), RelayError> {
         match item {
-            SourceItem::Begin { commit_lsn, committed_at_us, .. } => {
+            SourceItem::Begin { commit_lsn, committed_at_us, is_late, .. } => {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);
+                self.sink.gather(is_late);
                 self.metrics.transactions.increment(1);
                 Ok(())
             }

@@ -114,7 +114,7 @@ impl Source for SnapshotSource {
         if !self.begun {
             self.begun = true;
             let commit_lsn = load_position(self.position);
-            items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0 });
+            items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0, is_late: true });
             return Ok(());
         }
         if self.committed {

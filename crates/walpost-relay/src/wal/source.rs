@@ -24,6 +24,7 @@ const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// From 1970 to 2000, PostgreSQL's epoch.
 const POSTGRES_EPOCH: Duration = Duration::from_secs(946_684_800);
+const POSTGRES_EPOCH_US: i64 = POSTGRES_EPOCH.as_micros() as i64;
 
 /// The WAL of a replication slot, over our own client.
 ///
@@ -119,7 +120,7 @@ impl WalSource {
                 body.advance(1);
                 let position = Lsn::from(body.get_u64());
                 let wal_end = Lsn::from(body.get_u64());
-                body.advance(8);
+                self.transactions.sent_at(body.get_i64().saturating_add(POSTGRES_EPOCH_US));
                 self.received = self.received.max(position).max(wal_end);
                 self.wal_data(position, body, shrunk_from, items)
             }

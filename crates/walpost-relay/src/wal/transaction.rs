@@ -8,9 +8,23 @@ use crate::{error::SourceError, source::SourceItem};
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
     open: bool,
+    /// When the server sent what comes next, where it says so.
+    sent_us: Option<i64>,
 }
 
+/// Between commit and sending, both by the server's clock.
+const LATE_AFTER_US: i64 = 1_000_000;
+
 impl Transactions {
+    /// Tells when the server sent what comes next, in microseconds since 1970.
+    pub(super) fn sent_at(&mut self, sent_us: i64) {
+        self.sent_us = Some(sent_us);
+    }
+
+    fn is_late(&self, committed_us: i64) -> bool {
+        self.sent_us.is_some_and(|sent_us| sent_us.saturating_sub(committed_us) > LATE_AFTER_US)
+    }
+
     /// Appends what `message` means.
     pub(super) fn push(
         &mut self,
@@ -25,6 +39,7 @@ impl Transactions {
                     commit_lsn: begin.final_lsn,
                     committed_at_us: begin.commit_time_us,
                     xid: begin.xid,
+                    is_late: self.is_late(begin.commit_time_us),
                 });
             }
             WalMessage::Commit(commit) => {
@@ -74,7 +89,7 @@ impl Transactions {
             WalMessage::Logical(message) => {
                 self.expect(false, "a non-transactional message within a transaction")?;
                 let (commit_lsn, prefix) = (message.lsn, message.prefix);
-                items.push(SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0 });
+                items.push(begin_lone(commit_lsn));
                 items.push(SourceItem::OversizeMessage { prefix, size_bytes });
                 items.push(SourceItem::Commit { end_lsn: commit_lsn });
             }
@@ -91,7 +106,7 @@ impl Transactions {
     ) -> Result<(), SourceError> {
         self.expect(false, "a non-transactional message within a transaction")?;
         let lsn: Lsn = message.lsn;
-        items.push(SourceItem::Begin { commit_lsn: lsn, committed_at_us: 0, xid: 0 });
+        items.push(begin_lone(lsn));
         items.push(SourceItem::Message(message));
         items.push(SourceItem::Commit { end_lsn: lsn });
         Ok(())
@@ -99,5 +114,40 @@ impl Transactions {
 
     fn expect(&self, open: bool, what: &str) -> Result<(), SourceError> {
         if self.open == open { Ok(()) } else { Err(SourceError::Protocol(what.to_owned())) }
+    }
+}
+
+/// Nobody says when it was written.
+fn begin_lone(commit_lsn: Lsn) -> SourceItem {
+    SourceItem::Begin { commit_lsn, committed_at_us: 0, xid: 0, is_late: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_pgoutput::{Begin, Commit};
+
+    use super::*;
+
+    /// Whether a transaction of that moment is late.
+    fn is_late(transactions: &mut Transactions, commit_time_us: i64) -> bool {
+        let (final_lsn, end_lsn) = (Lsn::from(1), Lsn::from(2));
+        let mut items = Vec::new();
+        let begin = WalMessage::Begin(Begin { final_lsn, commit_time_us, xid: 1 });
+        let commit = Commit { commit_lsn: final_lsn, end_lsn, commit_time_us };
+        transactions.push(begin, &mut items).unwrap();
+        transactions.push(WalMessage::Commit(commit), &mut items).unwrap();
+        matches!(items[0], SourceItem::Begin { is_late: true, .. })
+    }
+
+    #[test]
+    fn a_transaction_is_late_by_the_servers_own_clock() {
+        let mut transactions = Transactions::default();
+        assert!(!is_late(&mut transactions, 0), "nobody said when it was sent");
+        transactions.sent_at(5_000_000);
+        assert!(is_late(&mut transactions, 5_000_000 - LATE_AFTER_US - 1));
+        assert!(!is_late(&mut transactions, 5_000_000 - LATE_AFTER_US));
+        assert!(!is_late(&mut transactions, 9_000_000), "a clock that was set back");
+        transactions.sent_at(i64::MIN);
+        assert!(!is_late(&mut transactions, i64::MAX));
     }
 }

@@ -1,0 +1,98 @@
+use std::path::Path;
+
+use walpost_relay::{DeliveryErrorKind, Sink};
+use walpost_testkit::{fresh_topic, kafka, local::Kafka, read_all, unique_name, until};
+
+use crate::rig::{Driver, LIMIT, connector, message, numbers};
+
+/// Batches in a topic of one partition, as its log has them.
+fn batches(broker: &Kafka, home: &Path, topic: &str) -> usize {
+    let file = home.join(format!("kafka/data/{topic}-0/00000000000000000000.log"));
+    let args = ["--files", file.to_str().unwrap()];
+    let dump = broker.run_tool("org.apache.kafka.tools.DumpLogSegments", args).unwrap();
+    dump.lines().filter(|line| line.starts_with("baseOffset")).count()
+}
+
+/// Sends records, each once the one before is on its way or waits.
+async fn send(driver: &mut Driver, topic: &str, range: std::ops::Range<u32>) {
+    for number in range {
+        driver.send(message(topic, "a", number.to_string())).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn while_the_stream_is_behind_records_go_in_few_batches_and_in_order() {
+    let home = tempfile::tempdir().unwrap();
+    let broker = Kafka::builder().home(home.path().join("kafka")).start().unwrap();
+    let bootstrap = broker.bootstrap();
+    walpost_testkit::create_topic(&bootstrap, "gathered", 1, &[]).await;
+    let linger = [("linger.ms", "0")];
+    let mut driver = Driver::connect(&connector(&bootstrap, &linger)).await;
+    send(&mut driver, "gathered", 0..1).await;
+    driver.settle().await;
+    driver.sink.gather(true);
+    send(&mut driver, "gathered", 1..1_000).await;
+    driver.settle().await;
+    let few = batches(&broker, home.path(), "gathered");
+    assert!(few <= 20, "{few} batches of 1,000 records");
+    driver.sink.gather(false);
+    for number in 1_000..1_050 {
+        send(&mut driver, "gathered", number..number + 1).await;
+        driver.settle().await;
+    }
+    assert!(batches(&broker, home.path(), "gathered") >= few + 50, "at once, each by itself");
+    assert_eq!(driver.failures(), 0);
+    let records = read_all(&bootstrap, "gathered").await;
+    assert_eq!(numbers(&records, "a"), (0..1_050).collect::<Vec<u32>>());
+}
+
+#[tokio::test]
+async fn going_back_and_forth_and_a_full_queue_keep_the_order() {
+    let topic = fresh_topic("back", 3).await;
+    let connector = connector(kafka().bootstrap(), &[]).queue_max_bytes(40_000);
+    let mut driver = Driver::connect(&connector).await;
+    for number in 0..3_000_u32 {
+        driver.sink.gather(number / 70 % 2 == 1);
+        let key = format!("k{}", number % 7);
+        driver.send(message(&topic, &key, number.to_string())).await.unwrap();
+    }
+    driver.settle().await;
+    assert_eq!(driver.failures(), 0);
+    let records = read_all(kafka().bootstrap(), &topic).await;
+    for key in 0..7 {
+        let expected: Vec<u32> = (0..3_000).filter(|number| number % 7 == key).collect();
+        assert_eq!(numbers(&records, &format!("k{key}")), expected);
+    }
+}
+
+#[tokio::test]
+async fn after_a_failure_what_waits_is_reported_as_not_sent() {
+    let topic = unique_name("given-up");
+    let bootstrap = kafka().bootstrap();
+    walpost_testkit::create_topic(bootstrap, &topic, 1, &[]).await;
+    let settings = [("compression.type", "none"), ("linger.ms", "0")];
+    let mut driver = Driver::connect(&connector(bootstrap, &settings)).await;
+    send(&mut driver, &topic, 0..1).await;
+    driver.settle().await;
+    let smaller = ["--add-config", "max.message.bytes=2000"];
+    let alter = ["--bootstrap-server", bootstrap, "--alter", "--topic", &topic];
+    let tools = kafka().local().expect("Kafka's own tools");
+    tools.run_tool("kafka.admin.ConfigCommand", [&alter[..], &smaller[..]].concat()).unwrap();
+    let before = driver.deliveries.len();
+    driver.send(message(&topic, "a", " ".repeat(10_000))).await.unwrap();
+    driver.sink.gather(true);
+    send(&mut driver, &topic, 1..200).await;
+    until(LIMIT, "the fate of all", async || {
+        driver.wait().await;
+        driver.sink.outstanding() == 0
+    })
+    .await;
+    let fates: Vec<_> = driver.deliveries[before..].iter().map(|one| &one.result).collect();
+    assert_eq!(fates.len(), 200, "one for each");
+    let not_sent = |fate: &&&Result<_, walpost_relay::DeliveryError>| {
+        fate.as_ref().is_err_and(|error| error.kind == DeliveryErrorKind::NotSent)
+    };
+    assert_eq!(fates.iter().filter(not_sent).count(), 200);
+    assert_eq!(numbers(&read_all(bootstrap, &topic).await, "a"), [0]);
+}
