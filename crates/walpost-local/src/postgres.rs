@@ -1,5 +1,6 @@
 mod binaries;
 mod builder;
+mod seed;
 
 use std::{
     fs,

@@ -104,10 +104,20 @@ impl Database {
     /// # Errors
     /// The last host's error when none accepts.
     pub async fn connect(&self) -> Result<Client, ConnectError> {
+        self.connect_to_one().await.map(|(client, _)| client)
+    }
+
+    /// The same, and the database with that host alone: further connections
+    /// that it opens lead to the host of this session, also where several hosts
+    /// are named and another one accepts them.
+    ///
+    /// # Errors
+    /// The last host's error when none accepts.
+    pub async fn connect_to_one(&self) -> Result<(Client, Self), ConnectError> {
         let mut last = None;
-        for (host, port) in self.targets() {
+        for (index, (host, port)) in self.targets().into_iter().enumerate() {
             match self.log_in_to(&host, port).await {
-                Ok(client) => return Ok(client),
+                Ok(client) => return Ok((client, self.with_target_alone(index))),
                 Err(error) => last = Some(error),
             }
         }

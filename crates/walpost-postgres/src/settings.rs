@@ -21,6 +21,8 @@ use crate::tls::{SslMode, TlsSettings};
 pub struct Database {
     config: tokio_postgres::Config,
     tls: TlsSettings,
+    /// Number of the only host to try, from 0.
+    only: Option<usize>,
 }
 
 /// The connection string cannot be used.
@@ -74,7 +76,7 @@ impl Database {
         if config.get_application_name().is_none() {
             config.application_name("walpost");
         }
-        Ok(Self { config, tls: tls_settings(ours)? })
+        Ok(Self { config, tls: tls_settings(ours)?, only: None })
     }
 
     /// The same server and login, another database.
@@ -127,8 +129,21 @@ impl Database {
         }
     }
 
+    /// The same with one of its [`targets`](Self::targets) alone.
+    pub(crate) fn with_target_alone(&self, index: usize) -> Self {
+        Self { only: Some(self.only.unwrap_or(index)), ..self.clone() }
+    }
+
     /// Hosts with their ports, in the order in which they are tried.
     pub(crate) fn targets(&self) -> Vec<(Host, u16)> {
+        let mut targets = self.all_targets();
+        match self.only {
+            Some(index) => vec![targets.swap_remove(index)],
+            None => targets,
+        }
+    }
+
+    fn all_targets(&self) -> Vec<(Host, u16)> {
         let ports = self.config.get_ports();
         let port = |index: usize| match ports {
             [] => 5432,
@@ -317,6 +332,19 @@ mod tests {
         let database =
             Database::parse(r"host=h user=u password='a \'b\' c' sslmode=disable").unwrap();
         assert_eq!(database.config().get_password(), Some(b"a 'b' c".as_slice()));
+    }
+
+    #[test]
+    fn of_several_hosts_one_can_be_named() {
+        for text in
+            ["host=a,b,c port=1,2,3 user=u dbname=d", "hostaddr=10.0.0.1,10.0.0.2 port=1,2 user=u"]
+        {
+            let database = Database::parse(text).unwrap();
+            let second = database.with_target_alone(1);
+            assert_eq!(second.targets(), database.targets()[1..2]);
+            assert_eq!(second.first_target().1, 2);
+            assert_eq!(second.with_target_alone(0).targets(), second.targets());
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     sql::Sql,
     start,
     wal::{
-        ReplicationClient,
+        ReplicationClient, failover,
         preflight::{self, Server},
         publication,
         slot::{self, Slot},
@@ -73,7 +73,8 @@ async fn database_checks(
     results: &mut Vec<CheckResult>,
 ) -> Result<(), RelayError> {
     let limit = Duration::from_millis(config.statement_timeout_ms);
-    let sql = Sql::new(Arc::new(database.connect().await?), limit);
+    let (client, database) = database.connect_to_one().await?;
+    let (sql, database) = (Sql::new(Arc::new(client), limit), &database);
     results.push(ok("connection", database.to_string()));
     let server = preflight::server(&sql).await?;
     results.push(ok("server", format!("{}, wal_level logical", server.version_text())));
@@ -100,6 +101,10 @@ async fn database_checks(
         Ok(()) => slot_found(slot, config),
         Err(error) => failed("slot", &error),
     });
+    if let Some(found) = failover::obstacle(&sql, &config.slot, server.version).await? {
+        let (detail, next_step) = (found.problem, Some(found.remedy));
+        results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
+    }
     if checkpoint.is_none_or(|row| row.initial != InitialState::Done) {
         let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
         step(results, "first start", decided);

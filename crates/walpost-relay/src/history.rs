@@ -69,13 +69,60 @@ pub(crate) fn continued(
              now {what}",
             config.pipeline
         ),
+        go_on_here(config),
+    ))
+}
+
+/// How to go on with a server whose past is not the pipeline's.
+fn go_on_here(config: &RelayConfig) -> String {
+    format!(
+        "make sure that this is the server to go on with; then delete the pipeline's row in \
+         {}.checkpoint and start with initial = \"skip\": the relay goes on where the slot \
+         stands, and events from there on may come a second time; where there is no slot, \
+         `initial` decides about the rows of the outbox table",
+        config.schema
+    )
+}
+
+/// The first point at which the server has left a timeline and behind which the
+/// checkpoint does not stand yet. A record of this pipeline from there on may
+/// be the abandoned timeline's: at the same position, and with an id that the
+/// server draws again, stands another event now.
+///
+/// Below that point both timelines are one. Behind it only a run on the new
+/// timeline has brought the checkpoint, and the floors that it committed there
+/// stand above all that it had read back, so nothing of the abandoned timeline
+/// is read any more. Without a `history` nothing counts.
+pub(crate) fn left_at(
+    checkpoint: &Checkpoint,
+    now: u32,
+    history: Option<&[Switch]>,
+) -> Option<Lsn> {
+    let Some(history) = history else { return Some(checkpoint.confirmed) };
+    let open = |switch: &&Switch| {
+        checkpoint.confirmed < switch.at || checkpoint.timeline <= switch.timeline
+    };
+    history.iter().filter(|switch| switch.timeline < now).find(open).map(|switch| switch.at)
+}
+
+/// What was published was on the server's disk before. A server that has not
+/// written that far was set back without a new timeline, or is another one.
+pub(crate) fn not_set_back(
+    config: &RelayConfig,
+    published: Lsn,
+    flushed: Lsn,
+) -> Result<(), RelayError> {
+    if published < flushed || published == Lsn::ZERO {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
         format!(
-            "make sure that this is the server to go on with; then delete the pipeline's row in \
-             {}.checkpoint and start with initial = \"skip\": the relay goes on where the slot \
-             stands, and events from there on may come a second time; where there is no slot, \
-             `initial` decides about the rows of the outbox table",
-            config.schema
+            "pipeline {:?} has published an event from {published}, and the server's WAL ends at \
+             {flushed}: it was set back without a new timeline, as by a snapshot of its disk, or \
+             it is a copy; what was committed since is not in this database",
+            config.pipeline
         ),
+        go_on_here(config),
     ))
 }
 
@@ -92,11 +139,13 @@ pub(crate) fn not_ahead(
     Err(RelayError::prerequisite(
         format!(
             "slot {:?} stands at {slot}, ahead of {} up to which pipeline {:?} has published: \
-             somebody advanced it or created it anew, and events in between may be missing",
+             somebody advanced it or created it anew, or a standby took over that had the slot \
+             and not yet the checkpoint; events in between may be missing",
             config.slot, checkpoint.confirmed, config.pipeline
         ),
         format!(
-            "publish what is missing from the outbox table, then delete the pipeline's row in \
+            "publish what is missing from the outbox table (behind a failover without \
+             synchronized_standby_slots that is nothing), then delete the pipeline's row in \
              {}.checkpoint and start with initial = \"skip\" to accept the slot as it is",
             config.schema
         ),
@@ -107,7 +156,8 @@ pub(crate) fn not_ahead(
 pub(crate) fn slot_gone(checkpoint: &Checkpoint, config: &RelayConfig) -> RelayError {
     RelayError::prerequisite(
         format!(
-            "slot {:?} is gone; pipeline {:?} had published up to {}",
+            "slot {:?} is gone: it was dropped, or a standby took over that did not have it; \
+             pipeline {:?} had published up to {}",
             config.slot, config.pipeline, checkpoint.confirmed
         ),
         format!(
@@ -172,6 +222,34 @@ mod tests {
         let config = RelayConfig::new("shop");
         let text = continued(&checkpoint(4, 1), &config, 5, None).unwrap_err().to_string();
         assert!(text.contains("no longer has the history"), "{text}");
+    }
+
+    #[test]
+    fn records_count_up_to_the_first_switch_that_the_checkpoint_has_not_passed() {
+        let switch = |timeline, at| Switch { timeline, at: Lsn::from(at) };
+        let history = [switch(2, 200), switch(4, 400)];
+        let left = |timeline, confirmed| {
+            left_at(&checkpoint(timeline, confirmed), 5, Some(&history)).map(u64::from)
+        };
+        // Written before a switch, also exactly at it.
+        assert_eq!((left(2, 100), left(2, 200)), (Some(200), Some(200)));
+        assert_eq!((left(4, 300), left(4, 400)), (Some(400), Some(400)));
+        // Taken by a run on the new timeline that did not get far.
+        assert_eq!((left(5, 399), left(4, 199)), (Some(400), Some(200)));
+        // Behind all of them.
+        assert_eq!((left(5, 400), left(5, 500)), (None, None));
+        assert_eq!(left_at(&checkpoint(1, 7), 1, Some(&[])), None);
+        assert_eq!(left_at(&checkpoint(5, 7), 5, None), Some(Lsn::from(7)));
+    }
+
+    #[test]
+    fn what_was_published_is_on_the_servers_disk() {
+        let config = RelayConfig::new("shop");
+        assert!(not_set_back(&config, Lsn::from(9), Lsn::from(10)).is_ok());
+        assert!(not_set_back(&config, Lsn::ZERO, Lsn::ZERO).is_ok());
+        let error = not_set_back(&config, Lsn::from(16), Lsn::from(16)).unwrap_err().to_string();
+        assert!(error.contains("an event from 0/10, and the server's WAL ends at 0/10"), "{error}");
+        assert!(error.contains("delete the pipeline's row"), "{error}");
     }
 
     #[test]

@@ -28,6 +28,27 @@ pub(crate) struct Published {
     ids: HashSet<Bytes>,
     ids_max: usize,
     ids_left_out: u64,
+    phantoms: Phantoms,
+}
+
+/// Records of this pipeline from behind the point at which a timeline was left:
+/// they prove nothing about the events of the timeline that came after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Phantoms {
+    /// The lowest and the highest position, if any record has one.
+    pub(crate) range: Option<(Position, Position)>,
+    /// Records with a position.
+    pub(crate) records: u64,
+    /// Records without a position, of which nobody can tell where they stand.
+    pub(crate) unplaced: u64,
+}
+
+impl Phantoms {
+    fn note(&mut self, position: Position) {
+        let (first, last) = self.range.unwrap_or((position, position));
+        self.range = Some((first.min(position), last.max(position)));
+        self.records += 1;
+    }
 }
 
 /// Ordinals of one entry.
@@ -36,8 +57,10 @@ const CHUNK: usize = 16;
 /// Which records of this pipeline matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Those of transactions that end above the confirmed position.
-    Stream { generation: Generation, confirmed: Lsn },
+    /// Those of transactions that end above the confirmed position and, where
+    /// the server has left a timeline there, below that point: what stands
+    /// behind it may be the abandoned timeline's.
+    Stream { generation: Generation, confirmed: Lsn, left_at: Option<Lsn> },
     /// Those of the initial load, by id alone: rows that are deleted meanwhile
     /// shift the ordinals of the others.
     Load { generation: Generation, commit_lsn: Lsn },
@@ -68,6 +91,7 @@ impl Published {
             ids: HashSet::new(),
             ids_max,
             ids_left_out: 0,
+            phantoms: Phantoms::default(),
         }
     }
 
@@ -78,9 +102,12 @@ impl Published {
         }
         let position = marks.position.map(parse);
         match (self.wanted, position) {
-            (Wanted::Stream { generation, confirmed }, Some(Some((found, position))))
+            (Wanted::Stream { generation, confirmed, left_at }, Some(Some((found, position))))
                 if found == generation && position.commit_lsn >= confirmed =>
             {
+                if left_at.is_some_and(|left_at| position.commit_lsn >= left_at) {
+                    return self.phantoms.note(position);
+                }
                 self.last = self.last.max(position.commit_lsn);
                 let (chunk, index) = place(position);
                 self.positions.entry(chunk).or_default()[index] = fingerprint(marks.id);
@@ -90,7 +117,12 @@ impl Published {
             {
                 self.note_id(marks.id);
             }
-            (_, None) if marks.source == Some(self.pipeline.as_bytes()) => self.note_id(marks.id),
+            (wanted, None) if marks.source == Some(self.pipeline.as_bytes()) => match wanted {
+                Wanted::Stream { left_at: Some(_), .. } => self.phantoms.unplaced += 1,
+                Wanted::Stream { left_at: None, .. } | Wanted::Load { .. } => {
+                    self.note_id(marks.id);
+                }
+            },
             (_, _) => {}
         }
     }
@@ -149,6 +181,16 @@ impl Published {
         prints.filter(|print| **print != 0).count() as u64 + self.ids.len() as u64
     }
 
+    /// The highest position that is here; zero without one.
+    pub(crate) fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// What was read back and does not count.
+    pub(crate) fn phantoms(&self) -> Phantoms {
+        self.phantoms
+    }
+
     /// Ids beyond the bound, whose events come a second time.
     pub(crate) fn ids_left_out(&self) -> u64 {
         self.ids_left_out
@@ -187,8 +229,13 @@ mod tests {
     }
 
     fn stream(confirmed: u64) -> Published {
-        let generation = Generation::from(GENERATION);
-        Published::new(Wanted::Stream { generation, confirmed: Lsn::from(confirmed) }, "shop", 3)
+        behind_a_switch(confirmed, None)
+    }
+
+    fn behind_a_switch(confirmed: u64, left_at: Option<u64>) -> Published {
+        let (generation, confirmed) = (Generation::from(GENERATION), Lsn::from(confirmed));
+        let left_at = left_at.map(Lsn::from);
+        Published::new(Wanted::Stream { generation, confirmed, left_at }, "shop", 3)
     }
 
     fn by_position(text: &str) -> Marks<'_> {
@@ -221,6 +268,37 @@ mod tests {
         assert!(!published.take(at(0x10, 0), || Some(Bytes::from("other"))));
         assert!(!published.take(at(0x10, 0), || None));
         assert!(published.take(at(0x10, 0), same));
+    }
+
+    #[test]
+    fn what_an_abandoned_timeline_left_hides_nothing_and_is_told() {
+        let mut published = behind_a_switch(0x10, Some(0x20));
+        for text in [
+            "0000001f:0/F:0",
+            "0000001f:0/1F:0",
+            "0000001f:0/30:2",
+            "0000001f:0/20:1",
+            "0000001e:0/40:0",
+        ] {
+            published.note(by_position(text));
+        }
+        assert!(published.take(at(0x1f, 0), same));
+        assert!(!published.take(at(0x20, 1), same) && !published.take(at(0x30, 2), same));
+        let range = Some((at(0x20, 1), at(0x30, 2)));
+        assert_eq!(published.phantoms(), Phantoms { range, records: 2, unplaced: 0 });
+        // Nothing is waited for that will not come.
+        assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x20));
+    }
+
+    #[test]
+    fn an_id_without_a_position_proves_nothing_behind_a_switch() {
+        let mut published = behind_a_switch(0x10, Some(0x20));
+        published.note(by_id("7"));
+        assert!(!published.take(at(0x20, 0), || Some(Bytes::from("7"))));
+        assert!(published.is_empty());
+        assert_eq!(published.phantoms(), Phantoms { unplaced: 1, ..Phantoms::default() });
+        // So the floors go behind it at once, and no successor reads it.
+        assert_eq!(published.until(Lsn::from(0x1000)), Lsn::ZERO);
     }
 
     #[test]

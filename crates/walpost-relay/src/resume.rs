@@ -14,8 +14,9 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointStore},
     config::RelayConfig,
     error::RelayError,
+    history,
     pipeline::attend,
-    published::{Published, Wanted},
+    published::{Phantoms, Published, Wanted},
     sink::Sink,
     source::Source,
 };
@@ -84,7 +85,10 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
     let empty = Published::new(from.wanted, &config.pipeline, config.resume_max_ids);
     let published =
         std::mem::replace(&mut *published.lock().unwrap_or_else(PoisonError::into_inner), empty);
-    let until = published.until(from.checkpoints.flushed().await?);
+    let flushed = from.checkpoints.flushed().await?;
+    history::not_set_back(config, published.last(), flushed)?;
+    let until = published.until(flushed);
+    tell_phantoms(from.checkpoint, published.phantoms());
     if !published.is_empty() {
         tracing::info!(
             events = published.events(),
@@ -101,4 +105,29 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
         );
     }
     Ok((published, until))
+}
+
+/// They stay published, and whoever reads the topics has seen them.
+fn tell_phantoms(checkpoint: &Checkpoint, phantoms: Phantoms) {
+    let Phantoms { range, records, unplaced } = phantoms;
+    if let Some((first, last)) = range {
+        let generation = checkpoint.generation;
+        tracing::warn!(
+            records,
+            first = format!("{generation}:{first}"),
+            last = format!("{generation}:{last}"),
+            "phantom events: the topics hold records from behind the point at which the server \
+             left a timeline, so their transactions are not in this database; they stay \
+             published and hide no other event; find them by the header walpost-position"
+        );
+    }
+    if unplaced > 0 {
+        tracing::warn!(
+            records = unplaced,
+            "the server has left a timeline, and the topics hold records above the checkpoint \
+             that tell no position: nothing tells which of them are phantoms, so none of them \
+             counts, and those of this database come a second time; position_header = true \
+             prevents that"
+        );
+    }
 }

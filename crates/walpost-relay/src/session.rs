@@ -49,12 +49,16 @@ pub(crate) struct Session<'a> {
 
 /// What a session found at its start.
 struct Found {
+    /// The one host that was found.
+    database: Database,
     sql: Sql,
     server: Server,
     /// The server on both connections.
     identity: ServerIdentity,
     checkpoints: CheckpointStore,
     checkpoint: Checkpoint,
+    /// From here on what is read back does not count.
+    left_at: Option<Lsn>,
     /// Whether the checkpoint has its row.
     stored: bool,
     new_slot: Option<NewSlot>,
@@ -69,7 +73,7 @@ impl Found {
             Lsn::ZERO => {
                 Wanted::Load { generation, commit_lsn: load_position(self.checkpoint.confirmed) }
             }
-            confirmed => Wanted::Stream { generation, confirmed },
+            confirmed => Wanted::Stream { generation, confirmed, left_at: self.left_at },
         };
         Resuming { checkpoint: &self.checkpoint, checkpoints: &self.checkpoints, wanted }
     }
@@ -100,7 +104,7 @@ impl Session<'_> {
             }
             SourceKind::Pgwire => {
                 drop(replication);
-                let source = PgwireSource::start(self.database, &start).await?;
+                let source = PgwireSource::start(&found.database, &start).await?;
                 self.hold(&mut found, source.backend_pid()).await?;
                 self.stream(&found, source, stop, connect_sink).await
             }
@@ -109,7 +113,7 @@ impl Session<'_> {
 
     /// Checks, then finds or makes slot and checkpoint.
     async fn find(&self) -> Result<(Found, ReplicationClient), RelayError> {
-        let sql = self.connect().await?;
+        let (sql, database) = self.connect_to(self.database).await?;
         // A checkpoint is worth nothing before it is on disk; waiting for a
         // synchronous standby could mean waiting for ourselves.
         let settings = "set synchronous_commit = local; set statement_timeout = 0; \
@@ -119,7 +123,7 @@ impl Session<'_> {
         let timeout_ms = self.config.wal_sender_timeout_ms;
         let max_event_bytes = self.config.max_event_bytes;
         let mut replication =
-            ReplicationClient::connect(self.database, timeout_ms, max_event_bytes).await?;
+            ReplicationClient::connect(&database, timeout_ms, max_event_bytes).await?;
         let identity = replication.identify().await?;
         server.expect(&identity)?;
         let checkpoints = CheckpointStore::new(sql.clone(), self.config);
@@ -138,9 +142,11 @@ impl Session<'_> {
             status.written = server.wal;
             status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
         });
+        let mut left_at = None;
         if let Some(checkpoint) = &checkpoint {
             history::same_cluster(checkpoint, self.config, &server)?;
-            self.same_timeline(checkpoint, identity.timeline, &mut replication).await?;
+            let now = identity.timeline;
+            left_at = start::same_past(checkpoint, self.config, now, &mut replication).await?;
         }
         slot::owned_by_no_other(&sql, self.config, &server.system_id).await?;
         start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
@@ -148,6 +154,8 @@ impl Session<'_> {
         let mut found = Found {
             stored: checkpoint.is_some(),
             checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
+            left_at,
+            database,
             sql,
             server,
             identity,
@@ -198,33 +206,11 @@ impl Session<'_> {
         }
     }
 
-    async fn connect(&self) -> Result<Sql, RelayError> {
+    /// A session on the first host that takes it, and that host alone.
+    async fn connect_to(&self, database: &Database) -> Result<(Sql, Database), RelayError> {
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
-        Ok(Sql::new(Arc::new(self.database.connect().await?), limit))
-    }
-
-    /// A timeline that is not the checkpoint's says that the server was
-    /// promoted or restored.
-    async fn same_timeline(
-        &self,
-        checkpoint: &Checkpoint,
-        now: u32,
-        replication: &mut ReplicationClient,
-    ) -> Result<(), RelayError> {
-        if checkpoint.timeline == now {
-            return Ok(());
-        }
-        let history = replication.history(now).await?;
-        let left_at = history::continued(checkpoint, self.config, now, history.as_deref())?;
-        tracing::warn!(
-            before = checkpoint.timeline,
-            now,
-            %left_at,
-            confirmed = %checkpoint.confirmed,
-            "the server was promoted or restored; everything published up to the checkpoint is \
-             in its history, so the relay goes on"
-        );
-        Ok(())
+        let (client, database) = database.connect_to_one().await?;
+        Ok((Sql::new(Arc::new(client), limit), database))
     }
 
     /// Before there is a slot to hold, a lock keeps a second relay from the
@@ -267,7 +253,7 @@ impl Session<'_> {
         let initial = match self.config.initial {
             Some(Initial::Skip) => InitialState::Done,
             choice => {
-                let reader = self.connect().await?;
+                let (reader, _) = self.connect_to(&found.database).await?;
                 let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
                 // Without a choice the table was empty when we looked: what it
                 // holds now was committed before the slot could see it.
@@ -301,7 +287,7 @@ impl Session<'_> {
         };
         let status = self.status.clone();
         let source =
-            SnapshotSource::open(self.database, self.config, boundary, position, status).await?;
+            SnapshotSource::open(&found.database, self.config, boundary, position, status).await?;
         let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
         self.working(Phase::Loading, position);
         let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;

@@ -11,7 +11,7 @@ use crate::{
     history,
     sql::Sql,
     wal::{
-        preflight, rights,
+        ReplicationClient, preflight, rights,
         slot::{self, Slot},
     },
 };
@@ -42,6 +42,29 @@ pub(crate) fn slot_fits(
             ),
         )),
     }
+}
+
+/// The server's timeline `now` has the checkpoint in its past. From where on
+/// what is read back does not count, if the checkpoint is not behind that.
+pub(crate) async fn same_past(
+    checkpoint: &Checkpoint,
+    config: &RelayConfig,
+    now: u32,
+    replication: &mut ReplicationClient,
+) -> Result<Option<Lsn>, RelayError> {
+    let history = replication.history(now).await?;
+    if checkpoint.timeline != now {
+        let left_at = history::continued(checkpoint, config, now, history.as_deref())?;
+        tracing::warn!(
+            before = checkpoint.timeline,
+            now,
+            %left_at,
+            confirmed = %checkpoint.confirmed,
+            "the server was promoted or restored; everything published up to the checkpoint is \
+             in its history, so the relay goes on"
+        );
+    }
+    Ok(history::left_at(checkpoint, now, history.as_deref()))
 }
 
 /// It is said what becomes of the rows that are in the outbox tables already,

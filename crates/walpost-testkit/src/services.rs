@@ -93,7 +93,8 @@ pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}_{number}_{random:010x}")
 }
 
-/// A PostgreSQL shared by tests. 100 slots and walsenders, 300 connections.
+/// A PostgreSQL shared by tests. 100 slots and walsenders, 300 connections, 20
+/// prepared transactions.
 #[derive(Debug)]
 pub struct SharedPostgres {
     url: String,
@@ -138,6 +139,7 @@ impl SharedPostgres {
             .setting("max_wal_senders", "100")
             .setting("max_replication_slots", "100")
             .setting("max_connections", "300")
+            .setting("max_prepared_transactions", "20")
             .start()
             .unwrap_or_else(|error| {
                 panic!(

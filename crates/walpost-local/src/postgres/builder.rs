@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{KIND, NAME, Postgres, binaries};
+use super::{
+    KIND, NAME, Postgres, binaries,
+    seed::{Role, Seed},
+};
 use crate::{
     LocalError,
     account::Account,
@@ -65,6 +68,7 @@ pub struct PostgresBuilder {
     auth: Auth,
     tls: Option<(PathBuf, PathBuf)>,
     hba: Option<String>,
+    seed: Option<Seed>,
     detached: bool,
 }
 
@@ -84,6 +88,7 @@ impl Default for PostgresBuilder {
             auth: Auth::Trust,
             tls: None,
             hba: None,
+            seed: None,
             detached: false,
         }
     }
@@ -151,6 +156,33 @@ impl PostgresBuilder {
     #[must_use]
     pub fn hba(mut self, text: impl Into<String>) -> Self {
         self.hba = Some(text.into());
+        self
+    }
+
+    /// Begins with a copy of the data of `other`, which must be of this version
+    /// and stopped when this one first starts, and goes on with its timeline: as
+    /// a snapshot of its disk would. Only the settings are this builder's.
+    #[must_use]
+    pub fn clone_of(self, other: &Postgres) -> Self {
+        self.seeded(other, Role::Clone)
+    }
+
+    /// The same as a standby. Set `primary_conninfo` to what it follows.
+    #[must_use]
+    pub fn standby_of(self, other: &Postgres) -> Self {
+        self.seeded(other, Role::Standby)
+    }
+
+    /// The same as a restore from a backup: replays what WAL the copy holds and
+    /// begins a timeline of its own.
+    #[must_use]
+    pub fn restore_of(self, other: &Postgres) -> Self {
+        self.seeded(other, Role::Restore).setting("restore_command", "false")
+    }
+
+    fn seeded(mut self, other: &Postgres, role: Role) -> Self {
+        self.seed = Some(Seed { data: other.data_dir(), role });
+        self.version = Some(other.major);
         self
     }
 
@@ -228,7 +260,10 @@ impl PostgresBuilder {
         let data = postgres.data_dir();
         if !data.join("PG_VERSION").is_file() {
             create_owned(&data, postgres.account.as_ref())?;
-            self.initdb(postgres, &data)?;
+            match &self.seed {
+                None => self.initdb(postgres, &data)?,
+                Some(seed) => seed.copy_to(&data, postgres.account.as_ref())?,
+            }
             let conf = data.join("postgresql.conf");
             let include = postgres.service.home().join(SETTINGS);
             fs::read_to_string(&conf)

@@ -118,6 +118,38 @@ fn the_oldest_and_the_newest_major_version_are_fetched_and_start() {
     }
 }
 
+#[test]
+fn a_copy_goes_on_follows_or_begins_a_timeline() {
+    let first = local();
+    first.psql("postgres", "create table t (n int); insert into t values (1)").unwrap();
+    let identity = "select system_identifier from pg_control_system()";
+    let same = first.psql("postgres", identity).unwrap();
+    let running = Postgres::builder().throwaway().clone_of(&first).start().unwrap_err();
+    assert!(running.to_string().contains("stopped"), "{running}");
+    first.stop_fast().unwrap();
+    let builder = || Postgres::builder().throwaway();
+    let clone = builder().clone_of(&first).start().unwrap();
+    let conninfo = first.conninfo("postgres");
+    let standby = builder().standby_of(&first).setting("primary_conninfo", conninfo);
+    let standby = standby.start().unwrap();
+    let restored = builder().restore_of(&first).start().unwrap();
+    let state = "select pg_is_in_recovery(), (select sum(n) from t)";
+    assert_eq!(standby.psql("postgres", state).unwrap(), "t|1\n");
+    assert_eq!(clone.psql("postgres", state).unwrap(), "f|1\n");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while restored.psql("postgres", state).unwrap() != "f|1\n" {
+        assert!(Instant::now() < deadline, "the recovery ends");
+    }
+    let timeline = "select timeline_id from pg_control_checkpoint()";
+    assert_eq!(clone.psql("postgres", timeline).unwrap(), "1\n");
+    restored.psql("postgres", "checkpoint").unwrap();
+    assert_eq!(restored.psql("postgres", timeline).unwrap(), "2\n");
+    for copy in [&clone, &standby, &restored] {
+        assert_eq!(copy.psql("postgres", identity).unwrap(), same);
+        assert!(copy.port() != first.port());
+    }
+}
+
 /// When we are root, the server runs as someone else.
 fn open_to_all(folder: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;

@@ -11,6 +11,7 @@ mod source;
 mod timeline;
 mod transaction;
 
+pub(crate) mod failover;
 pub(crate) mod preflight;
 pub(crate) mod publication;
 pub(crate) mod rights;

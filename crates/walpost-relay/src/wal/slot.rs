@@ -14,7 +14,8 @@ pub(crate) struct Slot {
     pub(crate) temporary: bool,
     pub(crate) active_pid: Option<i32>,
     pub(crate) confirmed: Option<Lsn>,
-    pub(crate) lost: bool,
+    /// Why the server has given it up, if it has.
+    pub(crate) lost: Option<String>,
 }
 
 /// A slot that was just created, and the snapshot of everything before it.
@@ -30,8 +31,11 @@ const WAIT_REPORT: Duration = Duration::from_secs(5);
 
 /// Reads the slot's row, `None` if there is no such slot.
 pub(crate) async fn inspect(sql: &Sql, name: &str) -> Result<Option<Slot>, RelayError> {
+    // The reason is told since PostgreSQL 17; before, a primary had no other.
     let query = "select plugin::text, database::text, temporary, active_pid, confirmed_flush_lsn, \
-               coalesce(wal_status = 'lost', false) from pg_replication_slots where slot_name = $1";
+                 case when wal_status = 'lost' \
+                 then coalesce(to_jsonb(s) ->> 'invalidation_reason', 'wal_removed') end \
+                 from pg_replication_slots s where slot_name = $1";
     let row = sql.opt("reading the replication slot", query, &[(&name, Type::TEXT)]).await?;
     Ok(row.map(|row| Slot {
         plugin: row.get(0),
@@ -79,22 +83,31 @@ pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(
             "name another slot",
         ));
     }
-    if slot.lost {
-        return Err(RelayError::prerequisite(
-            format!(
-                "slot {name:?} is lost: the server removed WAL that it still needed \
-                 (max_slot_wal_keep_size); events committed since {} were not all read",
-                slot.confirmed.unwrap_or_default()
-            ),
-            format!(
-                "publish what is missing from the outbox table, then drop the slot \
-                 (select pg_drop_replication_slot('{name}')), delete the pipeline's row in \
-                 {}.checkpoint and start with initial = \"publish\" or \"skip\"",
-                config.schema
-            ),
-        ));
-    }
-    Ok(())
+    slot.lost.as_deref().map_or(Ok(()), |reason| Err(lost(slot, config, reason)))
+}
+
+fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
+    let name = &config.slot;
+    let why = match reason {
+        "wal_removed" => "removed WAL that it still needed (max_slot_wal_keep_size)",
+        "idle_timeout" => "gave up on it for being idle (idle_replication_slot_timeout)",
+        "wal_level_insufficient" => "ran with a wal_level below logical",
+        "rows_removed" => "removed catalog rows that it still needed",
+        _ => "has invalidated it",
+    };
+    RelayError::prerequisite(
+        format!(
+            "slot {name:?} is lost: the server {why}; events committed since {} were not all read",
+            slot.confirmed.unwrap_or_default()
+        ),
+        format!(
+            "publish what is missing from the outbox table, then drop the slot \
+             (select pg_drop_replication_slot('{name}')), delete the pipeline's row in \
+             {}.checkpoint and start with initial = \"publish\", which publishes the whole \
+             table again, or \"skip\"",
+            config.schema
+        ),
+    )
 }
 
 /// No other pipeline of this schema has its checkpoint on the slot: what one of

@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod abandoned;
+mod clone;
 mod confirm;
 mod connection;
 mod drain;
 mod events;
+mod failover;
 mod fencing;
 mod first_start;
 mod gauges;
 mod hold;
+mod idle;
 mod login;
 mod parked_rows;
 mod parking;
@@ -17,6 +21,8 @@ mod refusals;
 mod resume;
 mod rig;
 mod sink;
+mod slot_states;
 mod standby;
 mod suspects;
 mod timelines;
+mod transactions;

@@ -17,7 +17,7 @@ async fn rig_without_checkpoints() -> Rig {
 }
 
 /// Ends the session as a death of the relay would: nothing is noted.
-async fn interrupt(rig: &Rig, relay: &RunningRelay) {
+pub(crate) async fn interrupt(rig: &Rig, relay: &RunningRelay) {
     let before = relay.status().borrow().failed_sessions;
     let slot = &rig.config.slot;
     let kill = format!(
