@@ -266,6 +266,8 @@ impl KafkaSink {
 }
 
 impl Sink for KafkaSink {
+    const NAME: &'static str = "kafka";
+
     fn fence_id(&self) -> Option<&str> {
         self.connector.transactional_id()
     }

@@ -140,6 +140,11 @@ impl AckTracker {
         first.or(self.open.as_ref().map(|open| open.first)).unwrap_or(self.next)
     }
 
+    /// The first event that is not done, if there is one, else the next.
+    pub(crate) fn first_open(&self) -> Ticket {
+        self.prefix
+    }
+
     /// Events between the oldest that is not done and the newest.
     pub(crate) fn span_events(&self) -> usize {
         self.done.len()

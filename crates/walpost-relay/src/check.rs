@@ -1,4 +1,9 @@
-use std::{sync::Arc, time::Duration};
+mod advice;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio_postgres::error::SqlState;
 use walpost_event::error_chain;
@@ -73,6 +78,7 @@ async fn database_checks(
     results: &mut Vec<CheckResult>,
 ) -> Result<(), RelayError> {
     let limit = Duration::from_millis(config.statement_timeout_ms);
+    let began = Instant::now();
     let (client, database) = database.connect_to_one().await?;
     let (sql, database) = (Sql::new(Arc::new(client), limit), &database);
     results.push(ok("connection", database.to_string()));
@@ -84,6 +90,8 @@ async fn database_checks(
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
     step(results, "publication", publication::found(&sql, config).await);
+    let application = database.config().get_application_name().unwrap_or("walpost");
+    results.extend(advice::settings(&sql, config, &server, application).await?);
     if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
         return Ok(());
     }
@@ -92,6 +100,7 @@ async fn database_checks(
     let checkpoint = CheckpointStore::new(sql.clone(), config).read().await?;
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
+    results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
     let fits = slot::owned_by_no_other(&sql, config, &server.system_id)
@@ -180,6 +189,10 @@ fn is_fail(result: &CheckResult) -> bool {
 
 fn ok(name: &'static str, detail: String) -> CheckResult {
     CheckResult { name, outcome: Outcome::Ok, detail, next_step: None }
+}
+
+fn warn(name: &'static str, detail: String, next_step: &str) -> CheckResult {
+    CheckResult { name, outcome: Outcome::Warn, detail, next_step: Some(next_step.to_owned()) }
 }
 
 fn fail(name: &'static str, detail: String, next_step: &str) -> CheckResult {

@@ -69,6 +69,15 @@ pub struct RelayConfig {
     /// process began; `None` for trying for ever. Once it has streamed, it
     /// always goes on trying. Default 60,000 ms.
     pub start_timeout_ms: Option<u64>,
+    /// How long the slot may stand still, or the sink take nothing, while there
+    /// is something to do, before the relay is not ready; of the slot, which is
+    /// looked at every two seconds, that and a checkpoint's interval more.
+    /// Default 20,000 ms.
+    pub ready_stuck_ms: u64,
+    /// WAL that the slot may keep before the log says so, at 25, 50, 75 and
+    /// 100 % of it, in bytes. `None` (the default) for the server's own
+    /// `max_slot_wal_keep_size`.
+    pub wal_budget_bytes: Option<u64>,
     /// Add the header `walpost-position` to every record. Default true.
     pub position_header: bool,
     /// Add the header `walpost-source` with the pipeline's name. Default true.
@@ -103,6 +112,8 @@ impl RelayConfig {
             wal_sender_timeout_ms: 5_000,
             drain_timeout_ms: 10_000,
             start_timeout_ms: Some(60_000),
+            ready_stuck_ms: 20_000,
+            wal_budget_bytes: None,
             position_header: true,
             source_header: true,
         }
@@ -143,6 +154,8 @@ impl RelayConfig {
             ("slot_timeout_ms", self.slot_timeout_ms, 1_000, 86_400_000),
             ("wal_sender_timeout_ms", self.wal_sender_timeout_ms, 1_000, 600_000),
             ("drain_timeout_ms", self.drain_timeout_ms, 100, 600_000),
+            ("ready_stuck_ms", self.ready_stuck_ms, 1_000, 3_600_000),
+            ("wal_budget_bytes", self.wal_budget_bytes.unwrap_or(1 << 20), 1 << 20, 1 << 60),
         ];
         for (name, value, low, high) in bounds {
             if !(low..=high).contains(&value) {

@@ -85,6 +85,13 @@ impl Floors {
         lane.known_end = lane.known_end.max(offset + 1);
     }
 
+    /// Lanes that may have the event with this ticket.
+    pub(crate) fn lanes_of(&self, ticket: Ticket) -> impl Iterator<Item = usize> {
+        let may_have =
+            move |lane: &LaneFloor| lane.bounds.back().is_some_and(|bound| bound.last >= ticket);
+        self.lanes.iter().enumerate().filter(move |(_, lane)| may_have(lane)).map(|(lane, _)| lane)
+    }
+
     /// The floors that go with the confirmed position `confirmed`, above which
     /// `first_above` is the first ticket.
     pub(crate) fn at(&mut self, confirmed: Lsn, first_above: Ticket) -> Vec<i64> {

@@ -25,9 +25,11 @@ mod parked;
 mod pipeline;
 mod policy;
 mod published;
+mod ready;
 mod relay;
 mod resume;
 mod session;
+mod sight;
 mod sink;
 mod source;
 mod sql;
@@ -35,6 +37,7 @@ mod start;
 mod statement_error;
 mod status;
 mod wal;
+mod watch;
 
 pub use crate::{
     ack::Ticket,
@@ -44,7 +47,9 @@ pub use crate::{
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
     published::Marks,
+    ready::{Readiness, ReadyWatch},
     relay::{Relay, RunningRelay},
+    sight::{ParkedSight, SlotSight, SlotState},
     sink::{
         Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,
         TopicFloors, Unsent,
@@ -52,4 +57,5 @@ pub use crate::{
     source::{Source, SourceItem},
     statement_error::StatementError,
     status::{Phase, PipelineStatus},
+    watch::budget::{BudgetLevel, BudgetSetting, WalBudget},
 };

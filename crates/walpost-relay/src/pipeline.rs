@@ -1,5 +1,6 @@
 mod checkpoints;
 mod events;
+mod flow;
 mod parking;
 mod stop;
 
@@ -81,6 +82,8 @@ pub(crate) struct Progress {
     events_since_checkpoint: bool,
     /// Delivered since the last report, which wakes whoever looks at it.
     unreported: u64,
+    /// Items taken, keep-alives apart.
+    items_taken: u64,
     stopping: Option<Stopping>,
 }
 
@@ -143,6 +146,7 @@ impl Progress {
             last_checkpoint: Instant::now(),
             events_since_checkpoint: false,
             unreported: 0,
+            items_taken: 0,
             stopping: None,
         }
     }
@@ -298,6 +302,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let outstanding = self.sink.outstanding() as u64;
         let trouble = self.sink.trouble();
         let oldest = progress.tracker.oldest_committed_at_us();
+        let flow = self.flow();
         self.status.update(|status| {
             status.published += published;
             status.received = progress.received;
@@ -307,6 +312,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             status.outstanding = outstanding;
             status.oldest_pending_us = oldest;
             status.trouble = trouble;
+            status.flow = flow;
         });
     }
 }

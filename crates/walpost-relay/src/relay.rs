@@ -19,6 +19,7 @@ use crate::{
     session::Session,
     sink::Sink,
     status::{Phase, PipelineStatus, StatusReporter, TroubleWatch},
+    watch::Watch,
 };
 
 /// One pipeline, ready to start.
@@ -79,7 +80,9 @@ impl Relay {
         std::thread::Builder::new()
             .name(format!("relay-{}", self.config.pipeline))
             .spawn(move || {
-                let metrics = PipelineMetrics::new(&self.config.pipeline);
+                let metrics = PipelineMetrics::new(&self.config.pipeline, K::NAME);
+                let watch =
+                    Watch::start(self.database.clone(), self.config.clone(), reporter.clone());
                 let result = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()
@@ -88,6 +91,7 @@ impl Relay {
                         runtime.spawn(observe(reporter.clone(), metrics.clone()));
                         runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
                     });
+                drop(watch);
                 reporter.phase(Phase::Stopped);
                 metrics.observe(&reporter.current(), now_us());
                 // Nobody may be waiting any more.

@@ -140,6 +140,7 @@ impl Session<'_> {
         }
         self.status.update(|status| {
             status.written = server.wal;
+            status.system_id = Some(server.system_id.clone());
             status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
         });
         let mut left_at = None;
@@ -316,6 +317,7 @@ impl Session<'_> {
             }
         };
         slot::check(&slot, self.config, self.database.dbname())?;
+        self.status.update(|status| status.walsender = Some(holder));
         let confirmed = slot.confirmed.unwrap_or_default();
         if !found.stored {
             // What was decided about rows was decided for where it stood.

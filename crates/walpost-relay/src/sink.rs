@@ -24,6 +24,9 @@ use crate::{ack::Ticket, error::RelayError, published::Marks};
 ///   was [allowed](Sink::allow): a successor reads back the places that a
 ///   checkpoint names, so one is named before anything is written there.
 pub trait Sink: Send {
+    /// What the sink is called in the labels of metrics.
+    const NAME: &'static str = "sink";
+
     /// The name under which a successor can fence this sink off, so that nothing
     /// of it appears any more; `None` where that is not possible.
     fn fence_id(&self) -> Option<&str> {

@@ -3,6 +3,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use walpost_event::Lsn;
 
+use crate::sight::{Flow, SlotSight};
+
 /// What a pipeline is doing: for the readiness probe, the CLI and tests.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -32,7 +34,22 @@ pub struct PipelineStatus {
     pub trouble: Option<String>,
     /// Sessions that ended with an error since the process began.
     pub failed_sessions: u64,
+    /// What the server last said of the slot, which is asked every two seconds
+    /// on a session of its own.
+    pub slot: Option<SlotSight>,
+    /// `system_identifier` of the server that the pipeline last found.
+    pub(crate) system_id: Option<String>,
+    pub(crate) flow: Flow,
+    /// Process of the server that our session streamed from last.
+    pub(crate) walsender: Option<i32>,
     work: Option<Work>,
+}
+
+impl PipelineStatus {
+    /// Since when the session publishes, if it does.
+    pub(crate) fn working_since(&self) -> Option<Instant> {
+        self.work.map(|work| work.since)
+    }
 }
 
 /// What a session began with, once it publishes.
@@ -130,6 +147,11 @@ impl StatusReporter {
         self.sender.send_modify(change);
     }
 
+    /// The reading half.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<PipelineStatus> {
+        self.sender.subscribe()
+    }
+
     pub(crate) fn current(&self) -> PipelineStatus {
         self.sender.borrow().clone()
     }
@@ -167,6 +189,7 @@ impl StatusReporter {
             stood_by = status.phase == Phase::Standby;
             status.phase = phase;
             status.confirmed = confirmed;
+            status.flow = Flow::default();
             status.work = Some(Work { since: Instant::now(), confirmed });
         });
         stood_by
@@ -179,6 +202,7 @@ impl StatusReporter {
         self.update(|status| {
             status.outstanding = 0;
             status.trouble = None;
+            status.flow = Flow::default();
             let work = status.work.take();
             worked = work.is_some_and(|work| work.is_worth_it(status.confirmed, Instant::now()));
         });

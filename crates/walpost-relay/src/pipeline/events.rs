@@ -16,6 +16,9 @@ use crate::{
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
     pub(super) fn take(&mut self, item: SourceItem) -> Result<(), RelayError> {
+        if !matches!(item, SourceItem::KeepAlive { .. }) {
+            self.progress.items_taken += 1;
+        }
         match item {
             SourceItem::Begin { commit_lsn, committed_at_us, is_late, .. } => {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);

@@ -15,9 +15,14 @@ use crate::{
 };
 
 fn gauge(pipeline: &str, name: &str) -> Option<f64> {
+    labelled(pipeline, name, "")
+}
+
+/// With further labels, as `,name="value"`.
+fn labelled(pipeline: &str, name: &str, labels: &str) -> Option<f64> {
     static RECORDER: LazyLock<PrometheusHandle> =
         LazyLock::new(|| PrometheusBuilder::new().install_recorder().unwrap());
-    let line = format!("{name}{{pipeline=\"{pipeline}\"}} ");
+    let line = format!("{name}{{pipeline=\"{pipeline}\"{labels}}} ");
     let text = RECORDER.render();
     text.lines().find_map(|candidate| candidate.strip_prefix(&line))?.parse().ok()
 }
@@ -29,7 +34,7 @@ async fn lag_and_phase_move_on_while_postgres_is_away() {
     rig.config.pipeline = "away".into();
     let (rig, proxy) = rig.behind_a_proxy().await;
     let relay = rig.streaming().await;
-    let lag = || gauge("away", "walpost_outbox_lag_seconds").unwrap();
+    let lag = || labelled("away", "walpost_outbox_lag_seconds", ",sink=\"memory\"").unwrap();
     let streaming = || gauge("away", "walpost_relay_streaming").unwrap();
     until(SOON, "the phase", async || streaming() == 1.0).await;
 
@@ -69,5 +74,70 @@ async fn unconfirmed_wal_grows_while_the_sink_is_away() {
     until(SOON, "ten megabytes", async || unconfirmed() >= 1e7).await;
     CONNECTED.set(()).unwrap();
     until(Duration::from_secs(40), "nothing unconfirmed", async || unconfirmed() < 1e6).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn what_the_slot_keeps_is_counted_against_its_budget() {
+    assert_eq!(gauge("kept", "walpost_slot_retained_bytes"), None);
+    let server = walpost_testkit::local::Postgres::builder()
+        .throwaway()
+        .setting("max_slot_wal_keep_size", "1GB")
+        .start()
+        .unwrap();
+    let mut rig = Rig::on_local(Box::leak(Box::new(server))).await;
+    rig.config.pipeline = "kept".into();
+    rig.config.wal_budget_bytes = Some(64 << 20);
+    rig.insert("a", &["0"]).await;
+    rig.config.initial = Some(walpost_relay::Initial::Skip);
+    let relay = rig.streaming().await;
+    let retained = || gauge("kept", "walpost_slot_retained_bytes").unwrap_or(-1.0);
+    let reserved =
+        |status| labelled("kept", "walpost_slot_wal_status", &format!(",status=\"{status}\""));
+    until(SOON, "a look", async || retained() >= 0.0).await;
+    assert_eq!((reserved("reserved"), reserved("lost")), (Some(1.0), Some(0.0)));
+    assert_eq!(gauge("kept", "walpost_slot_budget_bytes"), Some(67_108_864.0));
+    let left = gauge("kept", "walpost_slot_invalidation_bytes").unwrap();
+    assert!((9e8..1.2e9).contains(&left), "{left}");
+
+    // The sink takes nothing, and the slot keeps everything.
+    rig.world.hold(true);
+    rig.insert("a", &["1"]).await;
+    let noise = "create table noise as select repeat('x', 500) from generate_series(1, 60000)";
+    rig.client.batch_execute(noise).await.unwrap();
+    until(SOON, "thirty megabytes", async || retained() >= 3e7).await;
+    let before = left;
+    until(SOON, "less that is left", async || {
+        gauge("kept", "walpost_slot_invalidation_bytes").unwrap() <= before - 3e7
+    })
+    .await;
+    status(&relay, "the second mark", |status| {
+        status.slot.as_ref().and_then(|slot| slot.budget).is_some_and(|budget| {
+            budget.level >= walpost_relay::BudgetLevel::Quarter && budget.percent() >= 40
+        })
+    })
+    .await;
+    rig.world.hold(false);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn what_is_parked_and_what_waits_behind_it_are_counted_apart() {
+    assert_eq!(gauge("apart", "walpost_parked_open_events"), None);
+    let mut rig = Rig::new().await;
+    rig.config.pipeline = "apart".into();
+    let relay = rig.streaming().await;
+    rig.world.never("13");
+    rig.insert("a", &["13", "1", "2"]).await;
+    rig.insert("b", &["3"]).await;
+    rig.landed(1).await;
+    let count = |name| gauge("apart", name).unwrap_or(-1.0);
+    until(SOON, "one parked event", async || count("walpost_parked_open_events") == 1.0).await;
+    assert_eq!(count("walpost_parked_held_events"), 2.0);
+    let age = count("walpost_parked_oldest_seconds");
+    assert!((0.0..60.0).contains(&age), "{age}");
+    rig.client.batch_execute("update walpost.parked set state = 'done'").await.unwrap();
+    until(SOON, "no parked event", async || count("walpost_parked_open_events") == 0.0).await;
+    assert_eq!(count("walpost_parked_oldest_seconds"), 0.0);
     stop(relay).await;
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod abandoned;
+mod advice;
 mod clone;
 mod confirm;
 mod connection;
@@ -17,6 +18,7 @@ mod idle;
 mod login;
 mod parked_rows;
 mod parking;
+mod ready;
 mod refusals;
 mod resume;
 mod rig;

@@ -72,6 +72,11 @@ impl World {
         self.landed().iter().map(value).collect()
     }
 
+    /// How many landed.
+    pub(crate) fn count(&self) -> usize {
+        self.state.lock().unwrap().landed.len()
+    }
+
     pub(crate) fn landed(&self) -> Vec<Message> {
         self.state.lock().unwrap().landed.clone()
     }
@@ -158,6 +163,8 @@ pub(crate) fn value(message: &Message) -> String {
 }
 
 impl Sink for MemorySink {
+    const NAME: &'static str = "memory";
+
     fn fence_id(&self) -> Option<&str> {
         self.fence_id.as_deref()
     }

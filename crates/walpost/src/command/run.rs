@@ -38,15 +38,15 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
         kafka = connector.bootstrap_servers(),
         "walpost starts"
     );
-    let relay = Relay::new(database, relay_config, router, encoding)
+    let relay = Relay::new(database, relay_config.clone(), router, encoding)
         .map_err(|error| Failure::of_relay(error, false))?;
     let mut running = relay.start(async move || connector.connect().await);
-    let watched = http::Watched::new(running.status());
-    let trouble = tokio::spawn(watched.clone().watch());
+    let watched = http::Watched::new(running.status(), &relay_config);
+    let readiness = tokio::spawn(watched.clone().watch());
     let upkeep = tokio::spawn(upkeep(metrics.clone()));
     let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
     let done = until_stopped(&mut running, &mut signals).await;
-    for task in [Some(trouble), Some(upkeep), server].into_iter().flatten() {
+    for task in [Some(readiness), Some(upkeep), server].into_iter().flatten() {
         task.abort();
     }
     if done.is_ok() {

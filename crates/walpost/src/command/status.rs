@@ -1,6 +1,7 @@
 use serde::Serialize;
 use tokio_postgres::{Client, types::PgLsn};
 use walpost_event::Lsn;
+use walpost_relay::{RelayConfig, WalBudget};
 
 use crate::{
     command::sql,
@@ -41,9 +42,19 @@ struct Pipeline {
     /// WAL that the server keeps for the slot.
     retained_bytes: Option<u64>,
     wal_status: Option<String>,
+    /// WAL that may still be written before the server may give the slot up;
+    /// absent where nothing bounds it.
+    invalidation_bytes: Option<u64>,
+    /// WAL that the slot may keep, and who says so; absent likewise.
+    budget_bytes: Option<u64>,
+    budget_percent: Option<u64>,
+    budget_set_by: Option<&'static str>,
     /// Process of the server that sends to whoever reads the slot.
     walsender_pid: Option<i32>,
+    /// Could not be delivered, or wait behind such an event.
     parked_open: u64,
+    /// Those of them that wait.
+    parked_held: u64,
     parked_done: u64,
 }
 
@@ -61,7 +72,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let (database, relay) = (config.database()?, config.relay()?);
     let client = sql::connect_to_look(&database).await?;
     let failed = sql::failed(&relay.schema);
-    let pipelines = pipelines(&client, &relay.schema).await.map_err(&failed)?;
+    let pipelines = pipelines(&client, &relay).await.map_err(&failed)?;
     let mut outboxes = Vec::new();
     for table in &relay.tables {
         outboxes.push(outbox(&client, &table.quoted(), table.to_string()).await.map_err(&failed)?);
@@ -75,8 +86,11 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
 }
 
-async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio_postgres::Error> {
-    let schema = sql::quoted(schema);
+async fn pipelines(
+    client: &Client,
+    relay: &RelayConfig,
+) -> Result<Vec<Pipeline>, tokio_postgres::Error> {
+    let schema = sql::quoted(&relay.schema);
     let text = format!(
         "select c.pipeline, c.slot, c.confirmed_lsn, s.confirmed_flush_lsn, s.restart_lsn,
             case when not pg_is_in_recovery()
@@ -85,11 +99,13 @@ async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio
                 then pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint end,
             s.wal_status, s.active_pid,
             extract(epoch from clock_timestamp() - c.updated_at)::float8,
-            coalesce(p.open, 0), coalesce(p.done, 0)
+            coalesce(p.open, 0), coalesce(p.done, 0), coalesce(p.held, 0), s.safe_wal_size,
+            pg_size_bytes(current_setting('max_slot_wal_keep_size'))
         from {schema}.checkpoint c
         left join pg_replication_slots s on s.slot_name = c.slot
         left join (select pipeline,
                 count(*) filter (where state in ('open', 'sending')) as open,
+                count(*) filter (where state in ('open', 'sending') and reason = 'behind') as held,
                 count(*) filter (where state not in ('open', 'sending')) as done
             from {schema}.parked group by pipeline) p using (pipeline)
         order by c.pipeline"
@@ -97,19 +113,31 @@ async fn pipelines(client: &Client, schema: &str) -> Result<Vec<Pipeline>, tokio
     let rows = client.query(&text, &[]).await?;
     let lsn = |lsn: PgLsn| Lsn::from(u64::from(lsn)).to_string();
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
-    let pipeline = |row: &tokio_postgres::Row| Pipeline {
-        pipeline: row.get(0),
-        slot: row.get(1),
-        checkpoint_lsn: lsn(row.get(2)),
-        slot_confirmed_lsn: row.get::<_, Option<PgLsn>>(3).map(lsn),
-        slot_restart_lsn: row.get::<_, Option<PgLsn>>(4).map(lsn),
-        unconfirmed_bytes: row.get::<_, Option<i64>>(5).map(count),
-        retained_bytes: row.get::<_, Option<i64>>(6).map(count),
-        wal_status: row.get(7),
-        walsender_pid: row.get(8),
-        checkpoint_age_seconds: row.get(9),
-        parked_open: count(row.get(10)),
-        parked_done: count(row.get(11)),
+    let pipeline = |row: &tokio_postgres::Row| {
+        let retained_bytes = row.get::<_, Option<i64>>(6).map(count);
+        // What the others have in their configuration is not known here.
+        let own = relay.wal_budget_bytes.filter(|_| row.get::<_, &str>(0) == relay.pipeline);
+        let server = u64::try_from(row.get::<_, i64>(14)).ok();
+        let budget = retained_bytes.and_then(|bytes| WalBudget::new(bytes, own, server));
+        Pipeline {
+            pipeline: row.get(0),
+            slot: row.get(1),
+            checkpoint_lsn: lsn(row.get(2)),
+            slot_confirmed_lsn: row.get::<_, Option<PgLsn>>(3).map(lsn),
+            slot_restart_lsn: row.get::<_, Option<PgLsn>>(4).map(lsn),
+            unconfirmed_bytes: row.get::<_, Option<i64>>(5).map(count),
+            retained_bytes,
+            wal_status: row.get(7),
+            invalidation_bytes: row.get::<_, Option<i64>>(13).map(count),
+            budget_bytes: budget.map(|budget| budget.limit_bytes),
+            budget_percent: budget.map(|budget| budget.percent()),
+            budget_set_by: budget.map(|budget| budget.set_by.as_str()),
+            walsender_pid: row.get(8),
+            checkpoint_age_seconds: row.get(9),
+            parked_open: count(row.get(10)),
+            parked_held: count(row.get(12)),
+            parked_done: count(row.get(11)),
+        }
     };
     Ok(rows.iter().map(pipeline).collect())
 }
@@ -139,6 +167,7 @@ fn as_text(report: &Report) -> String {
         text.push_str("no pipeline has run here yet; start one with `walpost run`\n");
     } else {
         text.push_str(&pipeline_table(&report.pipelines).to_string());
+        text.extend(report.pipelines.iter().map(budget_line));
         text.extend(report.pipelines.iter().filter_map(warning));
     }
     let mut table = Table::titled(["outbox", "rows (estimate)", "size"]).right([1, 2]);
@@ -182,6 +211,27 @@ fn pipeline_table(pipelines: &[Pipeline]) -> Table {
         ]);
     }
     table
+}
+
+/// How much of what its slot may keep a pipeline has used.
+fn budget_line(pipeline: &Pipeline) -> String {
+    let name = &pipeline.pipeline;
+    let left = pipeline.invalidation_bytes.map_or_else(String::new, |left| {
+        format!("; after {} more the server may give the slot up", bytes(left))
+    });
+    let parts = (pipeline.retained_bytes, pipeline.budget_bytes, pipeline.budget_percent);
+    let (Some(used), Some(limit), Some(percent)) = parts else {
+        return format!(
+            "WAL budget ({name}) none: set pipeline.wal_budget_bytes, or the server's \
+             max_slot_wal_keep_size{left}\n"
+        );
+    };
+    format!(
+        "WAL budget ({name}) {percent} %: {} of {}, by {}{left}\n",
+        bytes(used),
+        bytes(limit),
+        pipeline.budget_set_by.unwrap_or_default()
+    )
 }
 
 /// What to think of a pipeline's slot.
@@ -274,8 +324,13 @@ mod tests {
             unconfirmed_bytes: Some(0),
             retained_bytes: Some(2_048),
             wal_status: Some("reserved".into()),
+            invalidation_bytes: Some(1 << 30),
+            budget_bytes: Some(4_096),
+            budget_percent: Some(50),
+            budget_set_by: Some("wal_budget_bytes"),
             walsender_pid: Some(16_504),
             parked_open: 1_234,
+            parked_held: 34,
             parked_done: 0,
         }
     }
@@ -292,6 +347,15 @@ mod tests {
         assert!(text.contains("20 min 38 s ago"), "{text}");
         assert!(text.contains("2.0 KiB          1,234"), "{text}");
         assert!(!text.contains("16504") && !text.contains("main: "), "{text}");
+    }
+
+    #[test]
+    fn the_budget_has_its_line_and_its_lack_too() {
+        let line = "WAL budget (main) 50 %: 2.0 KiB of 4.0 KiB, by wal_budget_bytes; after 1.0 GiB \
+                    more the server may give the slot up\n";
+        assert!(text(pipeline()).contains(line), "{}", text(pipeline()));
+        let none = Pipeline { budget_bytes: None, invalidation_bytes: None, ..pipeline() };
+        assert!(text(none).contains("WAL budget (main) none: set pipeline.wal_budget_bytes"));
     }
 
     #[test]

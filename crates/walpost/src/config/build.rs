@@ -76,6 +76,8 @@ impl Config {
         config.wal_sender_timeout_ms = section.wal_sender_timeout_ms;
         config.drain_timeout_ms = section.drain_timeout_ms;
         config.start_timeout_ms = Some(section.start_timeout_ms).filter(|limit| *limit > 0);
+        config.ready_stuck_ms = section.ready_stuck_ms;
+        config.wal_budget_bytes = Some(section.wal_budget_bytes).filter(|limit| *limit > 0);
         config.position_header = section.position_header;
         config.source_header = section.source_header;
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;

@@ -57,6 +57,8 @@ pub(crate) struct PipelineSection {
     pub(crate) wal_sender_timeout_ms: u64,
     pub(crate) drain_timeout_ms: u64,
     pub(crate) start_timeout_ms: u64,
+    pub(crate) ready_stuck_ms: u64,
+    pub(crate) wal_budget_bytes: u64,
     pub(crate) position_header: bool,
     pub(crate) source_header: bool,
 }

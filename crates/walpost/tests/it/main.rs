@@ -9,3 +9,4 @@ mod migrate;
 mod mistakes;
 mod output;
 mod parked;
+mod ready;

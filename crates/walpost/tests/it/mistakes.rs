@@ -13,12 +13,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Nobody listens there.
 const NO_BROKER: &str = "127.0.0.1:1";
 
-fn server() -> Postgres {
+pub(crate) fn server() -> Postgres {
     Postgres::builder().throwaway().start().unwrap()
 }
 
 /// A database with Walpost's tables.
-fn migrated(server: &Postgres, name: &str) -> String {
+pub(crate) fn migrated(server: &Postgres, name: &str) -> String {
     server.psql("postgres", &format!("create database {name}")).unwrap();
     let url = server.url(name);
     let output = walpost(&["migrate", "--postgres", &url], &[]);

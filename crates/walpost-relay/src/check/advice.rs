@@ -1,0 +1,243 @@
+//! What lets a relay start, and harms it or others later: settings of the
+//! server, and what stands between the server and us.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio_postgres::types::Type;
+
+use super::{CheckResult, ok, warn};
+use crate::{
+    config::RelayConfig,
+    error::{RelayError, ServerError, SourceError},
+    sql::Sql,
+    wal::preflight::Server,
+};
+
+const SETTINGS: &str = "\
+    select name::text, setting from pg_settings where name in ('max_slot_wal_keep_size',
+        'synchronous_standby_names', 'idle_replication_slot_timeout',
+        'synchronized_standby_slots')";
+
+/// A session may be so much older than its connection, by the rounding of
+/// clocks.
+const OLDER_MIN: Duration = Duration::from_secs(1);
+
+/// What the server's settings mean for a slot. `application` is the name under
+/// which the relay streams.
+pub(super) async fn settings(
+    sql: &Sql,
+    config: &RelayConfig,
+    server: &Server,
+    application: &str,
+) -> Result<Vec<CheckResult>, RelayError> {
+    let rows = sql.query("reading the server's settings", SETTINGS, &[]).await?;
+    let settings: HashMap<String, String> =
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let setting = |name: &str| settings.get(name).map(String::as_str);
+    let failover = "select to_jsonb(s) ->> 'failover' = 'true' \
+                    from pg_replication_slots s where slot_name = $1";
+    let slot = sql.opt("reading the slot", failover, &[(&config.slot as _, Type::TEXT)]).await?;
+    // The one that is still to be made survives a failover where it can.
+    let survives = slot
+        .map_or(server.version >= 170_000, |row| row.get::<_, Option<bool>>(0).unwrap_or(false));
+    let keep = setting("max_slot_wal_keep_size").and_then(|text| text.parse().ok());
+    let mut results = vec![
+        wal_limit(keep.unwrap_or(-1)),
+        synchronous(setting("synchronous_standby_names").unwrap_or_default(), application),
+    ];
+    results.extend(setting("idle_replication_slot_timeout").map(idle));
+    results.extend(setting("synchronized_standby_slots").map(|slots| failover_of(survives, slots)));
+    Ok(results)
+}
+
+/// `max_slot_wal_keep_size` in MB, -1 for no limit.
+fn wal_limit(keep_mb: i64) -> CheckResult {
+    let name = "WAL limit";
+    match keep_mb {
+        0.. => ok(
+            name,
+            format!(
+                "max_slot_wal_keep_size is {keep_mb} MB: beyond it the server gives the slot up"
+            ),
+        ),
+        _ => warn(
+            name,
+            "max_slot_wal_keep_size is unlimited: while the relay is down, WAL is kept until the \
+             server's disk is full"
+                .to_owned(),
+            "set max_slot_wal_keep_size to what the disk bears, or watch \
+             walpost_slot_retained_bytes and set pipeline.wal_budget_bytes",
+        ),
+    }
+}
+
+/// Who is a synchronous standby is waited for by every COMMIT.
+fn synchronous(names: &str, application: &str) -> CheckResult {
+    let name = "synchronous standbys";
+    if !names_match(names, application) {
+        let none = if names.is_empty() { "none" } else { "the relay is none of them" };
+        return ok(name, none.to_owned());
+    }
+    warn(
+        name,
+        format!(
+            "synchronous_standby_names is {names:?}, which matches the relay ({application:?}): \
+             COMMITs may wait until the relay has confirmed them, and for ever while Kafka is away"
+        ),
+        "name the standbys there, without *, or add another application_name to postgres.url",
+    )
+}
+
+/// Whether `synchronous_standby_names` has `application`: names, `n (names)`,
+/// `FIRST n (names)` or `ANY n (names)`, each of them quoted or not.
+fn names_match(names: &str, application: &str) -> bool {
+    let names = match (names.find('('), names.rfind(')')) {
+        (Some(open), Some(close)) if open < close => &names[open + 1..close],
+        _ => names,
+    };
+    names.split(',').any(|name| {
+        let name = name.trim();
+        let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+        let name = quoted.map_or_else(|| name.to_owned(), |name| name.replace("\"\"", "\""));
+        name == "*" || name.eq_ignore_ascii_case(application)
+    })
+}
+
+/// PostgreSQL 18: seconds, 0 for never.
+fn idle(timeout: &str) -> CheckResult {
+    let name = "idle slots";
+    if timeout == "0" {
+        return ok(name, "idle_replication_slot_timeout is off".to_owned());
+    }
+    warn(
+        name,
+        format!(
+            "idle_replication_slot_timeout is {timeout} s: the server gives the slot up when no \
+             relay has read it for so long"
+        ),
+        "set idle_replication_slot_timeout = 0, or make it longer than any time in which no relay \
+         may run",
+    )
+}
+
+/// PostgreSQL 17: a slot that survives a failover, and the standbys that have
+/// to have what it sends.
+fn failover_of(survives: bool, synchronized: &str) -> CheckResult {
+    let name = "failover";
+    match (survives, synchronized.trim().is_empty()) {
+        (false, _) => ok(name, "the slot stays behind when a standby is promoted".to_owned()),
+        (true, false) => {
+            ok(name, format!("the slot follows; synchronized_standby_slots is {synchronized:?}"))
+        }
+        (true, true) => warn(
+            name,
+            "the slot follows to a standby that is promoted, and synchronized_standby_slots is \
+             empty: events may be published that such a standby never received"
+                .to_owned(),
+            "name the physical slots of the standbys in synchronized_standby_slots; without \
+             standbys there is nothing to do",
+        ),
+    }
+}
+
+/// Our session and how long ago we connected: a session that is older is kept
+/// by somebody for us. `refusal` is what the replication connection met.
+pub(super) async fn direct(
+    sql: &Sql,
+    connected_for: Duration,
+    refusal: Option<&RelayError>,
+) -> Result<CheckResult, RelayError> {
+    let age = "select extract(epoch from clock_timestamp() - backend_start)::float8 \
+               from pg_stat_activity where pid = pg_backend_pid()";
+    let row = sql.opt("reading the age of the session", age, &[]).await?;
+    let age = row.and_then(|row| row.get::<_, Option<f64>>(0));
+    let age = Duration::try_from_secs_f64(age.unwrap_or(0.0)).unwrap_or_default();
+    Ok(pooler(age, connected_for, refusal.is_some_and(is_poolers)))
+}
+
+/// PgBouncer's answer to what a replication connection asks for; the server has
+/// no such message.
+fn is_poolers(error: &RelayError) -> bool {
+    matches!(
+        error,
+        RelayError::Source(SourceError::Server(ServerError { code, message, .. }))
+            if code == "08P01" && message.contains("unsupported startup parameter")
+    )
+}
+
+fn pooler(session: Duration, connected_for: Duration, refused_by_it: bool) -> CheckResult {
+    let name = "direct connection";
+    let next_step = "name the server itself in postgres.url: replication and the relay's sessions \
+                     do not go through PgBouncer";
+    if refused_by_it {
+        let detail = "a pooler such as PgBouncer answers, and takes no replication".to_owned();
+        return super::fail(name, detail, next_step);
+    }
+    if session >= connected_for + OLDER_MIN {
+        let detail = format!(
+            "the server's session is {} s old and our connection is not: a pooler is in between",
+            session.as_secs()
+        );
+        return warn(name, detail, next_step);
+    }
+    ok(name, "nothing seems to be in between".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Outcome;
+
+    #[test]
+    fn the_names_of_synchronous_standbys_are_read_in_all_their_forms() {
+        for (names, matches) in [
+            ("", false),
+            ("s1, s2", false),
+            ("s1, Walpost", true),
+            ("*", true),
+            ("FIRST 2 (s1, s2, walpost)", true),
+            ("ANY 1 (s1, \"*\")", true),
+            ("2 (s1, \"walpost\")", true),
+            ("ANY 1 (walpost2, \"wal,post\")", false),
+            ("first", false),
+        ] {
+            assert_eq!(names_match(names, "walpost"), matches, "{names}");
+        }
+    }
+
+    #[test]
+    fn each_setting_that_harms_is_a_warning_with_what_to_do() {
+        for (result, outcome) in [
+            (wal_limit(-1), Outcome::Warn),
+            (wal_limit(1_024), Outcome::Ok),
+            (wal_limit(0), Outcome::Ok),
+            (synchronous("*", "walpost"), Outcome::Warn),
+            (synchronous("s1", "walpost"), Outcome::Ok),
+            (idle("0"), Outcome::Ok),
+            (idle("3600"), Outcome::Warn),
+            (failover_of(true, ""), Outcome::Warn),
+            (failover_of(true, "s1"), Outcome::Ok),
+            (failover_of(false, ""), Outcome::Ok),
+        ] {
+            assert_eq!(result.outcome, outcome, "{result:?}");
+            assert_eq!(result.next_step.is_some(), outcome == Outcome::Warn, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_pooler_is_known_by_its_refusal_or_by_an_old_session() {
+        let seconds = Duration::from_secs;
+        assert_eq!(pooler(seconds(3), seconds(3), false).outcome, Outcome::Ok);
+        assert_eq!(pooler(seconds(90), seconds(3), false).outcome, Outcome::Warn);
+        assert_eq!(pooler(seconds(0), seconds(3), true).outcome, Outcome::Fail);
+        let refusal = |code: &str, message: &str| {
+            let (code, message) = (code.to_owned(), message.to_owned());
+            let error = SourceError::Server(ServerError { code, message, hint: None });
+            is_poolers(&RelayError::Source(error))
+        };
+        assert!(refusal("08P01", "unsupported startup parameter: replication"));
+        assert!(refusal("08P01", "unsupported startup parameter in options: wal_sender_timeout"));
+        assert!(!refusal("08P01", "invalid startup packet layout"));
+        assert!(!refusal("28000", "unsupported startup parameter: replication"));
+    }
+}
