@@ -91,7 +91,7 @@ async fn database_checks(
     }
     step(results, "publication", publication::found(&sql, config).await);
     let application = database.config().get_application_name().unwrap_or("walpost");
-    results.extend(advice::settings(&sql, config, &server, application).await?);
+    results.extend(advice::settings(&sql, application).await?);
     if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
         return Ok(());
     }

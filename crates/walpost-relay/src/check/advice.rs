@@ -3,20 +3,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tokio_postgres::types::Type;
-
 use super::{CheckResult, ok, warn};
 use crate::{
-    config::RelayConfig,
     error::{RelayError, ServerError, SourceError},
     sql::Sql,
-    wal::preflight::Server,
 };
 
 const SETTINGS: &str = "\
     select name::text, setting from pg_settings where name in ('max_slot_wal_keep_size',
-        'synchronous_standby_names', 'idle_replication_slot_timeout',
-        'synchronized_standby_slots')";
+        'synchronous_standby_names', 'idle_replication_slot_timeout')";
 
 /// A session may be so much older than its connection, by the rounding of
 /// clocks.
@@ -24,29 +19,17 @@ const OLDER_MIN: Duration = Duration::from_secs(1);
 
 /// What the server's settings mean for a slot. `application` is the name under
 /// which the relay streams.
-pub(super) async fn settings(
-    sql: &Sql,
-    config: &RelayConfig,
-    server: &Server,
-    application: &str,
-) -> Result<Vec<CheckResult>, RelayError> {
+pub(super) async fn settings(sql: &Sql, application: &str) -> Result<Vec<CheckResult>, RelayError> {
     let rows = sql.query("reading the server's settings", SETTINGS, &[]).await?;
     let settings: HashMap<String, String> =
         rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let setting = |name: &str| settings.get(name).map(String::as_str);
-    let failover = "select to_jsonb(s) ->> 'failover' = 'true' \
-                    from pg_replication_slots s where slot_name = $1";
-    let slot = sql.opt("reading the slot", failover, &[(&config.slot as _, Type::TEXT)]).await?;
-    // The one that is still to be made survives a failover where it can.
-    let survives = slot
-        .map_or(server.version >= 170_000, |row| row.get::<_, Option<bool>>(0).unwrap_or(false));
     let keep = setting("max_slot_wal_keep_size").and_then(|text| text.parse().ok());
     let mut results = vec![
         wal_limit(keep.unwrap_or(-1)),
         synchronous(setting("synchronous_standby_names").unwrap_or_default(), application),
     ];
     results.extend(setting("idle_replication_slot_timeout").map(idle));
-    results.extend(setting("synchronized_standby_slots").map(|slots| failover_of(survives, slots)));
     Ok(results)
 }
 
@@ -118,26 +101,6 @@ fn idle(timeout: &str) -> CheckResult {
         "set idle_replication_slot_timeout = 0, or make it longer than any time in which no relay \
          may run",
     )
-}
-
-/// PostgreSQL 17: a slot that survives a failover, and the standbys that have
-/// to have what it sends.
-fn failover_of(survives: bool, synchronized: &str) -> CheckResult {
-    let name = "failover";
-    match (survives, synchronized.trim().is_empty()) {
-        (false, _) => ok(name, "the slot stays behind when a standby is promoted".to_owned()),
-        (true, false) => {
-            ok(name, format!("the slot follows; synchronized_standby_slots is {synchronized:?}"))
-        }
-        (true, true) => warn(
-            name,
-            "the slot follows to a standby that is promoted, and synchronized_standby_slots is \
-             empty: events may be published that such a standby never received"
-                .to_owned(),
-            "name the physical slots of the standbys in synchronized_standby_slots; without \
-             standbys there is nothing to do",
-        ),
-    }
 }
 
 /// Our session and how long ago we connected: a session that is older is kept
@@ -215,9 +178,6 @@ mod tests {
             (synchronous("s1", "walpost"), Outcome::Ok),
             (idle("0"), Outcome::Ok),
             (idle("3600"), Outcome::Warn),
-            (failover_of(true, ""), Outcome::Warn),
-            (failover_of(true, "s1"), Outcome::Ok),
-            (failover_of(false, ""), Outcome::Ok),
         ] {
             assert_eq!(result.outcome, outcome, "{result:?}");
             assert_eq!(result.next_step.is_some(), outcome == Outcome::Warn, "{result:?}");
