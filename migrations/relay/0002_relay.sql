@@ -58,6 +58,9 @@ create table {schema}.parked (
     attempts int not null default 0,
     state text not null default 'open'
         check (state in ('open', 'sending', 'done', 'discarded')),
+    requested text check (requested in ('retry', 'discard')),
+    requested_at timestamptz,
+    sending_floor jsonb check ((sending_floor is not null) = (state = 'sending')),
     topic text,
     record_partition int,
     record_key bytea,
@@ -68,7 +71,8 @@ create table {schema}.parked (
     message_content bytea,
     parked_at timestamptz not null default clock_timestamp(),
     updated_at timestamptz not null default clock_timestamp(),
-    check (num_nonnulls(topic, row_columns, message_content) <= 1)
+    check (num_nonnulls(topic, row_columns, message_content) <= 1),
+    check (requested is null or state in ('open', 'sending'))
 );
 
 -- The id counts, because rows that are deleted during an initial load shift the
@@ -76,9 +80,13 @@ create table {schema}.parked (
 -- have not.
 create unique index parked_event on {schema}.parked
     (pipeline, generation, commit_lsn, ordinal, coalesce(hashtextextended(event_id, 0), 0));
+-- In the order in which an aggregate's events are sent on.
 create index parked_aggregate on {schema}.parked
-    (pipeline, hashtextextended(aggregate_id, 0))
+    (pipeline, hashtextextended(aggregate_id, 0), coalesce(hashtextextended(aggregate_type, 0), 0),
+        generation, commit_lsn, ordinal)
     where state in ('open', 'sending');
+create index parked_requested on {schema}.parked (pipeline, id) where requested is not null;
+create index parked_sending on {schema}.parked (pipeline, id) where state = 'sending';
 
 -- Whole events are in it: for its owner, and for whom the owner grants it.
 revoke all on {schema}.parked from public;
@@ -97,6 +105,10 @@ comment on column {schema}.parked.detail is
     'What was wrong; never contents of the event';
 comment on column {schema}.parked.attempts is
     'Deliveries that were refused';
+comment on column {schema}.parked.requested is
+    'What somebody wants the relay to do with the event; nothing once it has done so';
+comment on column {schema}.parked.sending_floor is
+    'While it is sent on: the topic and its id, the partition, and the lowest offset that it may have';
 comment on column {schema}.parked.topic is
     'Topic of the record; null where the event becomes no record, or was too large to keep';
 comment on column {schema}.parked.record_partition is

@@ -78,6 +78,52 @@ async fn a_record_that_the_broker_refuses_is_parked_alone_and_those_of_its_batch
 }
 
 #[tokio::test]
+async fn parked_events_are_sent_on_by_the_command_once_their_route_is_mended() {
+    let shop = Shop::open(3).await;
+    let client = shop.connect().await;
+    let no_type = "alter table walpost.outbox alter aggregatetype drop not null";
+    client.batch_execute(no_type).await.unwrap();
+    let insert = async |n: i32| {
+        let sql = "insert into walpost.outbox (aggregateid, type, payload) \
+                   values ('a', 'order', to_jsonb($1::int))";
+        client.execute(sql, &[&n]).await.unwrap();
+    };
+    let relay = shop.relay();
+    shop.slot_made().await;
+    insert(1).await;
+    insert(2).await;
+    let rows = "select count(*) from walpost.parked";
+    let count = async || client.query_one(rows, &[]).await.unwrap().get::<_, i64>(0);
+    until(LIMIT, "both parked", async || count().await == 2).await;
+    drop(relay);
+
+    let _relay = shop.relay_with(&[("WALPOST_ROUTER_ROUTE_BY_FIELD", "type")]);
+    let output = std::process::Command::new(walpost_binary())
+        .args(["parked", "retry", "1", "2", "--wait-seconds", "60"])
+        .env("WALPOST_POSTGRES_URL", shop.database.url())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("published").count(), 2);
+    let sent_on = |record: &walpost_testkit::ReadRecord| {
+        (record.value_text().to_owned(), record.header_text("walpost-replay").is_some())
+    };
+    let records = shop.records().await;
+    let expected = [("1", true), ("2", true)].map(|(n, on)| (n.to_owned(), on));
+    assert_eq!(records.iter().map(sent_on).collect::<Vec<_>>(), expected);
+    // The rows are done a moment before the relay knows that none is left.
+    let mut last = 2;
+    until(LIMIT, "an event in its place", async || {
+        last += 1;
+        insert(last).await;
+        let arrived = async || shop.records().await.iter().map(sent_on).collect::<Vec<_>>();
+        until(LIMIT, "the next", async || arrived().await.len() == last as usize).await;
+        arrived().await.last() == Some(&(last.to_string(), false))
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn events_whose_handler_fails_or_panics_are_parked_and_the_others_applied() {
     let shop = Shop::open(1).await;
     let _relay = shop.relay();

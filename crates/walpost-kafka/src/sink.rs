@@ -309,6 +309,14 @@ impl Sink for KafkaSink {
         self.topics.allow(places);
     }
 
+    fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String> {
+        match self.place(message, Size::of(message)) {
+            Ok(lane) => Ok(Some(lane)),
+            Err(Refusal::Later) => Ok(None),
+            Err(Refusal::Never(detail)) => Err(detail),
+        }
+    }
+
     fn gather(&mut self, gather: bool) {
         self.gather.turn(gather);
         if !gather {

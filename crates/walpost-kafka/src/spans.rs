@@ -205,6 +205,7 @@ fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
             marks.source = value;
         } else if name == REPLAY_HEADER.as_bytes() {
             marks.replayed = true;
+            marks.replay = value;
         }
     }
     marks

@@ -63,6 +63,11 @@ impl Floors {
         self.lanes.len()
     }
 
+    /// Everything below this offset of the lane is there.
+    pub(crate) fn known_end(&self, lane: Lane) -> Option<i64> {
+        self.lanes.get(lane as usize).map(|lane| lane.known_end)
+    }
+
     /// An event goes to the end of the lane.
     pub(crate) fn sent(&mut self, lane: Lane, ticket: Ticket) {
         let lane = &mut self.lanes[lane as usize];

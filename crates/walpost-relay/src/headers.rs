@@ -10,7 +10,9 @@ pub const POSITION_HEADER: &str = "walpost-position";
 /// Header that the router writes the event's id to, before all others of that
 /// name.
 pub const ID_HEADER: &str = "id";
-/// Header of a record that was published once more on purpose.
+/// Header of a record that was published later than in its place in the stream,
+/// or once more, on purpose. Of a parked event that was sent on it says which
+/// row, and the event's generation and position: `parked:7:1f3a9c2e:16/B374D848:7`.
 pub const REPLAY_HEADER: &str = "walpost-replay";
 /// Header with the name of the pipeline: event ids are unique within it.
 pub const SOURCE_HEADER: &str = "walpost-source";
@@ -53,6 +55,11 @@ impl OwnHeaders {
             headers.push(source.clone());
         }
     }
+}
+
+/// What [`REPLAY_HEADER`] says of a parked event.
+pub(crate) fn parked_replay(id: i64, generation: Generation, position: Position) -> String {
+    format!("parked:{id}:{generation}:{position}")
 }
 
 #[cfg(test)]

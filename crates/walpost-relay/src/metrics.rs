@@ -10,6 +10,7 @@ use crate::{
 pub(crate) struct PipelineMetrics {
     pub(crate) published: Counter,
     pub(crate) parked: Counter,
+    pub(crate) retried: Counter,
     pub(crate) resumed: Counter,
     pub(crate) skipped: Counter,
     pub(crate) transactions: Counter,
@@ -26,6 +27,7 @@ pub(crate) struct PipelineMetrics {
 pub fn describe_metrics() {
     describe_counter!("walpost_relay_published_total", "Events acknowledged by the sink");
     describe_counter!("walpost_relay_parked_total", "Events parked with their reason");
+    describe_counter!("walpost_relay_parked_retried_total", "Parked events sent on");
     describe_counter!(
         "walpost_relay_resumed_total",
         "Events found published after a start, and not sent again"
@@ -87,6 +89,7 @@ impl PipelineMetrics {
         Self {
             published: counter!("walpost_relay_published_total", &label),
             parked: counter!("walpost_relay_parked_total", &label),
+            retried: counter!("walpost_relay_parked_retried_total", &label),
             resumed: counter!("walpost_relay_resumed_total", &label),
             skipped: counter!("walpost_relay_skipped_total", &label),
             transactions: counter!("walpost_relay_transactions_total", &label),

@@ -1,4 +1,9 @@
+mod aggregates;
 mod contents;
+mod look;
+mod requests;
+mod sending;
+mod stored;
 mod table;
 
 use std::collections::HashMap;
@@ -7,8 +12,15 @@ use bytes::Bytes;
 use tokio::task::JoinHandle;
 use walpost_event::{Generation, Identity, Lsn, Position};
 
-pub(crate) use self::contents::Contents;
-use self::table::ParkedTable;
+pub(crate) use self::{
+    aggregates::Aggregate,
+    contents::Contents,
+    look::{Busy, Looked, Room},
+    requests::{Outcome, Verdict},
+    sending::{Retried, Sending, SendingFloor, lowered},
+    stored::StoredEvent,
+};
+use self::{aggregates::Waiting, table::ParkedTable};
 use crate::{
     ack::Ticket,
     checkpoint::CheckpointStore,
@@ -38,8 +50,10 @@ pub(crate) struct Parked {
     /// Ids of those with a row from an earlier session. A position has more than
     /// one where deleted rows shift the ordinals of a load.
     events: HashMap<Position, Vec<Option<String>>>,
-    /// The first parked event of each that waits.
-    aggregates: HashMap<Aggregate, Position>,
+    /// Those with open rows. With `park = "event"` nothing waits for them.
+    waiting: Waiting,
+    /// What the run before this one was sending on.
+    sending: Vec<Sending>,
     collected: Batch,
     writing: Option<JoinHandle<Result<Vec<ParkedEvent>, RelayError>>>,
 }
@@ -57,22 +71,6 @@ pub(crate) struct ParkedEvent {
     pub(crate) contents: Contents,
 }
 
-/// What keeps its order: as the table gives it back, in text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Aggregate {
-    kind: Option<String>,
-    id: Option<String>,
-}
-
-impl Aggregate {
-    fn new(identity: &Identity) -> Self {
-        Self {
-            kind: column_text(identity.aggregate_type.as_ref()),
-            id: column_text(identity.aggregate_id.as_ref()),
-        }
-    }
-}
-
 /// Why an event is parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parking {
@@ -85,6 +83,11 @@ impl Parking {
     /// The sink has refused the event.
     pub(crate) fn rejected(detail: String) -> Self {
         Self { reason: ParkReason::Rejected, detail }
+    }
+
+    /// Cuts what has no bound by itself.
+    pub(crate) fn bound(&mut self) {
+        self.detail = text(&self.detail).chars().take(DETAIL_MAX_CHARS).collect();
     }
 
     /// An earlier event of the aggregate is parked.
@@ -150,19 +153,60 @@ impl Parked {
         checkpoints: &CheckpointStore,
     ) -> Result<Self, RelayError> {
         let table = ParkedTable::new(sql, config, generation, checkpoints.token());
+        // Before the aggregates are read, of which there may be too many.
+        let mut discarded = 0;
+        loop {
+            match table.discard().await?.len() {
+                0 => break,
+                count => discarded += count,
+            }
+        }
+        if discarded > 0 {
+            tracing::info!(events = discarded, "parked events discarded, as was asked for");
+        }
         let events = table.read_events(confirmed).await?;
-        let aggregates = match config.park {
-            ParkMode::Aggregate => table.read_aggregates().await?,
-            ParkMode::Event => HashMap::new(),
-        };
+        let waiting = table.read_aggregates().await?;
+        let sending = table.sending().await?;
         let (collected, writing) = (Batch::default(), None);
-        Ok(Self { table, mode: config.park, events, aggregates, collected, writing })
+        Ok(Self { table, mode: config.park, events, waiting, sending, collected, writing })
+    }
+
+    /// What the run before this one was sending on, and may be in the sink.
+    pub(crate) fn sending(&self) -> &[Sending] {
+        &self.sending
+    }
+
+    /// Settles what the run before this one was sending on, now that the sink
+    /// was read back: nothing of it is on its way any more.
+    pub(crate) async fn settle_sending(&mut self, retried: &Retried) -> Result<(), RelayError> {
+        let sending = std::mem::take(&mut self.sending);
+        if sending.is_empty() {
+            return Ok(());
+        }
+        let outcome = |one: &Sending| Outcome {
+            id: one.id,
+            position: one.position,
+            aggregate: one.aggregate.clone(),
+            verdict: if retried.is_found(one.id) { Verdict::Done } else { Verdict::Again },
+        };
+        let outcomes: Vec<Outcome> = sending.iter().map(outcome).collect();
+        for one in &outcomes {
+            let (id, position) = (one.id, one.position);
+            match one.verdict {
+                Verdict::Done => tracing::info!(id, %position, "parked event found sent on"),
+                _ => tracing::info!(id, %position, "parked event not found sent on; once more"),
+            }
+        }
+        self.table.settle(&outcomes).await?;
+        let aggregates = outcomes.into_iter().filter_map(|one| one.aggregate);
+        aggregates.for_each(|aggregate| self.waiting.suspect(aggregate));
+        Ok(())
     }
 
     /// Whether the event at `position` may have its row already or have to wait,
     /// so that it matters which event it is.
     pub(crate) fn concerns(&self, position: Position) -> bool {
-        !self.aggregates.is_empty() || self.events.contains_key(&position)
+        self.is_waited_for() || self.events.contains_key(&position)
     }
 
     /// Whether this very event had its row before this session, in whatever
@@ -176,23 +220,25 @@ impl Parked {
     /// Whether the event has to wait behind one of its aggregate. What stands
     /// before that one, and comes again, has not.
     pub(crate) fn holds_back(&self, position: Position, identity: &Identity) -> bool {
-        !self.aggregates.is_empty()
-            && self
-                .aggregates
-                .get(&Aggregate::new(identity))
-                .is_some_and(|first| *first <= position)
+        self.is_waited_for() && self.waiting.holds_back(position, &Aggregate::new(identity))
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.mode == ParkMode::Aggregate && !self.waiting.is_empty()
     }
 
     /// Takes an event for the next batch. What comes behind it in its aggregate
     /// waits from now on.
-    pub(crate) fn add(&mut self, mut event: ParkedEvent) {
+    ///
+    /// # Errors
+    /// When more aggregates would wait than are remembered.
+    pub(crate) fn add(&mut self, mut event: ParkedEvent) -> Result<(), RelayError> {
         event.bound();
-        if self.mode == ParkMode::Aggregate && event.identity.aggregate_id.is_some() {
-            let first = self.aggregates.entry(Aggregate::new(&event.identity));
-            let first = first.or_insert(event.position);
-            *first = event.position.min(*first);
-        }
+        let keeps_order = self.mode == ParkMode::Aggregate && event.identity.aggregate_id.is_some();
+        let aggregate = keeps_order.then(|| Aggregate::new(&event.identity));
+        self.waiting.add(event.position, aggregate)?;
         self.collected.push(event);
+        Ok(())
     }
 
     /// Whether the next batch takes nothing more.
@@ -220,10 +266,12 @@ impl Parked {
         let Some(task) = &mut self.writing else { return std::future::pending().await };
         let written = task.await;
         self.writing = None;
-        written.unwrap_or_else(|_| {
+        let written = written.unwrap_or_else(|_| {
             let detail = "parking events was interrupted".to_owned();
             Err(RelayError::Sink { detail, transient: true })
-        })
+        })?;
+        self.waiting.written(written.len());
+        Ok(written)
     }
 
     /// Waits no longer for a batch; its events come again, with or without
@@ -238,8 +286,7 @@ impl Parked {
 impl ParkedEvent {
     /// Cuts what has no bound by itself.
     fn bound(&mut self) {
-        let detail = text(&self.parking.detail);
-        self.parking.detail = detail.chars().take(DETAIL_MAX_CHARS).collect();
+        self.parking.bound();
         let size_bytes = self.contents.size_bytes();
         if size_bytes > CONTENTS_MAX_BYTES {
             self.contents = Contents::LeftOut;

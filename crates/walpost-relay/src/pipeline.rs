@@ -2,6 +2,7 @@ mod checkpoints;
 mod events;
 mod flow;
 mod parking;
+mod retries;
 mod stop;
 
 use std::{
@@ -20,6 +21,7 @@ use walpost_event::{Lsn, Message, Position};
 pub(crate) use self::stop::attend;
 use self::{
     checkpoints::{Written, written},
+    retries::Retries,
     stop::Stopping,
 };
 use crate::{
@@ -84,6 +86,7 @@ pub(crate) struct Progress {
     unreported: u64,
     /// Items taken, keep-alives apart.
     items_taken: u64,
+    retries: Retries,
     stopping: Option<Stopping>,
 }
 
@@ -147,6 +150,7 @@ impl Progress {
             events_since_checkpoint: false,
             unreported: 0,
             items_taken: 0,
+            retries: Retries::new(confirmed > Lsn::ZERO),
             stopping: None,
         }
     }
@@ -169,6 +173,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             writing.abort();
         }
         self.parked.give_up();
+        self.progress.retries.give_up();
         self.sink.close().await;
         (ended, self.carried)
     }
@@ -183,7 +188,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let mut deliveries = Vec::new();
         let mut items = Vec::new();
         loop {
-            if !self.progress.failed.is_empty() {
+            if !self.progress.failed.is_empty() || self.progress.retries.has_failed() {
                 return self.settle_failures().await;
             }
             if let Some(stopping) = self.progress.stopping
@@ -194,7 +199,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.send_items()?;
             self.name_places();
             self.parked.write_collected();
+            self.advance_retries();
             self.note_done();
+            self.checkpoint_for_retries();
             self.confirm_passed().await?;
             if let Some(reached) = reached(self.progress.done) {
                 return Ok(Ended::Reached(reached, self.floors()));
@@ -209,6 +216,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 () = self.sink.deliveries(&mut deliveries) => self.settle(&mut deliveries),
                 written = written(&mut self.progress.writing) => self.note_written(written)?,
                 parked = self.parked.written() => self.note_parked(parked?),
+                worked = self.progress.retries.worked() => self.note_worked(worked?),
                 _ = ticks.tick() => self.tick().await?,
                 read = self.source.next(&mut items), if reading => {
                     read?;
@@ -234,13 +242,18 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     }
 
     fn may_send(&self) -> bool {
-        self.progress.held.is_none() && self.progress.alone.is_none() && !self.parked.is_full()
+        self.progress.held.is_none()
+            && self.progress.alone.is_none()
+            && !self.progress.retries.is_alone()
+            && !self.retry_wants_alone()
+            && !self.parked.is_full()
     }
 
     /// Hands what was read to the sink, or to the parked events, until it has to
     /// wait for either.
     fn send_items(&mut self) -> Result<(), RelayError> {
         if !self.parked.is_full()
+            && !self.progress.retries.is_alone()
             && let Some(held) = self.progress.held.take()
         {
             match held {
@@ -262,6 +275,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn settle(&mut self, deliveries: &mut Vec<Delivery>) {
         let mut published = 0;
         for delivery in deliveries.drain(..) {
+            let Some(delivery) = self.retry_delivered(delivery) else { continue };
             match delivery.result {
                 Ok(landed) => {
                     published += 1;

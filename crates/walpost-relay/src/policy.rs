@@ -10,6 +10,9 @@ use crate::sink::DeliveryErrorKind;
 /// Refused events that are remembered one by one.
 const SUSPECTS_MAX: usize = 100_000;
 
+/// Retries that are remembered so.
+const RETRY_SUSPECTS_MAX: usize = 10_000;
+
 /// What to do about a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
@@ -42,6 +45,7 @@ pub(crate) fn decide(kind: DeliveryErrorKind, alone: bool) -> Disposition {
 pub(crate) struct Carried {
     pub(crate) streak: ParkStreak,
     pub(crate) suspects: Suspects,
+    pub(crate) retries: RetrySuspects,
 }
 
 /// The events parked since the last one that was delivered, in the order of
@@ -119,6 +123,37 @@ impl Suspects {
     }
 }
 
+/// Parked rows whose retry was refused together with other events, and that are
+/// sent alone therefore.
+#[derive(Debug, Default)]
+pub(crate) struct RetrySuspects {
+    refusals: BTreeMap<i64, u32>,
+    all: bool,
+}
+
+impl RetrySuspects {
+    /// The retry of row `id` was refused in company.
+    pub(crate) fn add(&mut self, id: i64) {
+        if let Some(refusals) = self.refusals.get_mut(&id) {
+            *refusals += 1;
+        } else if self.refusals.len() < RETRY_SUSPECTS_MAX {
+            self.refusals.insert(id, 1);
+        } else {
+            self.all = true;
+        }
+    }
+
+    /// Whether the row is to be sent alone. A wrong answer costs time alone.
+    pub(crate) fn contains(&self, id: i64) -> bool {
+        self.all || self.refusals.contains_key(&id)
+    }
+
+    /// What became of the row is known: how often it was refused before.
+    pub(crate) fn settled(&mut self, id: i64) -> u32 {
+        self.refusals.remove(&id).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +212,19 @@ mod tests {
         assert!(suspects.contains(at(10, 3)) && !suspects.contains(at(10, 4)));
         suspects.confirmed(Lsn::from(11));
         assert!(!suspects.contains(at(10, 3)) && suspects.contains(at(20, 0)));
+    }
+
+    #[test]
+    fn a_retry_is_suspected_until_its_fate_is_known() {
+        let mut suspects = RetrySuspects::default();
+        assert!(!suspects.contains(7));
+        suspects.add(7);
+        suspects.add(7);
+        assert!(suspects.contains(7) && !suspects.contains(8));
+        assert_eq!((suspects.settled(7), suspects.settled(7)), (2, 0));
+        assert!(!suspects.contains(7));
+        (0..=RETRY_SUSPECTS_MAX as i64).for_each(|id| suspects.add(id));
+        assert!(suspects.contains(i64::MAX) && suspects.refusals.len() == RETRY_SUSPECTS_MAX);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct Marks<'a> {
     /// Whether it was published once more on purpose, with the header
     /// [`REPLAY_HEADER`](crate::REPLAY_HEADER).
     pub replayed: bool,
+    /// Value of that header.
+    pub replay: Option<&'a [u8]>,
 }
 
 impl Published {

@@ -15,6 +15,7 @@ use crate::{
     config::RelayConfig,
     error::RelayError,
     history,
+    parked::{Retried, Sending, lowered},
     pipeline::attend,
     published::{Phantoms, Published, Wanted},
     sink::Sink,
@@ -59,32 +60,45 @@ pub(crate) struct Resuming<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) checkpoints: &'a CheckpointStore,
     pub(crate) wanted: Wanted,
+    /// Parked events that may have been sent on.
+    pub(crate) sending: &'a [Sending],
 }
 
-/// Reads back, and says up to where the stream may bring what was found. The
-/// source is kept alive meanwhile.
+/// What was read back.
+struct Found {
+    published: Published,
+    retried: Retried,
+}
+
+/// Reads back, and says up to where the stream may bring what was found, and
+/// which parked events were sent on. The source is kept alive meanwhile.
 pub(crate) async fn read_back<S: Source, K: Sink>(
     source: &mut S,
     sink: &mut K,
     from: Resuming<'_>,
     config: &RelayConfig,
-) -> Result<(Published, Lsn), RelayError> {
+) -> Result<(Published, Lsn, Retried), RelayError> {
     let began = Instant::now();
     let settle = (!from.checkpoint.clean).then(|| Duration::from_millis(config.settle_ms));
-    let published =
-        Arc::new(Mutex::new(Published::new(from.wanted, &config.pipeline, config.resume_max_ids)));
-    let noting = published.clone();
+    let empty = |sending: &[Sending]| Found {
+        published: Published::new(from.wanted, &config.pipeline, config.resume_max_ids),
+        retried: Retried::new(sending),
+    };
+    let found = Arc::new(Mutex::new(empty(from.sending)));
+    let noting = found.clone();
     let note = Box::new(move |marks: crate::Marks<'_>| {
-        noting.lock().unwrap_or_else(PoisonError::into_inner).note(marks);
+        let mut found = noting.lock().unwrap_or_else(PoisonError::into_inner);
+        found.retried.note(&marks);
+        found.published.note(marks);
     });
-    let reading = sink.read_back(from.checkpoint.floors.clone(), settle, note);
+    let floors = lowered(from.checkpoint.floors.clone(), from.sending);
+    let reading = sink.read_back(floors, settle, note);
     attend(source, began + READ_BACK_MAX, reading).await.ok_or_else(|| {
         let detail = format!("it was not read back within {} s", READ_BACK_MAX.as_secs());
         RelayError::Sink { detail, transient: true }
     })??;
-    let empty = Published::new(from.wanted, &config.pipeline, config.resume_max_ids);
-    let published =
-        std::mem::replace(&mut *published.lock().unwrap_or_else(PoisonError::into_inner), empty);
+    let Found { published, retried } =
+        std::mem::replace(&mut *found.lock().unwrap_or_else(PoisonError::into_inner), empty(&[]));
     let flushed = from.checkpoints.flushed().await?;
     history::not_set_back(config, published.last(), flushed)?;
     let until = published.until(flushed);
@@ -104,7 +118,7 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
              second time; position_header = true needs no ids"
         );
     }
-    Ok((published, until))
+    Ok((published, until, retried))
 }
 
 /// They stay published, and whoever reads the topics has seen them.

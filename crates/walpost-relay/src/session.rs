@@ -16,7 +16,7 @@ use crate::{
     headers::OwnHeaders,
     history,
     metrics::PipelineMetrics,
-    parked::Parked,
+    parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
     published::Wanted,
@@ -67,7 +67,7 @@ struct Found {
 impl Found {
     /// What to read back before anything above `confirmed` is sent; a load is
     /// below every position.
-    fn resuming(&self, confirmed: Lsn) -> Resuming<'_> {
+    fn resuming<'a>(&'a self, confirmed: Lsn, sending: &'a [Sending]) -> Resuming<'a> {
         let generation = self.checkpoint.generation;
         let wanted = match confirmed {
             Lsn::ZERO => {
@@ -75,7 +75,8 @@ impl Found {
             }
             confirmed => Wanted::Stream { generation, confirmed, left_at: self.left_at },
         };
-        Resuming { checkpoint: &self.checkpoint, checkpoints: &self.checkpoints, wanted }
+        let (checkpoint, checkpoints) = (&self.checkpoint, &self.checkpoints);
+        Resuming { checkpoint, checkpoints, wanted, sending }
     }
 }
 
@@ -392,7 +393,7 @@ impl Session<'_> {
         let generation = found.checkpoint.generation;
         let router = Router::new(self.router.clone())
             .map_err(|error| RelayError::Config(error_chain(&error)))?;
-        let parked = Parked::load(
+        let mut parked = Parked::load(
             found.sql.clone(),
             self.config,
             generation,
@@ -402,9 +403,10 @@ impl Session<'_> {
         .await?;
         let (before, store) = (&found.checkpoint, &found.checkpoints);
         let mut sink = resume::connect(&mut source, connect_sink, before, store).await?;
-        let (published, until) =
-            resume::read_back(&mut source, &mut sink, found.resuming(confirmed), self.config)
-                .await?;
+        let from = found.resuming(confirmed, parked.sending());
+        let (published, until, retried) =
+            resume::read_back(&mut source, &mut sink, from, self.config).await?;
+        parked.settle_sending(&retried).await?;
         Ok(Pipeline {
             source,
             sink,

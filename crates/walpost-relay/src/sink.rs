@@ -73,6 +73,14 @@ pub trait Sink: Send {
         let _ = gather;
     }
 
+    /// Where this message would go if it were sent now; `None` while it would
+    /// not be. Learns what is missing, as [`try_send`](Sink::try_send) does.
+    /// Naming the partition of the place in the message keeps it there.
+    ///
+    /// # Errors
+    /// Why the sink will never take this message; never contents.
+    fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String>;
+
     /// Queues a message, and says for which place.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ enum Command {
     Status(status::Args),
     /// Prints the default configuration, which is its manual
     Config(config::Args),
-    /// Shows events that could not be delivered
+    /// Shows events that could not be delivered, sends them on or discards them
     Parked(parked::Args),
     /// Shows the whole chain at work, with its processes killed half-way
     Demo(demo::Args),

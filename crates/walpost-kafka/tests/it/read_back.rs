@@ -79,6 +79,65 @@ fn positions(told: &[Told]) -> Vec<&str> {
     told.iter().map(|(position, ..)| position.as_deref().unwrap_or("none")).collect()
 }
 
+/// What is told of the replay header of each record.
+async fn replays(topics: Vec<TopicFloors>) -> Vec<Option<String>> {
+    let mut sink = connector(kafka().bootstrap(), &[]).connect().await.unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = told.clone();
+    let note = Box::new(move |marks: walpost_relay::Marks<'_>| {
+        let replay = marks.replay.map(|says| String::from_utf8_lossy(says).into_owned());
+        assert_eq!(marks.replayed, replay.is_some());
+        telling.lock().unwrap().push(replay);
+    });
+    let reading = sink.read_back(topics, None, note);
+    tokio::time::timeout(LIMIT, reading).await.expect("it comes to the ends").unwrap();
+    sink.close().await;
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+#[tokio::test]
+async fn a_retry_goes_where_it_was_said_and_is_found_there_by_what_it_says() {
+    let topic = fresh_topic("retry", 4).await;
+    let id = publish(&topic, 3).await;
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    let mut retry = with(message(&topic, "a", "v"), &[(REPLAY_HEADER, "parked:7:0000001f:0/10:2")]);
+    let lane = loop {
+        match driver.sink.lane_of(&retry).unwrap() {
+            Some(lane) => break lane,
+            None => driver.wait().await,
+        }
+        driver.sink.allow(driver.sink.places().len());
+    };
+    let place = driver.sink.places()[lane as usize].clone();
+    // Without a key the next one would go elsewhere.
+    retry.key = None;
+    retry.partition = Some(place.partition);
+    for message in [message(&topic, "a", "before"), retry, message(&topic, "a", "behind")] {
+        let mut message = message;
+        message.partition = Some(place.partition);
+        driver.send(message).await.unwrap();
+    }
+    driver.settle().await;
+    let landed = driver.deliveries.iter().map(|one| one.result.clone().unwrap());
+    let landed: Vec<_> = landed.collect();
+    assert!(landed.iter().all(|one| one.lane == lane), "{landed:?}");
+    driver.sink.close().await;
+
+    let offset = landed[1].offset.unwrap();
+    let from = |offset: i64| {
+        let mut starts = vec![i64::MAX; 4];
+        starts[place.partition as usize] = offset;
+        vec![floors(&topic, Some(&id), &starts)]
+    };
+    let says = Some("parked:7:0000001f:0/10:2".to_owned());
+    assert_eq!(replays(from(offset)).await, [says, None]);
+    assert_eq!(replays(from(offset + 1)).await, [None]);
+
+    let mut sink = connector(kafka().bootstrap(), &[]).connect().await.unwrap();
+    assert!(sink.lane_of(&message("no/topic", "a", "v")).unwrap_err().contains("no topic name"));
+    sink.close().await;
+}
+
 #[tokio::test]
 async fn from_the_floors_to_the_ends_with_what_the_headers_tell() {
     let topic = fresh_topic("back", 2).await;

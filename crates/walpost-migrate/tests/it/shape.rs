@@ -142,6 +142,9 @@ async fn the_relay_finds_its_columns() {
             "detail text",
             "attempts integer not null",
             "state text not null",
+            "requested text",
+            "requested_at timestamp with time zone",
+            "sending_floor jsonb",
             "topic text",
             "record_partition integer",
             "record_key bytea",
@@ -180,8 +183,18 @@ async fn closed_sets_are_closed() {
     for reason in ["unroutable", "oversize", "rejected", "undecodable", "behind"] {
         client.batch_execute(&parked(reason, "open")).await.unwrap();
     }
-    for state in ["sending", "done", "discarded"] {
+    for state in ["done", "discarded"] {
         client.batch_execute(&parked("behind", state)).await.unwrap();
+    }
+    let set = |columns: &str| {
+        format!(
+            "{}; update walpost.parked set {columns} where id = lastval()",
+            parked("behind", "open")
+        )
+    };
+    let sending = "state = 'sending', sending_floor = '{}'";
+    for columns in [sending, "requested = 'retry'", "requested = 'discard'"] {
+        client.batch_execute(&set(columns)).await.unwrap();
     }
     for wrong in [
         checkpoint("other", "null"),
@@ -189,6 +202,10 @@ async fn closed_sets_are_closed() {
         checkpoint("done", "'5:9:7'"),
         parked("other", "open"),
         parked("behind", "other"),
+        parked("behind", "sending"),
+        set("requested = 'other'"),
+        set("requested = 'retry', state = 'done'"),
+        set("sending_floor = '{}'"),
     ] {
         let error = client.batch_execute(&wrong).await.unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION), "{wrong}");

@@ -105,6 +105,7 @@ mod tests {
     use walpost_event::{Column, Relation, ReplicaIdentity};
 
     use super::*;
+    use crate::parked::stored::StoredContents;
 
     type Cell = (String, u32, i32, Kind);
 
@@ -150,25 +151,30 @@ mod tests {
         builder.finish()
     }
 
-    /// What somebody can read from the column alone.
-    fn rebuilt(columns: &Json) -> Vec<Cell> {
-        let from_hex = |text: &str| -> Vec<u8> {
-            let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
-            pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
-        };
-        let cell = |member: &Json| {
-            let text = member.get("text").map(|text| text.as_str().unwrap().as_bytes().to_vec());
-            let hex = member.get("hex").map(|hex| from_hex(hex.as_str().unwrap()));
-            let kind = match (text.or(hex), member.get("binary")) {
-                (None, _) => Kind::Null,
-                (Some(bytes), None) => Kind::Text(bytes),
-                (Some(bytes), Some(_)) => Kind::Binary(bytes),
-            };
-            let number = |name: &str| member[name].as_i64().unwrap();
-            let name = member["name"].as_str().unwrap().to_owned();
-            (name, number("type_oid") as u32, number("type_modifier") as i32, kind)
-        };
-        columns.as_array().unwrap().iter().map(cell).collect()
+    fn stored(topic: Option<&str>, headers: Option<Json>, row: Option<Json>) -> StoredContents {
+        StoredContents {
+            topic: topic.map(Into::into),
+            partition: None,
+            key: None,
+            value: None,
+            headers,
+            timestamp_ms: None,
+            row,
+            message: None,
+        }
+    }
+
+    #[test]
+    fn what_is_in_no_form_of_ours_is_not_read() {
+        assert!(matches!(stored(None, None, None).read("s"), Some(Contents::LeftOut)));
+        for columns in [r#"7"#, r#"[{"type_oid": 1}]"#, r#"[{"name": "a", "type_oid": 1}]"#] {
+            assert!(stored(None, None, serde_json::from_str(columns).ok()).read("s").is_none());
+        }
+        for headers in [r#"{}"#, r#"[{"name": "a", "hex": "f"}]"#, r#"[{"name": "a", "text": 1}]"#]
+        {
+            let headers = serde_json::from_str(headers).ok();
+            assert!(stored(Some("t"), headers, None).read("s").is_none());
+        }
     }
 
     fn kind() -> impl Strategy<Value = Kind> {
@@ -193,8 +199,10 @@ mod tests {
             // `jsonb` takes no NUL.
             let texts = columns.as_array().unwrap().iter().filter_map(|column| column["text"].as_str());
             prop_assert!(texts.into_iter().all(|text| !text.contains('\0')));
-            let after = row(&rebuilt(&serde_json::from_str(&columns.to_string()).unwrap()));
+            let stored = stored(None, None, serde_json::from_str(&columns.to_string()).ok());
+            let Some(Contents::Row(after)) = stored.read("shop.outbox") else { panic!("no row") };
             prop_assert_eq!(&after.relation().columns, &before.relation().columns);
+            prop_assert_eq!((&*after.relation().schema, &*after.relation().name), ("shop", "outbox"));
             for index in 0..cells.len() {
                 prop_assert!(after.value(index) == before.value(index));
             }
@@ -217,7 +225,9 @@ mod tests {
                 .collect(),
             timestamp_ms: None,
         };
-        let headers = Contents::Record(message).record_headers().unwrap();
+        let headers = Contents::Record(message.clone()).record_headers().unwrap();
+        let stored = stored(Some("t"), Some(headers.clone()), None);
+        assert!(matches!(stored.read("s"), Some(Contents::Record(read)) if read == message));
         let expected = r#"[{"name":"a"},{"name":"b","text":""},{"hex":"ff00","name":"b"}]"#;
         assert_eq!(headers, serde_json::from_str::<Json>(expected).unwrap());
     }

@@ -7,7 +7,7 @@ use tokio_postgres::{
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn, Message, Position};
 
-use super::{Aggregate, ParkedEvent, column_text, text};
+use super::{Aggregate, ParkedEvent, Waiting, aggregates::WAITING_MAX, column_text, text};
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, ServerError},
@@ -17,12 +17,12 @@ use crate::{
 /// The table `parked`, as one run of one pipeline sees it.
 #[derive(Clone)]
 pub(super) struct ParkedTable {
-    sql: Sql,
-    parked: String,
-    checkpoint: String,
-    pipeline: String,
+    pub(super) sql: Sql,
+    pub(super) parked: String,
+    pub(super) checkpoint: String,
+    pub(super) pipeline: String,
     generation: Generation,
-    token: Uuid,
+    pub(super) token: Uuid,
 }
 
 impl ParkedTable {
@@ -90,7 +90,7 @@ impl ParkedTable {
             .await
             .map_err(without_values)?;
         if rows.is_empty() {
-            return Err(RelayError::TakenOver { pipeline: self.pipeline.clone() });
+            return Err(self.taken_over());
         }
         Ok(())
     }
@@ -162,36 +162,41 @@ impl ParkedTable {
 
     /// The aggregates whose later events have to wait, with the first that they
     /// wait for: for one of another generation, all of them.
-    pub(super) async fn read_aggregates(&self) -> Result<HashMap<Aggregate, Position>, RelayError> {
+    pub(super) async fn read_aggregates(&self) -> Result<Waiting, RelayError> {
         let sql = format!(
             "select distinct on (aggregate_type, aggregate_id) \
                  aggregate_type, aggregate_id, generation = $2, commit_lsn, ordinal from {} \
              where pipeline = $1 and state in ('open', 'sending') and aggregate_id is not null \
-             order by aggregate_type, aggregate_id, generation = $2, commit_lsn, ordinal",
+             order by aggregate_type, aggregate_id, generation = $2, commit_lsn, ordinal limit $3",
             self.parked
         );
-        let rows = self
-            .sql
-            .query(
-                "reading the parked aggregates",
-                &sql,
-                &[(&self.pipeline, Type::TEXT), (&self.generation(), Type::INT8)],
-            )
-            .await?;
-        let aggregate = |row: &Row| {
-            let first = if row.get(2) { position(row, 3) } else { Position::default() };
-            (Aggregate { kind: row.get(0), id: row.get(1) }, first)
-        };
-        Ok(rows.iter().map(aggregate).collect())
+        let parameters = [
+            (&self.pipeline as _, Type::TEXT),
+            (&self.generation() as _, Type::INT8),
+            // One more says that there are too many.
+            (&(WAITING_MAX as i64 + 1) as _, Type::INT8),
+        ];
+        let rows = self.sql.query("reading the parked aggregates", &sql, &parameters).await?;
+        let mut waiting = Waiting::default();
+        for row in rows {
+            let first = if row.get(2) { position(&row, 3) } else { Position::default() };
+            waiting.load(Aggregate { kind: row.get(0), id: row.get(1) }, first)?;
+        }
+        Ok(waiting)
     }
 
-    fn generation(&self) -> i64 {
+    /// Another run owns the pipeline.
+    pub(super) fn taken_over(&self) -> RelayError {
+        RelayError::TakenOver { pipeline: self.pipeline.clone() }
+    }
+
+    pub(super) fn generation(&self) -> i64 {
         u32::from(self.generation).into()
     }
 }
 
 /// The server's detail quotes the row that it refuses.
-fn without_values(error: RelayError) -> RelayError {
+pub(super) fn without_values(error: RelayError) -> RelayError {
     let RelayError::Sql { source, .. } = &error else { return error };
     let Some(told) = source.as_db_error() else { return error };
     RelayError::Parking(ServerError {
@@ -202,7 +207,7 @@ fn without_values(error: RelayError) -> RelayError {
 }
 
 /// LSN and ordinal, from column `first` on.
-fn position(row: &Row, first: usize) -> Position {
+pub(super) fn position(row: &Row, first: usize) -> Position {
     Position {
         commit_lsn: Lsn::from(u64::from(row.get::<_, PgLsn>(first))),
         ordinal: u32::try_from(row.get::<_, i64>(first + 1)).unwrap_or(u32::MAX),

@@ -73,6 +73,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.progress.checkpointed = written.confirmed;
         self.sink.allow(written.places);
         self.carried.suspects.confirmed(written.confirmed);
+        self.note_passed();
         self.progress.last_written = Some(written);
         self.progress.unpassed.push_back(written);
         if self.progress.unpassed.len() > UNPASSED_MAX {

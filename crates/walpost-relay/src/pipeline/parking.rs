@@ -48,8 +48,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if event.parking.reason == ParkReason::Behind
             || self.carried.streak.may_park(event.position, halt_after)
         {
-            self.parked.add(event);
-            return Ok(());
+            return self.parked.add(event);
         }
         if self.sink.outstanding() > 0 {
             self.progress.held = Some(Held::OneTooMany(event));
@@ -117,6 +116,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     pub(super) fn judge_failures<R>(&mut self) -> Result<Ended<R>, RelayError> {
         let alone = self.progress.alone.take();
         let (mut suspects, mut convicted, mut retry) = (0_usize, None, None);
+        let mut rejected = false;
+        for (disposition, error) in self.judge_retries() {
+            match disposition {
+                Disposition::Retry => retry = Some(error),
+                Disposition::Park | Disposition::RetryAlone => rejected = true,
+            }
+        }
         for (ticket, error) in std::mem::take(&mut self.progress.failed) {
             let was_alone = alone.as_ref().is_some_and(|alone| alone.ticket == ticket);
             match decide(error.kind, was_alone) {
@@ -143,7 +149,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.park_origin(ticket, position, alone.origin, parking, attempts)?;
             return Ok(Ended::Rejected);
         }
-        if suspects > 0 {
+        if suspects > 0 || rejected {
             return Ok(Ended::Rejected);
         }
         let detail = retry.map_or_else(|| "no reason given".to_owned(), |error| error.to_string());

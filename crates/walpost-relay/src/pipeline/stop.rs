@@ -70,6 +70,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if !self.finish_parking(deadline).await? {
             return Ok(false);
         }
+        self.finish_retries(deadline).await?;
         self.note_done();
         loop {
             if self.progress.writing.is_none() {
@@ -106,7 +107,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         {
             confirmed?;
         }
-        let clean = settled && self.progress.failed.is_empty();
+        let failed = !self.progress.failed.is_empty() || self.progress.retries.has_failed();
+        let clean = settled && !failed;
         if clean && let Ok(noted) = timeout_at(stopping.end(), self.checkpoints.set_clean()).await {
             noted?;
         }

@@ -105,6 +105,10 @@ impl Sink for Straggler {
 
     fn allow(&mut self, _: usize) {}
 
+    fn lane_of(&mut self, _: &Message) -> Result<Option<Lane>, String> {
+        Ok(Some(0))
+    }
+
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
         if self.fate.lock().unwrap().failed && !*self.answering.borrow() {
             return Err(Unsent::Full(Box::new(message)));

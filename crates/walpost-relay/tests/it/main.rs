@@ -21,6 +21,7 @@ mod parking;
 mod ready;
 mod refusals;
 mod resume;
+mod retries;
 mod rig;
 mod sink;
 mod slot_states;

@@ -21,7 +21,7 @@ async fn no_route(rig: &Rig, aggregate: &str) {
 }
 
 /// Waits until a statement like this waits for a lock.
-async fn waits_for_a_lock(rig: &Rig, statement: &str) -> i32 {
+pub(crate) async fn waits_for_a_lock(rig: &Rig, statement: &str) -> i32 {
     let sql = "select pid from pg_stat_activity where datname = current_database() \
                and wait_event_type = 'Lock' and query like $1";
     let mut pid = None;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use walpost_event::Message;
 use walpost_relay::{
     Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, Marks, NoteMarks, POSITION_HEADER,
-    Place, RelayError, SOURCE_HEADER, Sink, Ticket, TopicFloors, Unsent,
+    Place, REPLAY_HEADER, RelayError, SOURCE_HEADER, Sink, Ticket, TopicFloors, Unsent,
 };
 
 /// What all sessions of a pipeline share: the world outside.
@@ -26,6 +26,7 @@ struct State {
     read_back: usize,
     settled: Vec<bool>,
     holding: bool,
+    queued: usize,
     hold_after: Option<usize>,
     reject: HashSet<String>,
     spoil: HashSet<String>,
@@ -95,6 +96,11 @@ impl World {
         self.state.lock().unwrap().settled.clone()
     }
 
+    /// Messages that all sessions have accepted.
+    pub(crate) fn queued(&self) -> usize {
+        self.state.lock().unwrap().queued
+    }
+
     /// Somebody else, or a predecessor that is not dead yet, writes a message.
     pub(crate) fn land(&self, message: Message) {
         self.state.lock().unwrap().landed.push(message);
@@ -122,6 +128,14 @@ impl World {
     /// Refuse the message with this value for good, after accepting it.
     pub(crate) fn reject(&self, value: &str) {
         self.state.lock().unwrap().reject.insert(value.to_owned());
+    }
+
+    /// Take every message again.
+    pub(crate) fn mend(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.never.clear();
+        state.reject.clear();
+        state.spoil.clear();
     }
 
     /// Refuse the message with this value for good, and with it all that are
@@ -198,7 +212,8 @@ impl Sink for MemorySink {
                 position: header(POSITION_HEADER),
                 id: header("id"),
                 source: header(SOURCE_HEADER),
-                replayed: false,
+                replayed: header(REPLAY_HEADER).is_some(),
+                replay: header(REPLAY_HEADER),
             });
         }
         let end = state.landed.len();
@@ -215,17 +230,23 @@ impl Sink for MemorySink {
         self.allowed = places;
     }
 
-    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
-        if self.places.is_empty() {
-            let end = self.world.state.lock().unwrap().landed.len() as i64;
-            self.places.push(place(end, end));
+    fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String> {
+        self.meet();
+        if self.world.state.lock().unwrap().never.contains(&value(message)) {
+            return Err("too large".to_owned());
         }
+        Ok((self.allowed > 0).then_some(0))
+    }
+
+    fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
+        self.meet();
         if self.allowed == 0 || self.ended || self.queue.len() >= 100 {
             return Err(Unsent::Full(Box::new(message)));
         }
         if self.world.state.lock().unwrap().never.contains(&value(&message)) {
             return Err(Unsent::Never { topic: message.topic, detail: "too large".into() });
         }
+        self.world.state.lock().unwrap().queued += 1;
         self.queue.push((ticket, message));
         self.world.changed.notify_one();
         Ok(0)
@@ -273,6 +294,15 @@ impl Sink for MemorySink {
         self.world.state.lock().unwrap().closing += 1;
         while self.world.state.lock().unwrap().keeping_open {
             self.world.changed.notified().await;
+        }
+    }
+}
+
+impl MemorySink {
+    fn meet(&mut self) {
+        if self.places.is_empty() {
+            let end = self.world.state.lock().unwrap().landed.len() as i64;
+            self.places.push(place(end, end));
         }
     }
 }

@@ -1,3 +1,5 @@
+mod answers;
+mod ask;
 mod contents;
 
 use clap::Subcommand;
@@ -5,7 +7,10 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, Row, types::PgLsn};
 use walpost_event::Lsn;
 
-use self::contents::{Part, for_terminal, json_for_terminal};
+use self::{
+    ask::Wish,
+    contents::{Part, for_terminal, json_for_terminal},
+};
 
 use crate::{
     command::sql,
@@ -19,7 +24,7 @@ use crate::{
 const CELL_MAX_CHARS: usize = 100;
 const LINE_MAX_CHARS: usize = 4_096;
 
-/// Which parked events to show.
+/// Which parked events, and what to do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -29,7 +34,11 @@ pub(crate) struct Args {
 impl Args {
     /// Whether the answer is for a program.
     pub(crate) fn json(&self) -> bool {
-        matches!(&self.command, Command::List { json: true, .. } | Command::Show { json: true, .. })
+        match &self.command {
+            Command::List { json, .. } | Command::Show { json, .. } => *json,
+            Command::Retry(args) => args.json,
+            Command::Discard { args, .. } => args.json,
+        }
     }
 }
 
@@ -64,6 +73,16 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Has the relay send them on; those that wait behind them follow
+    Retry(ask::Args),
+    /// Has the relay drop them for good; those that wait behind them are sent on
+    Discard {
+        #[command(flatten)]
+        args: ask::Args,
+        /// Discard what a filter finds
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// One of them.
@@ -74,16 +93,25 @@ struct Parked {
 }
 
 const COLUMNS: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id, event_id, detail,
-    attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
-const COLUMNS_COUNT: usize = 14;
+    attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), requested";
+const COLUMNS_COUNT: usize = 15;
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Command::Retry(args) => ask::run(config, args, Wish::Retry).await,
+        Command::Discard { args, yes } => ask::run(config, args, Wish::Discard { yes: *yes }).await,
+        Command::List { .. } | Command::Show { .. } => look(config, &args.command).await,
+    }
+}
+
+async fn look(config: &ConfigArgs, command: &Command) -> Result<(), Failure> {
     let config = Config::load(config)?;
     let schema = config.settings.pipeline.schema.clone();
     let client = sql::connect_to_look(&config.database()?).await?;
     let failed = sql::failed(&schema);
     let table = format!("{}.parked", sql::quoted(&schema));
-    match &args.command {
+    match command {
+        Command::Retry(_) | Command::Discard { .. } => {}
         Command::List { all, pipeline, limit, json } => {
             let text = format!(
                 "select {COLUMNS} from {table}
@@ -153,6 +181,7 @@ fn read(row: &Row) -> Parked {
         ("source", text(11)),
         ("topic", text(12)),
         ("parked_at", text(13)),
+        ("requested", text(14)),
     ];
     Parked { id, fields, parts: None }
 }

@@ -3,7 +3,7 @@ use walpost_postgres::Database;
 
 use crate::failure::Failure;
 
-/// Bound on each statement of a command that only looks, in milliseconds.
+/// Bound on each statement of a command that looks or asks, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 30_000;
 
 /// Opens a session.
@@ -17,6 +17,14 @@ pub(crate) async fn connect_to_look(database: &Database) -> Result<Client, Failu
     let limit = format!(
         "set statement_timeout = {STATEMENT_TIMEOUT_MS}; set default_transaction_read_only = on"
     );
+    client.batch_execute(&limit).await.map_err(Failure::postgres)?;
+    Ok(client)
+}
+
+/// Opens a session that may write, whose statements are bounded in time.
+pub(crate) async fn connect_to_ask(database: &Database) -> Result<Client, Failure> {
+    let client = connect(database).await?;
+    let limit = format!("set statement_timeout = {STATEMENT_TIMEOUT_MS}");
     client.batch_execute(&limit).await.map_err(Failure::postgres)?;
     Ok(client)
 }

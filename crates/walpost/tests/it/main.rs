@@ -9,4 +9,5 @@ mod migrate;
 mod mistakes;
 mod output;
 mod parked;
+mod parked_requests;
 mod ready;

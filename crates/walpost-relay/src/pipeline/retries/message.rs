@@ -1,0 +1,57 @@
+//! What is sent of a parked event.
+
+use walpost_event::{Generation, Header, Message, Position, RowChange};
+use walpost_pgoutput::LogicalMessage;
+
+use crate::{
+    headers::{OwnHeaders, REPLAY_HEADER, parked_replay},
+    parked::{Contents, ParkReason, Parking, StoredEvent},
+    pipeline::Pipeline,
+    sink::Sink,
+    source::Source,
+};
+
+impl<S: Source, K: Sink> Pipeline<S, K> {
+    /// The record of a parked event, marked: the one that was kept, or else the
+    /// one that it becomes with the configuration of today.
+    pub(super) fn retried_message(&mut self, event: StoredEvent) -> Result<Message, Parking> {
+        let StoredEvent { id, generation, position, source, contents, .. } = event;
+        let unreadable = || Parking {
+            reason: ParkReason::Undecodable,
+            detail: "its columns do not have the form in which this version keeps events; discard \
+                     it once its effect is made otherwise"
+                .to_owned(),
+        };
+        let row = match contents.ok_or_else(unreadable)? {
+            Contents::Record(mut message) => {
+                mark_retried(&mut message, id, generation, position);
+                return Ok(message);
+            }
+            Contents::Row(row) => row,
+            Contents::Message(content) => {
+                let lsn = position.commit_lsn;
+                let message = LogicalMessage { transactional: true, lsn, prefix: source, content };
+                self.converter.message_row(&message)?
+            }
+            Contents::LeftOut => return Err(left_out()),
+        };
+        let mut message = self.converter.message(&RowChange::insert(row))?;
+        OwnHeaders::new(&self.config, generation).add(&mut message.headers, position);
+        mark_retried(&mut message, id, generation, position);
+        Ok(message)
+    }
+}
+
+fn left_out() -> Parking {
+    Parking {
+        reason: ParkReason::Oversize,
+        detail: "nothing of its contents was kept, so it cannot be sent on: insert it again as a \
+                 new row of the outbox, with a max_event_bytes that takes it, and discard this one"
+            .to_owned(),
+    }
+}
+
+fn mark_retried(message: &mut Message, id: i64, generation: Generation, position: Position) {
+    let value = Some(parked_replay(id, generation, position).into_bytes().into());
+    message.headers.push(Header { name: REPLAY_HEADER.into(), value });
+}
