@@ -3,6 +3,7 @@
 mod ci;
 mod kafka;
 mod services;
+mod simulate;
 mod tidy;
 
 use std::{env, process::ExitCode};
@@ -12,6 +13,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   ci              everything that has to pass: fmt, clippy, doc, tidy, test
   tidy            check the house rules
   kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
+  simulate        run the relay through simulated schedules, from a random seed on
+                  [--schedules N] [--seed S]
   services up     start PostgreSQL and Kafka in the background
   services down   stop them; their data stays";
 
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
+        ["simulate", options @ ..] => simulate::run(options),
         ["services", "up"] => services::up(),
         ["services", "down"] => services::down(),
         _ => {

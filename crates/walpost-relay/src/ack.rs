@@ -145,6 +145,11 @@ impl AckTracker {
         self.prefix
     }
 
+    /// Whether there are events above the position that was last taken.
+    pub(crate) fn has_unconfirmed(&self) -> bool {
+        self.first_unconfirmed() < self.next
+    }
+
     /// Events between the oldest that is not done and the newest.
     pub(crate) fn span_events(&self) -> usize {
         self.done.len()

@@ -80,6 +80,10 @@ impl CheckpointStore {
 
     /// Reads the row without taking it.
     pub(crate) async fn read(&self) -> Result<Option<Checkpoint>, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.read().await;
+        }
         let sql = format!("select {COLUMNS} from {} where pipeline = $1", self.table);
         let rows =
             self.sql.query("reading the checkpoint", &sql, &[(&self.pipeline, Type::TEXT)]).await?;
@@ -89,6 +93,10 @@ impl CheckpointStore {
     /// Makes this run the owner of an existing row, and reads it afterwards.
     /// Its position, and all that follow, lie in the WAL of `timeline`.
     pub(crate) async fn take(&self, timeline: u32) -> Result<Option<Checkpoint>, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.take(self.token, timeline).await;
+        }
         let sql = format!(
             "update {} set token = $2, timeline = $3, clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 returning {COLUMNS}",
@@ -173,6 +181,11 @@ impl CheckpointStore {
     /// or behind the commit record of this very write: once the stream has
     /// passed it, the row survives whatever the slot survives.
     pub(crate) async fn write(&self, confirmed: Lsn, floors: &Value) -> Result<Lsn, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            self.owned(server.write(self.token, confirmed, floors).await?)?;
+            return self.flushed().await;
+        }
         let sql = format!(
             "update {} set confirmed_lsn = greatest(confirmed_lsn, $3), floors = $4, \
              updated_at = clock_timestamp() where pipeline = $1 and token = $2",
@@ -196,6 +209,10 @@ impl CheckpointStore {
 
     /// How far the server's WAL is on its disk.
     pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.flushed().await;
+        }
         let flushed = "select pg_current_wal_flush_lsn()";
         let rows = self.sql.query("reading the WAL position", flushed, &[]).await?;
         let position = rows.first().map_or(PgLsn::from(u64::MAX), |row| row.get(0));
@@ -218,6 +235,10 @@ impl CheckpointStore {
 
     /// Notes that this run ends with nothing on its way.
     pub(crate) async fn set_clean(&self) -> Result<(), RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return self.owned(server.set_clean(self.token).await?);
+        }
         let sql = format!(
             "update {} set clean = true, updated_at = clock_timestamp() \
              where pipeline = $1 and token = $2",

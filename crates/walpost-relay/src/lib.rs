@@ -30,6 +30,8 @@ mod relay;
 mod resume;
 mod session;
 mod sight;
+#[cfg(test)]
+mod simulation;
 mod sink;
 mod source;
 mod sql;

@@ -6,6 +6,9 @@ use std::{
 use bytes::Bytes;
 use walpost_event::{Generation, Lsn, Position};
 
+#[cfg(test)]
+use crate::simulation;
+
 /// The events above the checkpoint that are published already, as the sink
 /// gives them back: nothing of it is sent again.
 ///
@@ -24,6 +27,9 @@ pub(crate) struct Published {
     pipeline: String,
     /// Fingerprints of the ids of 16 ordinals each, 0 for none.
     positions: HashMap<(Lsn, u32), [u32; CHUNK]>,
+    /// Further ones of a position that has one: of a server before it was
+    /// restored, or of somebody who has our position from us.
+    others: HashSet<(Position, u32)>,
     last: Lsn,
     ids: HashSet<Bytes>,
     ids_max: usize,
@@ -89,6 +95,7 @@ impl Published {
             wanted,
             pipeline: pipeline.to_owned(),
             positions: HashMap::new(),
+            others: HashSet::new(),
             last: Lsn::ZERO,
             ids: HashSet::new(),
             ids_max,
@@ -111,8 +118,7 @@ impl Published {
                     return self.phantoms.note(position);
                 }
                 self.last = self.last.max(position.commit_lsn);
-                let (chunk, index) = place(position);
-                self.positions.entry(chunk).or_default()[index] = fingerprint(marks.id);
+                self.note_position(position, fingerprint(marks.id));
             }
             (Wanted::Load { generation, commit_lsn }, Some(Some((found, position))))
                 if found == generation && position.commit_lsn == commit_lsn =>
@@ -129,6 +135,20 @@ impl Published {
         }
     }
 
+    fn note_position(&mut self, position: Position, print: u32) {
+        let (chunk, index) = place(position);
+        let first = &mut self.positions.entry(chunk).or_default()[index];
+        if *first == 0 {
+            *first = print;
+        } else if *first != print {
+            if self.others.len() < self.ids_max {
+                self.others.insert((position, print));
+            } else {
+                self.ids_left_out += 1;
+            }
+        }
+    }
+
     fn note_id(&mut self, id: Option<&[u8]>) {
         let Some(id) = id else { return };
         if self.ids.len() < self.ids_max {
@@ -141,19 +161,40 @@ impl Published {
     /// Whether this event is there. Asked once for each event, since an id
     /// stands for one.
     pub(crate) fn take(&mut self, position: Position, id: impl FnOnce() -> Option<Bytes>) -> bool {
+        #[cfg(test)]
+        if simulation::has(simulation::Bug::ResumeInsideTransaction)
+            && position.commit_lsn == self.last
+        {
+            return self.last_ordinal() >= Some(position.ordinal);
+        }
         let (chunk, index) = place(position);
         let found = self.positions.get(&chunk).map_or(0, |prints| prints[index]);
         if found == 0 && self.ids.is_empty() {
             return false;
         }
         let id = id();
-        found == fingerprint(id.as_deref()) || id.is_some_and(|id| self.ids.remove(&id))
+        let print = fingerprint(id.as_deref());
+        found == print
+            || self.others.contains(&(position, print))
+            || id.is_some_and(|id| self.ids.remove(&id))
+    }
+
+    /// Of the last transaction, the last event that is here.
+    #[cfg(test)]
+    fn last_ordinal(&self) -> Option<u32> {
+        let of_last = self.positions.iter().filter(|((commit_lsn, _), _)| *commit_lsn == self.last);
+        let ordinals = of_last.flat_map(|((_, chunk), prints)| {
+            let first = chunk * CHUNK as u32;
+            (first..).zip(prints).filter(|(_, print)| **print != 0).map(|(ordinal, _)| ordinal)
+        });
+        ordinals.max()
     }
 
     /// Everything that could be here has come: the confirmed position is at or
     /// above [`until`](Self::until).
     pub(crate) fn clear(&mut self) {
         self.positions = HashMap::new();
+        self.others = HashSet::new();
         self.ids = HashSet::new();
     }
 
@@ -180,7 +221,8 @@ impl Published {
     /// Events that are here.
     pub(crate) fn events(&self) -> u64 {
         let prints = self.positions.values().flatten();
-        prints.filter(|print| **print != 0).count() as u64 + self.ids.len() as u64
+        let first = prints.filter(|print| **print != 0).count() as u64;
+        first + self.others.len() as u64 + self.ids.len() as u64
     }
 
     /// The highest position that is here; zero without one.
@@ -301,6 +343,19 @@ mod tests {
         assert_eq!(published.phantoms(), Phantoms { unplaced: 1, ..Phantoms::default() });
         // So the floors go behind it at once, and no successor reads it.
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::ZERO);
+    }
+
+    #[test]
+    fn an_event_is_there_also_where_another_has_its_position() {
+        for ids in [["same", "other"], ["other", "same"]] {
+            let mut published = stream(5);
+            for id in ids {
+                published.note(Marks { id: Some(id.as_bytes()), ..by_position("0000001f:0/10:0") });
+            }
+            assert_eq!(published.events(), 2);
+            assert!(published.take(at(0x10, 0), same), "{ids:?}");
+            assert!(!published.take(at(0x10, 0), || Some(Bytes::from("third"))));
+        }
     }
 
     #[test]

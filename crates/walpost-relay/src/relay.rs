@@ -31,7 +31,7 @@ use crate::{
 pub struct Relay {
     database: Database,
     config: RelayConfig,
-    router: RouterConfig,
+    router: Router,
     encoding: Encoding,
 }
 
@@ -60,7 +60,8 @@ impl Relay {
         encoding: Encoding,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
-        Router::new(router.clone()).map_err(|error| RelayError::Config(error_chain(&error)))?;
+        let router =
+            Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, router, encoding })
     }
 

@@ -4,9 +4,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
-use walpost_event::{Generation, Lsn, error_chain};
+use walpost_event::{Generation, Lsn};
 use walpost_postgres::Database;
-use walpost_router::{Router, RouterConfig};
+use walpost_router::Router;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
@@ -39,7 +39,7 @@ use crate::{
 pub(crate) struct Session<'a> {
     pub(crate) database: &'a Database,
     pub(crate) config: &'a RelayConfig,
-    pub(crate) router: &'a RouterConfig,
+    pub(crate) router: &'a Router,
     pub(crate) encoding: &'a Encoding,
     pub(crate) status: &'a StatusReporter,
     pub(crate) metrics: &'a PipelineMetrics,
@@ -48,20 +48,20 @@ pub(crate) struct Session<'a> {
 }
 
 /// What a session found at its start.
-struct Found {
+pub(crate) struct Found {
     /// The one host that was found.
-    database: Database,
-    sql: Sql,
-    server: Server,
+    pub(crate) database: Database,
+    pub(crate) sql: Sql,
+    pub(crate) server: Server,
     /// The server on both connections.
-    identity: ServerIdentity,
-    checkpoints: CheckpointStore,
-    checkpoint: Checkpoint,
+    pub(crate) identity: ServerIdentity,
+    pub(crate) checkpoints: CheckpointStore,
+    pub(crate) checkpoint: Checkpoint,
     /// From here on what is read back does not count.
-    left_at: Option<Lsn>,
+    pub(crate) left_at: Option<Lsn>,
     /// Whether the checkpoint has its row.
-    stored: bool,
-    new_slot: Option<NewSlot>,
+    pub(crate) stored: bool,
+    pub(crate) new_slot: Option<NewSlot>,
 }
 
 impl Found {
@@ -120,7 +120,7 @@ impl Session<'_> {
         let settings = "set synchronous_commit = local; set statement_timeout = 0; \
                         set idle_session_timeout = 0";
         sql.batch("setting up the session", settings).await?;
-        let server = preflight::run(&sql, self.config, self.router).await?;
+        let server = preflight::run(&sql, self.config, self.router.config()).await?;
         let timeout_ms = self.config.wal_sender_timeout_ms;
         let max_event_bytes = self.config.max_event_bytes;
         let mut replication =
@@ -319,7 +319,11 @@ impl Session<'_> {
         };
         slot::check(&slot, self.config, self.database.dbname())?;
         self.status.update(|status| status.walsender = Some(holder));
-        let confirmed = slot.confirmed.unwrap_or_default();
+        self.own(found, slot.confirmed.unwrap_or_default()).await
+    }
+
+    /// The slot is held, and stands at `confirmed`: makes the checkpoint ours.
+    pub(crate) async fn own(&self, found: &mut Found, confirmed: Lsn) -> Result<(), RelayError> {
         if !found.stored {
             // What was decided about rows was decided for where it stood.
             if confirmed != found.checkpoint.confirmed {
@@ -367,7 +371,7 @@ impl Session<'_> {
         }
     }
 
-    async fn stream<S: Source, K: Sink>(
+    pub(crate) async fn stream<S: Source, K: Sink>(
         &mut self,
         found: &Found,
         source: S,
@@ -391,8 +395,6 @@ impl Session<'_> {
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Pipeline<S, K>, RelayError> {
         let generation = found.checkpoint.generation;
-        let router = Router::new(self.router.clone())
-            .map_err(|error| RelayError::Config(error_chain(&error)))?;
         let mut parked = Parked::load(
             found.sql.clone(),
             self.config,
@@ -410,7 +412,7 @@ impl Session<'_> {
         Ok(Pipeline {
             source,
             sink,
-            converter: Converter::new(router, *self.encoding, self.config),
+            converter: Converter::new(self.router.clone(), *self.encoding, self.config),
             headers: OwnHeaders::new(self.config, generation),
             parked,
             checkpoints: found.checkpoints.clone(),

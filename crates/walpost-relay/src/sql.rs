@@ -6,6 +6,8 @@ use tokio_postgres::{
 };
 
 use crate::error::RelayError;
+#[cfg(test)]
+use crate::simulation;
 
 /// A SQL session whose every statement has a bound.
 ///
@@ -13,8 +15,16 @@ use crate::error::RelayError;
 /// state is left in the session.
 #[derive(Clone)]
 pub(crate) struct Sql {
-    client: Arc<Client>,
+    server: Server,
     limit: Duration,
+}
+
+#[derive(Clone)]
+enum Server {
+    Postgres(Arc<Client>),
+    /// Knows no SQL: whoever has statements asks for it first.
+    #[cfg(test)]
+    Simulated(simulation::Server),
 }
 
 /// A parameter and its type.
@@ -22,12 +32,33 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 impl Sql {
     pub(crate) fn new(client: Arc<Client>, limit: Duration) -> Self {
-        Self { client, limit }
+        Self { server: Server::Postgres(client), limit }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn simulated(server: simulation::Server) -> Self {
+        Self { server: Server::Simulated(server), limit: Duration::ZERO }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn simulation(&self) -> Option<&simulation::Server> {
+        match &self.server {
+            Server::Postgres(_) => None,
+            Server::Simulated(server) => Some(server),
+        }
+    }
+
+    fn client(&self) -> &Client {
+        match &self.server {
+            Server::Postgres(client) => client,
+            #[cfg(test)]
+            Server::Simulated(_) => unreachable!("a simulated server knows no SQL"),
+        }
     }
 
     /// Runs statements that return nothing and have no parameters.
     pub(crate) async fn batch(&self, attempt: &'static str, sql: &str) -> Result<(), RelayError> {
-        self.within(attempt, self.client.batch_execute(sql)).await
+        self.within(attempt, self.client().batch_execute(sql)).await
     }
 
     /// Runs one statement that returns one row.
@@ -37,7 +68,7 @@ impl Sql {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, RelayError> {
-        self.within(attempt, self.client.query_typed_one(sql, parameters)).await
+        self.within(attempt, self.client().query_typed_one(sql, parameters)).await
     }
 
     /// Runs one statement that returns one row or none.
@@ -47,7 +78,7 @@ impl Sql {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Option<Row>, RelayError> {
-        self.within(attempt, self.client.query_typed_opt(sql, parameters)).await
+        self.within(attempt, self.client().query_typed_opt(sql, parameters)).await
     }
 
     /// Runs one statement.
@@ -57,7 +88,7 @@ impl Sql {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, RelayError> {
-        self.within(attempt, self.client.query_typed(sql, parameters)).await
+        self.within(attempt, self.client().query_typed(sql, parameters)).await
     }
 
     async fn within<T>(

@@ -31,7 +31,7 @@ pub(crate) fn is_message(relation: &Relation) -> bool {
 }
 
 /// Makes rows of logical messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MessageRows {
     payload: Box<str>,
     relations: Vec<Arc<Relation>>,

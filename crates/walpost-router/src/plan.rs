@@ -15,7 +15,7 @@ use crate::{
 const MAX_CACHED_PLANS: usize = 64;
 
 /// Which columns of one relation become which parts of a record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     relation: Arc<Relation>,
     pub(crate) id: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
 }
 
 /// A column that becomes a header or a member of the envelope.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) index: usize,
     pub(crate) name: Arc<str>,
@@ -113,7 +113,7 @@ fn column_error(kind: RouteErrorKind, relation: &Relation, index: usize) -> Rout
 }
 
 /// The plans of the relations seen lately.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Plans(Vec<Plan>);
 
 impl Plans {

@@ -20,8 +20,8 @@ use crate::{
 ///
 /// Columns are looked up once per relation and topics once per route value;
 /// what is remembered is bounded. Beyond that a row costs no regex, and no
-/// allocation but for an envelope.
-#[derive(Debug)]
+/// allocation but for an envelope. A clone remembers what the original does.
+#[derive(Clone, Debug)]
 pub struct Router {
     config: RouterConfig,
     placements: Vec<Placement>,

@@ -18,7 +18,7 @@ const MAX_CACHED_VALUE_BYTES: usize = 256;
 
 /// The topic of a route value by `route.topic.regex` and
 /// `route.topic.replacement`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Topics {
     rule: Rule,
     known: HashMap<Box<[u8]>, Arc<str>>,
@@ -47,7 +47,7 @@ impl Topics {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rule {
     /// Must match the whole value.
     whole: Regex,

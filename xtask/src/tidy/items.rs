@@ -23,8 +23,10 @@ impl Rust {
     pub(super) fn new(path: &str, scan: Scan) -> Self {
         let functions = functions(&scan);
         let test_items = test_items(&scan.code);
-        let is_test_file =
-            path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs");
+        let folders = ["/tests/", "/src/simulation/"];
+        let is_test_file = path.starts_with("tests/")
+            || path.ends_with("/tests.rs")
+            || folders.iter().any(|folder| path.contains(folder));
         Self { scan, functions, test_items, is_test_file }
     }
 
@@ -150,7 +152,12 @@ mod tests {
 
     #[test]
     fn files_of_tests_are_known_by_their_path() {
-        for path in ["crates/a/tests/it/main.rs", "crates/a/src/b/tests.rs", "tests/e2e.rs"] {
+        for path in [
+            "crates/a/tests/it/main.rs",
+            "crates/a/src/b/tests.rs",
+            "crates/a/src/simulation/world.rs",
+            "tests/e2e.rs",
+        ] {
             assert!(Rust::new(path, Scan::new("")).is_test_file(), "{path}");
         }
         assert!(!Rust::new("crates/a/src/contests.rs", Scan::new("")).is_test_file());

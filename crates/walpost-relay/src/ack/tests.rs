@@ -27,6 +27,22 @@ fn nothing_is_confirmed_before_its_last_event_is_done() {
 }
 
 #[test]
+fn events_are_unconfirmed_until_the_end_of_their_transaction_is_taken() {
+    let mut tracker = AckTracker::default();
+    tracker.keep_alive(lsn(50));
+    assert!(!tracker.has_unconfirmed());
+    tracker.begin(lsn(100), 0);
+    let (ticket, _) = tracker.event();
+    tracker.done(ticket);
+    assert_eq!(tracker.take_confirmed(), Some(lsn(50)));
+    assert!(tracker.has_unconfirmed());
+    tracker.commit(lsn(108));
+    assert!(tracker.has_unconfirmed());
+    assert_eq!(tracker.take_confirmed(), Some(lsn(108)));
+    assert!(!tracker.has_unconfirmed());
+}
+
+#[test]
 fn a_later_transaction_never_passes_an_earlier_one() {
     let mut tracker = AckTracker::default();
     let first = transaction(&mut tracker, 100, 1);

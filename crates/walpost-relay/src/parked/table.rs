@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod simulated;
+
 use std::collections::HashMap;
 
 use tokio_postgres::{
@@ -43,6 +46,10 @@ impl ParkedTable {
     /// Commits rows for events, all or none, if the pipeline still belongs to
     /// this run. An event that has its row already keeps it.
     pub(super) async fn insert(&self, events: &[ParkedEvent]) -> Result<(), RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return self.insert_into(server, events).await;
+        }
         fn column<'a, T>(
             events: &'a [ParkedEvent],
             value: impl Fn(&'a ParkedEvent) -> T,
@@ -133,14 +140,18 @@ impl ParkedTable {
         &self,
         confirmed: Lsn,
     ) -> Result<HashMap<Position, Vec<Option<String>>>, RelayError> {
+        // Commit records end behind where they start: a page of slack keeps
+        // the transaction that ends at the confirmed position.
+        let from = u64::from(confirmed).saturating_sub(1 << 16);
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.parked_events(from.into()).await;
+        }
         let sql = format!(
             "select commit_lsn, ordinal, event_id from {} \
              where pipeline = $1 and generation = $2 and commit_lsn >= $3",
             self.parked
         );
-        // Commit records end behind where they start: a page of slack keeps
-        // the transaction that ends at the confirmed position.
-        let from = u64::from(confirmed).saturating_sub(1 << 16);
         let rows = self
             .sql
             .query(
@@ -163,6 +174,10 @@ impl ParkedTable {
     /// The aggregates whose later events have to wait, with the first that they
     /// wait for: for one of another generation, all of them.
     pub(super) async fn read_aggregates(&self) -> Result<Waiting, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return Self::aggregates_of(server).await;
+        }
         let sql = format!(
             "select distinct on (aggregate_type, aggregate_id) \
                  aggregate_type, aggregate_id, generation = $2, commit_lsn, ordinal from {} \

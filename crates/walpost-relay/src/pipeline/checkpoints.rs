@@ -57,7 +57,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let progress = &mut self.progress;
         let confirmed = progress.done;
         progress.last_checkpoint = Instant::now();
-        progress.events_since_checkpoint = false;
+        // Those that were read and are not in this one need another.
+        progress.events_since_checkpoint = progress.tracker.has_unconfirmed();
         progress.writing = Some(tokio::spawn(async move {
             let wal = checkpoints.write(confirmed, &floors).await?;
             Ok(Written { confirmed, wal, places: names })

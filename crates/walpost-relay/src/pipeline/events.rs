@@ -4,6 +4,8 @@ use walpost_event::{Identity, Operation, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
 use super::{Alone, Event, Held, Pipeline};
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     ack::Ticket,
     convert::{Origin, table_name},
@@ -174,6 +176,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         match self.sink.try_send(ticket, message) {
             Ok(lane) => {
                 self.progress.floors.sent(lane, ticket);
+                #[cfg(test)]
+                if simulation::has(simulation::Bug::AckWhenQueued) {
+                    self.progress.tracker.done(ticket);
+                }
                 if is_suspect {
                     self.progress.alone = Some(Alone { ticket, position, origin });
                 }

@@ -1,0 +1,61 @@
+//! The relay over a server and brokers that are data: one number gives one
+//! schedule of commits, delays, faults and crashes, and the same one each time.
+//!
+//! Everything from the take-over of the checkpoint on is the real thing. What
+//! is simulated is what it talks to: the WAL and its slot (`source.rs`), the
+//! rows (`server.rs`), the log (`brokers.rs`, `sink.rs`), and time, which is
+//! tokio's paused clock. `oracle.rs` judges at every checkpoint, confirmation
+//! and record, and at the end; `shrink.rs` makes a schedule that fails small.
+
+mod brokers;
+mod oracle;
+mod relay;
+mod schedule;
+mod server;
+mod shrink;
+mod sink;
+mod source;
+mod tests;
+mod world;
+
+use std::cell::Cell;
+
+pub(crate) use self::server::{ParkedRow, Server};
+
+/// A mistake that the simulation has to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// An event counts as done once the sink has it in its queue.
+    AckWhenQueued,
+    /// A batch that failed keeps back nothing: what was acknowledged behind it
+    /// counts.
+    AckPastFailedBatch,
+    /// A session begins within the transaction that was published last, behind
+    /// the last event that was found of it.
+    ResumeInsideTransaction,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Whether the relay of this thread makes this mistake.
+pub(crate) fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Whoever makes it until this is dropped.
+struct Planted;
+
+impl Planted {
+    fn new(bug: Option<Bug>) -> Self {
+        PLANTED.set(bug);
+        Self
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        PLANTED.set(None);
+    }
+}

@@ -1,0 +1,205 @@
+use std::fmt;
+
+use walpost_event::Position;
+
+use super::schedule::{Event, Kind, Schedule};
+use crate::config::ParkMode;
+
+/// Knows what was committed, what is in the log and what is parked, and says
+/// what is wrong with it as soon as it is.
+pub(super) struct Oracle {
+    events: Vec<State>,
+    /// Start and end of the commit record, and the events.
+    transactions: Vec<Committed>,
+    /// Transactions from the first on of which every event is safe.
+    settled: usize,
+    /// What a committed checkpoint says, and the end of that commit.
+    checkpoints: Vec<(u64, u64)>,
+    confirmed: u64,
+    park: ParkMode,
+    first_wrong: Option<String>,
+}
+
+#[derive(Clone)]
+struct State {
+    event: Option<Event>,
+    landed: u32,
+    is_parked: bool,
+}
+
+struct Committed {
+    start: u64,
+    end: u64,
+    events: Vec<usize>,
+}
+
+impl State {
+    fn is_safe(&self) -> bool {
+        self.landed > 0 || self.is_parked
+    }
+}
+
+impl Oracle {
+    pub(super) fn new(schedule: &Schedule, start: u64) -> Self {
+        let highest = schedule.events().map(|event| event.number + 1).max().unwrap_or_default();
+        let mut events = vec![State { event: None, landed: 0, is_parked: false }; highest];
+        for event in schedule.events() {
+            events[event.number].event = Some(*event);
+        }
+        Self {
+            events,
+            transactions: Vec::new(),
+            settled: 0,
+            checkpoints: vec![(start, start)],
+            confirmed: start,
+            park: schedule.settings.park,
+            first_wrong: None,
+        }
+    }
+
+    pub(super) fn first_wrong(&self) -> Option<&str> {
+        self.first_wrong.as_deref()
+    }
+
+    pub(super) fn wrong(&mut self, what: impl fmt::Display) {
+        self.first_wrong.get_or_insert_with(|| what.to_string());
+    }
+
+    pub(super) fn kind(&self, event: usize) -> Kind {
+        self.events[event].event.map_or(Kind::Row, |event| event.kind)
+    }
+
+    /// Where an event stands, once it is committed.
+    pub(super) fn position(&self, event: usize) -> Option<Position> {
+        self.transactions.iter().find_map(|transaction| {
+            let ordinal = transaction.events.iter().position(|number| *number == event)?;
+            Some(Position { commit_lsn: transaction.start.into(), ordinal: ordinal as u32 })
+        })
+    }
+
+    pub(super) fn committed(&mut self, start: u64, end: u64, events: &[Event]) {
+        let events = events.iter().map(|event| event.number).collect();
+        self.transactions.push(Committed { start, end, events });
+    }
+
+    /// A record of ours that is no replay.
+    pub(super) fn landed(&mut self, number: usize, place: usize) {
+        let state = &mut self.events[number];
+        state.landed += 1;
+        if state.landed > 1 {
+            return self.wrong(format_args!("e{number} is twice in the log, in place {place}"));
+        }
+        let Some(Event { aggregate, .. }) = self.events[number].event else { return };
+        let later = self.events[number + 1..].iter().find(|other| {
+            other.landed > 0 && other.event.is_some_and(|other| other.aggregate == aggregate)
+        });
+        if let Some(later) = later.and_then(|later| later.event) {
+            let later = later.number;
+            self.wrong(format_args!("e{number} of a{aggregate} landed behind e{later}"));
+        }
+    }
+
+    pub(super) fn parked(&mut self, position: Position) {
+        let found = self
+            .transactions
+            .iter()
+            .find(|transaction| transaction.start == u64::from(position.commit_lsn));
+        match found.and_then(|found| found.events.get(position.ordinal as usize)) {
+            Some(number) => self.events[*number].is_parked = true,
+            None => self.wrong(format_args!("{position} is parked, and no event stands there")),
+        }
+    }
+
+    /// A checkpoint with this position was committed.
+    pub(super) fn checkpointed(&mut self, position: u64, commit_end: u64) {
+        self.checkpoints.push((position, commit_end));
+        self.covers("a checkpoint", position);
+    }
+
+    /// The slot is told this position, and the stream has come to `told`.
+    pub(super) fn confirmed(&mut self, position: u64, told: u64) {
+        self.covers("a confirmation", position);
+        let is_passed = |(known, end): &(u64, u64)| *known >= position && *end <= told;
+        if !self.checkpoints.iter().any(is_passed) {
+            self.wrong(format_args!(
+                "{position:#x} is confirmed without a committed checkpoint that the stream has \
+                 passed"
+            ));
+        }
+        self.confirmed = position;
+    }
+
+    /// The slot's position is what it was before.
+    pub(super) fn went_back(&mut self, position: u64) {
+        self.confirmed = position;
+    }
+
+    /// From this position on the stream leaves everything out that was committed
+    /// below it.
+    fn covers(&mut self, what: &str, position: u64) {
+        while let Some(first) = self.transactions.get(self.settled)
+            && first.events.iter().all(|number| self.events[*number].is_safe())
+        {
+            self.settled += 1;
+        }
+        let below = self.transactions.iter().filter(|committed| committed.start < position);
+        let count = below.count();
+        if count > self.settled {
+            let events = &self.transactions[self.settled].events;
+            let lost = events.iter().find(|number| !self.events[**number].is_safe());
+            let lost = lost.copied().unwrap_or_default();
+            return self.wrong(format_args!(
+                "{what} passes e{lost}, which is neither in the log nor parked"
+            ));
+        }
+        if count > 0 && self.transactions[count - 1].end > position {
+            self.wrong(format_args!("{what} stands within a transaction, at {position:#x}"));
+        }
+    }
+
+    /// The last event, and whatever was before it. What is in the WAL behind
+    /// it is confirmed with the next one.
+    pub(super) fn all_is_confirmed(&self) -> bool {
+        let last = self.transactions.iter().rfind(|committed| !committed.events.is_empty());
+        last.is_none_or(|last| self.confirmed >= last.end)
+    }
+
+    /// The last look, when nothing comes any more.
+    pub(super) fn finish(&mut self) {
+        let safe = self.events.iter().filter(|state| state.event.is_some());
+        let lost = safe.clone().find(|state| !state.is_safe()).and_then(|state| state.event);
+        let both = safe.clone().find(|state| state.landed > 0 && state.is_parked);
+        let both = both.and_then(|state| state.event);
+        let overtaken = self.overtaken();
+        if let Some(Event { number, .. }) = lost {
+            self.wrong(format_args!("e{number} is neither in the log nor parked"));
+        }
+        if let Some(Event { number, .. }) = both {
+            self.wrong(format_args!("e{number} is in the log and parked"));
+        }
+        if let Some((earlier, later)) = overtaken {
+            self.wrong(format_args!("e{later} is in the log, and e{earlier} before it is parked"));
+        }
+    }
+
+    /// An event in the log that had to wait behind a parked one.
+    fn overtaken(&self) -> Option<(usize, usize)> {
+        if self.park == ParkMode::Event {
+            return None;
+        }
+        let has_aggregate =
+            |event: &Event| !matches!(event.kind, Kind::Unroutable | Kind::Undecodable);
+        let events =
+            || self.events.iter().filter(|state| state.event.as_ref().is_some_and(has_aggregate));
+        events().filter(|state| state.is_parked).find_map(|parked| {
+            let parked = parked.event?;
+            let behind = |state: &&State| {
+                state.landed > 0
+                    && state.event.is_some_and(|event| {
+                        event.aggregate == parked.aggregate && event.number > parked.number
+                    })
+            };
+            Some((parked.number, events().find(behind)?.event?.number))
+        })
+    }
+}

@@ -1,0 +1,221 @@
+use std::{collections::HashMap, time::Duration};
+
+use serde_json::Value;
+use uuid::Uuid;
+use walpost_event::{Generation, Lsn, Position};
+
+use super::{
+    schedule::Fault,
+    world::{GENERATION, State, World, lsn},
+};
+use crate::{
+    checkpoint::{Checkpoint, InitialState},
+    error::RelayError,
+    floors,
+};
+
+/// A statement's own WAL, before its commit record.
+const STATEMENT_BYTES: u64 = 0x100;
+
+/// The rows of the relay.
+pub(super) struct Rows {
+    checkpoint: Checkpoint,
+    token: Option<Uuid>,
+    parked: Vec<ParkedRow>,
+    statements: usize,
+}
+
+/// A row of `parked`, as far as the relay reads it.
+#[derive(Clone)]
+pub(crate) struct ParkedRow {
+    pub(crate) position: Position,
+    pub(crate) event_id: Option<String>,
+    pub(crate) aggregate_type: Option<String>,
+    pub(crate) aggregate_id: Option<String>,
+}
+
+impl Rows {
+    pub(super) fn new(start: Lsn) -> Self {
+        let checkpoint = Checkpoint {
+            generation: Generation::from(GENERATION),
+            system_id: String::new(),
+            timeline: 1,
+            slot: String::new(),
+            confirmed: start,
+            initial: InitialState::Done,
+            floors: Vec::new(),
+            clean: true,
+            fence: None,
+        };
+        Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
+    }
+
+    /// Whether the committed checkpoint names the topic.
+    pub(super) fn names(&self, topic: &str) -> bool {
+        self.checkpoint.floors.iter().any(|floors| &*floors.name == topic)
+    }
+}
+
+/// A SQL session.
+#[derive(Clone)]
+pub(crate) struct Server {
+    world: World,
+    epoch: u32,
+}
+
+impl Server {
+    pub(super) fn connect(world: &World) -> Self {
+        let epoch = world.lock().epoch;
+        Self { world: world.clone(), epoch }
+    }
+
+    pub(crate) async fn read(&self) -> Result<Option<Checkpoint>, RelayError> {
+        let read = |state: &mut State| Some(state.rows.checkpoint.clone());
+        self.statement("reading the checkpoint", read).await
+    }
+
+    pub(crate) async fn take(
+        &self,
+        token: Uuid,
+        timeline: u32,
+    ) -> Result<Option<Checkpoint>, RelayError> {
+        let take = |state: &mut State| {
+            state.append(STATEMENT_BYTES, None);
+            let rows = &mut state.rows;
+            rows.token = Some(token);
+            rows.checkpoint.clean = false;
+            rows.checkpoint.timeline = timeline;
+            Some(rows.checkpoint.clone())
+        };
+        self.statement("taking the checkpoint", take).await
+    }
+
+    /// How many rows were written.
+    pub(crate) async fn write(
+        &self,
+        token: Uuid,
+        confirmed: Lsn,
+        floors: &Value,
+    ) -> Result<u64, RelayError> {
+        let write = |state: &mut State| {
+            if state.rows.token != Some(token) {
+                return 0;
+            }
+            let end = state.append(STATEMENT_BYTES, None);
+            let checkpoint = &mut state.rows.checkpoint;
+            checkpoint.confirmed = checkpoint.confirmed.max(confirmed);
+            checkpoint.floors = floors::from_json(floors).expect("floors as they are written");
+            let confirmed = checkpoint.confirmed;
+            state.oracle.checkpointed(confirmed.into(), end);
+            1
+        };
+        self.statement("writing the checkpoint", write).await
+    }
+
+    pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
+        let flushed = |state: &mut State| lsn(state.wal_end());
+        self.statement("reading the WAL position", flushed).await
+    }
+
+    /// How many rows were written.
+    pub(crate) async fn set_clean(&self, token: Uuid) -> Result<u64, RelayError> {
+        let note = |state: &mut State| {
+            if state.rows.token != Some(token) {
+                return 0;
+            }
+            state.append(STATEMENT_BYTES, None);
+            state.rows.checkpoint.clean = true;
+            1
+        };
+        self.statement("noting the orderly stop", note).await
+    }
+
+    /// Whether the run still owns the pipeline; only then there are rows.
+    pub(crate) async fn park(&self, token: Uuid, rows: Vec<ParkedRow>) -> Result<bool, RelayError> {
+        let park = |state: &mut State| {
+            if state.rows.token != Some(token) {
+                return false;
+            }
+            state.append(STATEMENT_BYTES, None);
+            for row in rows {
+                let is_same = |there: &ParkedRow| {
+                    (there.position, &there.event_id) == (row.position, &row.event_id)
+                };
+                if !state.rows.parked.iter().any(is_same) {
+                    state.oracle.parked(row.position);
+                    state.rows.parked.push(row);
+                }
+            }
+            true
+        };
+        self.statement("parking events", park).await
+    }
+
+    /// The ids of those at or above `from`, by position.
+    pub(crate) async fn parked_events(
+        &self,
+        from: Lsn,
+    ) -> Result<HashMap<Position, Vec<Option<String>>>, RelayError> {
+        let read = |state: &mut State| {
+            let mut events: HashMap<_, Vec<_>> = HashMap::new();
+            for row in state.rows.parked.iter().filter(|row| row.position.commit_lsn >= from) {
+                events.entry(row.position).or_default().push(row.event_id.clone());
+            }
+            events
+        };
+        self.statement("reading the parked events", read).await
+    }
+
+    /// The first of each aggregate.
+    pub(crate) async fn parked_aggregates(&self) -> Result<Vec<ParkedRow>, RelayError> {
+        let read = |state: &mut State| {
+            let mut first: Vec<ParkedRow> = Vec::new();
+            let mut rows = state.rows.parked.clone();
+            rows.sort_by_key(|row| row.position);
+            for row in rows.into_iter().filter(|row| row.aggregate_id.is_some()) {
+                let of = |row: &ParkedRow| (row.aggregate_type.clone(), row.aggregate_id.clone());
+                if !first.iter().any(|other| of(other) == of(&row)) {
+                    first.push(row);
+                }
+            }
+            first
+        };
+        self.statement("reading the parked aggregates", read).await
+    }
+
+    /// Runs one statement, at a moment between question and answer. Without an
+    /// answer it has happened or has not.
+    async fn statement<T>(
+        &self,
+        attempt: &'static str,
+        run: impl FnOnce(&mut State) -> T,
+    ) -> Result<T, RelayError> {
+        let failed = || RelayError::SqlTimeout { attempt, limit: Duration::ZERO };
+        let (before_ms, after_ms, fault) = self.ask();
+        self.world.pass(before_ms).await;
+        if fault == Some(false) || self.world.lock().epoch != self.epoch {
+            return Err(failed());
+        }
+        let done = run(&mut self.world.lock());
+        self.world.written();
+        self.world.pass(after_ms).await;
+        if fault.is_some() || self.world.lock().epoch != self.epoch {
+            return Err(failed());
+        }
+        Ok(done)
+    }
+
+    fn ask(&self) -> (u64, u64, Option<bool>) {
+        let mut state = self.world.lock();
+        let max_ms = state.schedule.settings.server_max_ms as usize;
+        let number = state.rows.statements;
+        state.rows.statements += 1;
+        let mut delay_ms = || state.chance.below(max_ms + 1) as u64;
+        let (before_ms, after_ms) = (delay_ms(), delay_ms());
+        let fault = state.schedule.faults.iter().find_map(|fault| match fault {
+            Fault::Statement { number: of, happens } if *of == number => Some(*happens),
+            _ => None,
+        });
+        (before_ms, after_ms, fault)
+    }
+}

@@ -1,0 +1,70 @@
+//! The simulation of the relay, for longer than its test runs it.
+
+use std::{
+    env,
+    hash::{BuildHasher, RandomState},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+const TEST: &str = "simulation::tests::no_schedule_loses_repeats_or_reorders_an_event";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    schedules: u64,
+    /// Random without it.
+    seed: Option<u64>,
+}
+
+impl Options {
+    fn parse(arguments: &[&str]) -> Result<Self> {
+        let mut options = Self { schedules: 1_000_000, seed: None };
+        for pair in arguments.chunks(2) {
+            let number = || -> Result<u64> {
+                let text = pair.get(1).with_context(|| format!("{} needs a number", pair[0]))?;
+                text.parse().with_context(|| format!("{} is {text:?}, no number", pair[0]))
+            };
+            match pair[0] {
+                "--schedules" => options.schedules = number()?,
+                "--seed" => options.seed = Some(number()?),
+                other => bail!("no option is called {other:?}; there are --schedules and --seed"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs schedules, and shows how many are done.
+///
+/// # Errors
+/// If an option is wrong, or a schedule fails; which one is shown then.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let Options { schedules, seed } = Options::parse(arguments)?;
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(TEST));
+    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["test", "--package", "walpost-relay", "--lib", TEST, "--", "--exact", "--nocapture"])
+        .env("WALPOST_TEST_SCHEDULES", schedules.to_string())
+        .env("WALPOST_TEST_SEED", seed.to_string())
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "a schedule failed, or cargo did: {status}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_wrong_ones_are_named() {
+        let read = |arguments: &[&str]| Options::parse(arguments).map_err(|e| e.to_string());
+        let expected = Options { schedules: 7, seed: Some(9) };
+        assert_eq!(read(&["--seed", "9", "--schedules", "7"]), Ok(expected));
+        assert_eq!(read(&[]), Ok(Options { schedules: 1_000_000, seed: None }));
+        for wrong in [&["--seed"][..], &["--seed", "x"], &["--seeds", "1"]] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(wrong[0]), "{error}");
+        }
+    }
+}
