@@ -67,8 +67,9 @@ impl KafkaSink {
         let producer = opened.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
         Ok(Self {
             queue: Queue::new(connector.queue_max_bytes),
-            // The other half is on its way meanwhile.
-            gather: Gather::new(connector.queue_max_bytes / 2),
+            // The rest is on its way meanwhile; what waits keeps what it was read
+            // into as well.
+            gather: Gather::new(connector.queue_max_bytes / 4),
             transaction: connector.transaction_interval().map(Transaction::new),
             connector,
             producer,
