@@ -101,16 +101,12 @@ impl Producer {
         let denial_said = connector.denial_said.clone();
         let brokers = Brokers { producer: client.clone(), reports, denial_said };
         let started = Questions::start(move |question| brokers.ask(question));
-        let (questions, asking) = started.map_err(|error| {
-            transactor.iter().for_each(Transactor::stop);
-            no_thread(error)
-        })?;
+        let (questions, asking) = started.map_err(no_thread)?;
         others.push(asking);
         let duty = Arc::new(AtomicU8::new(POLL_ON));
         let released = poll_on_a_thread(client.clone(), duty.clone(), others);
         let released = released.map_err(|error| {
             questions.stop();
-            transactor.iter().for_each(Transactor::stop);
             no_thread(error)
         })?;
         Ok(Self { client: Some(client), questions, transactor, duty, released: Some(released) })
@@ -175,7 +171,7 @@ impl Producer {
         // caller, who may be a task: letting go may take long.
         self.client = None;
         self.questions.stop();
-        self.transactor.iter().for_each(Transactor::stop);
+        self.transactor = None;
         self.duty.fetch_max(STOP, Ordering::Relaxed);
         self.released.take()
     }

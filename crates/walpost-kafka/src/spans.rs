@@ -204,8 +204,7 @@ fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
         } else if name == SOURCE_HEADER.as_bytes() {
             marks.source = value;
         } else if name == REPLAY_HEADER.as_bytes() {
-            marks.replayed = true;
-            marks.replay = value;
+            marks.replay = Some(value.unwrap_or_default());
         }
     }
     marks

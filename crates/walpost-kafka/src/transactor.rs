@@ -22,7 +22,7 @@ use crate::{
 const CALL: Duration = Duration::from_secs(1);
 
 /// A thread of its own that ends transactions, which blocks, and begins the
-/// next.
+/// next. Dropping this ends it after the call that it may be in.
 #[derive(Debug)]
 pub(crate) struct Transactor {
     decisions: SyncSender<Decision>,
@@ -49,9 +49,10 @@ impl Transactor {
         // A thread that has ended has left an outcome that ends the session.
         let _ = self.decisions.try_send(decision);
     }
+}
 
-    /// Ends the thread after the call that it may be in.
-    pub(crate) fn stop(&self) {
+impl Drop for Transactor {
+    fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 }
@@ -64,8 +65,7 @@ struct Ending {
 
 impl Ending {
     fn serve(&self, decisions: &Receiver<Decision>) {
-        while !self.stopped.load(Ordering::Relaxed) {
-            let Ok(decision) = decisions.recv_timeout(CALL) else { continue };
+        while let Ok(decision) = decisions.recv() {
             let outcome = match decision {
                 Decision::Commit => self.commit(),
                 Decision::Abort => self.abort("a record of it could not be delivered".to_owned()),

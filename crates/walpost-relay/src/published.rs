@@ -81,11 +81,16 @@ pub struct Marks<'a> {
     pub id: Option<&'a [u8]>,
     /// Value of the header [`SOURCE_HEADER`](crate::SOURCE_HEADER).
     pub source: Option<&'a [u8]>,
-    /// Whether it was published once more on purpose, with the header
-    /// [`REPLAY_HEADER`](crate::REPLAY_HEADER).
-    pub replayed: bool,
-    /// Value of that header.
+    /// Value of the header [`REPLAY_HEADER`](crate::REPLAY_HEADER), empty where it
+    /// is null.
     pub replay: Option<&'a [u8]>,
+}
+
+impl Marks<'_> {
+    /// Whether it was published once more on purpose.
+    pub fn is_replayed(&self) -> bool {
+        self.replay.is_some()
+    }
 }
 
 impl Published {
@@ -106,7 +111,7 @@ impl Published {
 
     /// Notes a record that was read back. It may be anybody's.
     pub(crate) fn note(&mut self, marks: Marks<'_>) {
-        if marks.replayed {
+        if marks.is_replayed() {
             return;
         }
         let position = marks.position.map(parse);
@@ -371,7 +376,7 @@ mod tests {
         ] {
             published.note(by_position(text));
         }
-        let replayed = Marks { replayed: true, ..by_position("0000001f:0/10:0") };
+        let replayed = Marks { replay: Some(b""), ..by_position("0000001f:0/10:0") };
         published.note(replayed);
         published.note(Marks { position: Some(b"\xff\xfe"), ..Marks::default() });
         published.note(Marks::default());

@@ -3,7 +3,7 @@ use std::path::Path;
 use walpost_relay::{DeliveryErrorKind, Sink};
 use walpost_testkit::{fresh_topic, kafka, local::Kafka, read_all, unique_name, until};
 
-use crate::rig::{Driver, LIMIT, connector, message, numbers};
+use crate::rig::{Driver, LIMIT, connector, lower_limit, message, numbers};
 
 /// Batches in a topic of one partition, as its log has them.
 fn batches(broker: &Kafka, home: &Path, topic: &str) -> usize {
@@ -75,10 +75,7 @@ async fn after_a_failure_what_waits_is_reported_as_not_sent() {
     let mut driver = Driver::connect(&connector(bootstrap, &settings)).await;
     send(&mut driver, &topic, 0..1).await;
     driver.settle().await;
-    let smaller = ["--add-config", "max.message.bytes=2000"];
-    let alter = ["--bootstrap-server", bootstrap, "--alter", "--topic", &topic];
-    let tools = kafka().local().expect("Kafka's own tools");
-    tools.run_tool("kafka.admin.ConfigCommand", [&alter[..], &smaller[..]].concat()).unwrap();
+    lower_limit(&topic, 2_000);
     let before = driver.deliveries.len();
     driver.send(message(&topic, "a", " ".repeat(10_000))).await.unwrap();
     driver.sink.gather(true);

@@ -1,7 +1,7 @@
 use walpost_relay::DeliveryErrorKind;
 use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, read_all, unique_name};
 
-use crate::rig::{Driver, connector, message, numbers};
+use crate::rig::{Driver, connector, lower_limit, message, numbers};
 
 #[tokio::test]
 async fn order_per_key_survives_a_full_queue() {
@@ -31,22 +31,7 @@ async fn nothing_lands_behind_a_batch_that_the_broker_refused() {
     driver.send(message(&topic, "a", "0")).await.unwrap();
     driver.settle().await;
     let bootstrap = kafka().bootstrap();
-    kafka()
-        .local()
-        .expect("Kafka's own tools, so a Kafka started by the tests")
-        .run_tool(
-            "kafka.admin.ConfigCommand",
-            [
-                "--bootstrap-server",
-                bootstrap,
-                "--alter",
-                "--topic",
-                &topic,
-                "--add-config",
-                "max.message.bytes=2000",
-            ],
-        )
-        .unwrap();
+    lower_limit(&topic, 2_000);
     for n in 1..200_u32 {
         let size = if n == 20 { 10_000 } else { 0 };
         let padded = format!("{n}{}", " ".repeat(size));

@@ -36,7 +36,7 @@ async fn try_read_back(
     let telling = told.clone();
     let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into());
     let note = Box::new(move |marks: walpost_relay::Marks<'_>| {
-        telling.lock().unwrap().push((text(marks.position), text(marks.id), marks.replayed));
+        telling.lock().unwrap().push((text(marks.position), text(marks.id), marks.is_replayed()));
     });
     let reading = sink.read_back(topics, settle, note);
     tokio::time::timeout(LIMIT, reading).await.expect("it comes to the ends")?;
@@ -86,7 +86,7 @@ async fn replays(topics: Vec<TopicFloors>) -> Vec<Option<String>> {
     let telling = told.clone();
     let note = Box::new(move |marks: walpost_relay::Marks<'_>| {
         let replay = marks.replay.map(|says| String::from_utf8_lossy(says).into_owned());
-        assert_eq!(marks.replayed, replay.is_some());
+        assert_eq!(marks.is_replayed(), replay.is_some());
         telling.lock().unwrap().push(replay);
     });
     let reading = sink.read_back(topics, None, note);

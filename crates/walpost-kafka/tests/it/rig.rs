@@ -7,7 +7,7 @@ use walpost_event::{Bytes, Headers, Message};
 use walpost_kafka::{KafkaConnector, KafkaSink};
 use walpost_relay::{Delivery, Sink, Unsent};
 use walpost_testkit::{
-    Proxy, ReadRecord, Target,
+    Proxy, ReadRecord, Target, kafka,
     local::{Kafka, free_port},
 };
 
@@ -113,4 +113,14 @@ pub(crate) fn padded(number: u32, bytes: usize) -> String {
 pub(crate) fn numbers(records: &[ReadRecord], key: &str) -> Vec<u32> {
     let of_key = records.iter().filter(|record| record.key_text() == key);
     of_key.map(|record| record.value_text().trim().parse().unwrap()).collect()
+}
+
+/// Sets `max.message.bytes` of a topic on the shared brokers; clients that know
+/// it believe in the limit of before.
+pub(crate) fn lower_limit(topic: &str, bytes: usize) {
+    let setting = format!("max.message.bytes={bytes}");
+    let args = ["--bootstrap-server", kafka().bootstrap(), "--alter", "--topic", topic];
+    let tools = kafka().local().expect("Kafka's own tools, so a Kafka started by the tests");
+    let args = args.into_iter().chain(["--add-config", &setting]);
+    tools.run_tool("kafka.admin.ConfigCommand", args).unwrap();
 }

@@ -7,7 +7,7 @@ use walpost_testkit::{
     read_all_with, unique_name, until,
 };
 
-use crate::rig::{Driver, LIMIT, connector, message, numbers};
+use crate::rig::{Driver, LIMIT, connector, lower_limit, message, numbers};
 
 const SHORT: Duration = Duration::from_millis(50);
 /// Never over within a test.
@@ -137,10 +137,7 @@ async fn a_record_that_is_refused_takes_its_transaction_with_it() {
     driver.send(message(&topic, "a", "0")).await.unwrap();
     driver.settle().await;
     // The client believes in the limit of before.
-    let smaller = ["--add-config", "max.message.bytes=2000"];
-    let alter = ["--bootstrap-server", bootstrap, "--alter", "--topic", &topic];
-    let tools: &Kafka = kafka().local().expect("Kafka's own tools");
-    tools.run_tool("kafka.admin.ConfigCommand", [&alter[..], &smaller[..]].concat()).unwrap();
+    lower_limit(&topic, 2_000);
     let before = driver.deliveries.len();
     for number in 1..4_u32 {
         let padding = " ".repeat(if number == 3 { 10_000 } else { 0 });

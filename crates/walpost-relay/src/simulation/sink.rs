@@ -124,7 +124,6 @@ impl Producer {
                 position: header(headers, POSITION_HEADER),
                 id: header(headers, ID_HEADER),
                 source: header(headers, SOURCE_HEADER),
-                replayed: header(headers, REPLAY_HEADER).is_some(),
                 replay: header(headers, REPLAY_HEADER),
             });
         }

@@ -12,8 +12,7 @@ use walpost_relay::{Initial, POSITION_HEADER};
 use walpost_testkit::{local::Postgres, until};
 
 use crate::{
-    resume::interrupt,
-    rig::{Rig, SOON, stop},
+    rig::{Rig, SOON, interrupt, stop},
     sink::World,
 };
 

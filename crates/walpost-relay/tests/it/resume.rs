@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use walpost_event::{Header, Message};
-use walpost_relay::{Initial, POSITION_HEADER, RunningRelay};
+use walpost_relay::{Initial, POSITION_HEADER};
 use walpost_testkit::until;
 
-use crate::rig::{Rig, SOON, status, stop};
+use crate::rig::{Rig, SOON, interrupt, status, stop};
 
 /// No checkpoint is written but those that name a place.
 async fn rig_without_checkpoints() -> Rig {
@@ -14,18 +14,6 @@ async fn rig_without_checkpoints() -> Rig {
     rig.config.checkpoint_interval_ms = 60_000;
     rig.config.settle_ms = 0;
     rig
-}
-
-/// Ends the session as a death of the relay would: nothing is noted.
-pub(crate) async fn interrupt(rig: &Rig, relay: &RunningRelay) {
-    let before = relay.status().borrow().failed_sessions;
-    let slot = &rig.config.slot;
-    let kill = format!(
-        "select count(pg_terminate_backend(active_pid)) from pg_replication_slots \
-         where slot_name = '{slot}'"
-    );
-    assert_eq!(rig.count(&kill).await, 1);
-    status(relay, "the end of the session", |status| status.failed_sessions > before).await;
 }
 
 #[tokio::test]

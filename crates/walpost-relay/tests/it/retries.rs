@@ -8,7 +8,7 @@ use walpost_testkit::until;
 use crate::{
     parked_rows::waits_for_a_lock,
     parking::{allow_no_type, parked},
-    rig::{Rig, SOON, status, stop},
+    rig::{Rig, SOON, interrupt, stop},
 };
 
 const WAL_NOW: &str = "select pg_current_wal_insert_lsn()::text";
@@ -168,15 +168,6 @@ async fn what_the_sink_refuses_afterwards_is_sent_alone_before_it_is_parked_agai
     stop(relay).await;
 }
 
-/// Ends the session as a death of the relay would.
-async fn interrupt(rig: &Rig, relay: &RunningRelay) {
-    let before = relay.status().borrow().failed_sessions;
-    let kill = "select pg_terminate_backend(active_pid) from pg_replication_slots \
-                where slot_name = $1";
-    rig.client.query(kill, &[&rig.config.slot]).await.unwrap();
-    status(relay, "the end of the session", |status| status.failed_sessions > before).await;
-}
-
 #[tokio::test]
 async fn a_retry_that_died_on_its_way_is_made_once_more() {
     let rig = Rig::new().await;
@@ -194,14 +185,20 @@ async fn a_retry_that_died_on_its_way_is_made_once_more() {
     stop(relay).await;
 }
 
-#[tokio::test]
-async fn a_retry_that_landed_before_its_row_said_so_is_not_made_again() {
+/// The first of three is in the sink, which answers nothing.
+async fn one_being_sent() -> (Rig, RunningRelay) {
     let rig = Rig::new().await;
     let relay = three_parked(&rig).await;
     rig.world.mend();
     rig.world.hold(true);
     ask(&rig, "retry", "reason = 'rejected'").await;
     states(&rig, "sending open open").await;
+    (rig, relay)
+}
+
+#[tokio::test]
+async fn a_retry_that_landed_before_its_row_said_so_is_not_made_again() {
+    let (rig, relay) = one_being_sent().await;
     let locked = rig.database.connect().await.unwrap();
     locked.batch_execute("begin; select from walpost.parked for update").await.unwrap();
     rig.world.hold(false);
@@ -221,12 +218,7 @@ async fn a_retry_that_landed_before_its_row_said_so_is_not_made_again() {
 
 #[tokio::test]
 async fn the_record_of_a_retry_is_found_also_far_below_the_checkpoint() {
-    let rig = Rig::new().await;
-    let relay = three_parked(&rig).await;
-    rig.world.mend();
-    rig.world.hold(true);
-    ask(&rig, "retry", "reason = 'rejected'").await;
-    states(&rig, "sending open open").await;
+    let (rig, relay) = one_being_sent().await;
     let keep = "create table kept as select id, sending_floor from walpost.parked";
     rig.client.batch_execute(keep).await.unwrap();
     rig.world.hold(false);

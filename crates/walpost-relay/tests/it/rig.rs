@@ -186,3 +186,15 @@ pub(crate) async fn stop(mut relay: RunningRelay) {
     relay.stop();
     tokio::time::timeout(SOON, relay.finished()).await.expect("stops in time").unwrap();
 }
+
+/// Ends the session as a death of the relay would: nothing is noted.
+pub(crate) async fn interrupt(rig: &Rig, relay: &RunningRelay) {
+    let before = relay.status().borrow().failed_sessions;
+    let slot = &rig.config.slot;
+    let kill = format!(
+        "select count(pg_terminate_backend(active_pid)) from pg_replication_slots \
+         where slot_name = '{slot}'"
+    );
+    assert_eq!(rig.count(&kill).await, 1);
+    status(relay, "the end of the session", |status| status.failed_sessions > before).await;
+}

@@ -212,7 +212,6 @@ impl Sink for MemorySink {
                 position: header(POSITION_HEADER),
                 id: header("id"),
                 source: header(SOURCE_HEADER),
-                replayed: header(REPLAY_HEADER).is_some(),
                 replay: header(REPLAY_HEADER),
             });
         }

@@ -3,10 +3,7 @@
 use walpost_relay::{POSITION_HEADER, RunningRelay};
 use walpost_testkit::{postgres_of, unique_name, until};
 
-use crate::{
-    resume::interrupt,
-    rig::{Rig, SOON, stop},
-};
+use crate::rig::{Rig, SOON, interrupt, stop};
 
 /// A relay, and what it has to have published so far.
 struct Story {
