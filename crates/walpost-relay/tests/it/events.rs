@@ -84,6 +84,28 @@ async fn a_row_deleted_in_its_own_transaction_is_an_event() {
     stop(relay).await;
 }
 
+async fn inserts_alone_are_events(mut rig: Rig, source: SourceKind) {
+    rig.config.source = source;
+    let run = async |sql: &str| rig.client.batch_execute(sql).await.unwrap();
+    run("alter publication walpost set (publish = 'insert, update, delete, truncate')").await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1", "2"]).await;
+    run("update walpost.outbox set payload = '9' where payload = '1'").await;
+    run("delete from walpost.outbox where payload = '2'").await;
+    rig.insert("a", &["3"]).await;
+    run("truncate walpost.outbox").await;
+    rig.insert("a", &["4"]).await;
+    assert_eq!(rig.landed(4).await, ["1", "2", "3", "4"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn of_a_publication_of_everything_inserts_alone_are_events() {
+    inserts_alone_are_events(Rig::new().await, SourceKind::Native).await;
+    inserts_alone_are_events(Rig::new().await, SourceKind::Pgwire).await;
+    inserts_alone_are_events(Rig::on(postgres_of(18)).await, SourceKind::Native).await;
+}
+
 #[tokio::test]
 async fn logical_messages_are_events_between_rows() {
     let rig = Rig::new().await;
