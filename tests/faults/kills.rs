@@ -7,7 +7,7 @@ const KILLS: usize = 20;
 /// So that a killed member is missed soon.
 const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "3000")];
 
-fn seeded() -> Seeded {
+pub(crate) fn seeded() -> Seeded {
     let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(u64::from(std::process::id()));
     println!("WALPOST_TEST_SEED={seed}");

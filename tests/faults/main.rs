@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod kills;
+mod lost_slots;
 mod zombie_relays;
 mod zombies;
 

@@ -59,6 +59,11 @@ const RELAY: &[Migration] = &[
         name: "relay",
         template: include_str!("../migrations/relay/0002_relay.sql"),
     },
+    Migration {
+        number: 3,
+        name: "proven",
+        template: include_str!("../migrations/relay/0003_proven.sql"),
+    },
 ];
 
 const CONSUMER: &[Migration] = &[Migration {

@@ -14,9 +14,9 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::RelayConfig,
     error::RelayError,
-    history,
+    history, marking, recovery,
     sql::Sql,
-    start,
+    start::{self, SlotFate},
     wal::{
         ReplicationClient, failover,
         preflight::{self, Server},
@@ -90,6 +90,10 @@ async fn database_checks(
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
     step(results, "publication", publication::found(&sql, config).await);
+    if config.mark_published {
+        let marked = marking::possible(&sql, config).await;
+        step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));
+    }
     let application = database.config().get_application_name().unwrap_or("walpost");
     results.extend(advice::settings(&sql, application).await?);
     if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
@@ -103,11 +107,19 @@ async fn database_checks(
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
-    let fits = slot::owned_by_no_other(&sql, config, &server.system_id)
+    let mut fits = slot::owned_by_no_other(&sql, config, &server.system_id)
         .await
         .and_then(|()| start::slot_fits(slot, checkpoint, config, database));
+    if let (Ok(SlotFate::Replaced), Some(checkpoint)) = (&fits, checkpoint) {
+        fits = recovery::possible(&sql, config, checkpoint).await.map(|()| SlotFate::Replaced);
+    }
     results.push(match fits {
-        Ok(()) => slot_found(slot, config),
+        Ok(SlotFate::Fits) => slot_found(slot, config),
+        Ok(SlotFate::Replaced) => warn(
+            "slot",
+            format!("{:?} is lost", config.slot),
+            "the next start replaces it, and publishes what is missing from the outbox table",
+        ),
         Err(error) => failed("slot", &error),
     });
     if let Some(found) = failover::obstacle(&sql, &config.slot, server.version).await? {

@@ -1,12 +1,13 @@
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_postgres::types::{PgLsn, Type};
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn};
 
 use crate::{
-    config::RelayConfig,
+    config::{RelayConfig, TableName},
     error::RelayError,
     floors,
+    proven::{Pair, PairChanges, Seen},
     sink::TopicFloors,
     sql::{Parameter, Sql},
     wal::quote_identifier,
@@ -21,6 +22,7 @@ pub(crate) struct CheckpointStore {
     sql: Sql,
     table: String,
     pipeline: String,
+    outboxes: Vec<String>,
     token: Uuid,
 }
 
@@ -40,6 +42,44 @@ pub(crate) struct Checkpoint {
     pub(crate) clean: bool,
     /// The name under which the last run's sink can be fenced off.
     pub(crate) fence: Option<String>,
+    pub(crate) proven: Option<Pair>,
+    pub(crate) pending: Option<Pair>,
+    /// The lower half of the id of the transaction that has made the row ours.
+    pub(crate) taken_by: Option<u32>,
+    /// Somebody wants a lost slot to be replaced.
+    pub(crate) requested: Option<Accepted>,
+    /// Messages that are in no table were published.
+    pub(crate) has_messages: bool,
+}
+
+/// What somebody accepts who wants a lost slot to be replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// Messages that were in the lost WAL alone.
+    pub(crate) messages: bool,
+    /// Rows that were deleted before they were published.
+    pub(crate) deleted: bool,
+}
+
+impl Accepted {
+    pub(crate) fn to_json(self) -> Value {
+        json!({ "messages": self.messages, "deleted": self.deleted })
+    }
+
+    fn from_json(value: &Value) -> Self {
+        let is = |key: &str| value[key].as_bool().unwrap_or(false);
+        Self { messages: is("messages"), deleted: is("deleted") }
+    }
+}
+
+/// What a checkpoint commits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note {
+    pub(crate) confirmed: Lsn,
+    pub(crate) floors: Value,
+    pub(crate) pairs: PairChanges,
+    /// Messages that are in no table were published.
+    pub(crate) has_messages: bool,
 }
 
 /// How far the first start has come.
@@ -51,14 +91,54 @@ pub(crate) enum InitialState {
     Publish { boundary: String },
     /// Nothing is left to do.
     Done,
+    /// A slot is about to be created in the place of a lost one, or was and
+    /// nobody noted it.
+    Recreating(Loss),
+    /// The rows of this snapshot that the proven one does not see have to be
+    /// published before the stream of the new slot.
+    Recover { loss: Loss, boundary: String },
 }
 
 impl InitialState {
-    fn columns(&self) -> (&'static str, Option<&str>) {
+    fn columns(&self) -> (&'static str, Option<&str>, Option<Value>) {
         match self {
-            Self::Creating => ("creating", None),
-            Self::Publish { boundary } => ("publish", Some(boundary)),
-            Self::Done => ("done", None),
+            Self::Creating => ("creating", None, None),
+            Self::Publish { boundary } => ("publish", Some(boundary), None),
+            Self::Done => ("done", None, None),
+            Self::Recreating(loss) => ("done", None, Some(loss.to_json(None))),
+            Self::Recover { loss, boundary } => ("done", None, Some(loss.to_json(Some(boundary)))),
+        }
+    }
+}
+
+/// What is to be known of a slot that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// Of what was published from it.
+    pub(crate) generation: Generation,
+    /// Where the server had left a timeline that the lost slot was on: what was
+    /// published from there on is not in this database.
+    pub(crate) left_at: Option<Lsn>,
+}
+
+impl Loss {
+    fn to_json(self, boundary: Option<&str>) -> Value {
+        json!({
+            "generation": self.generation.to_string(),
+            "left_at": self.left_at.map(|lsn| lsn.to_string()),
+            "snapshot": boundary,
+        })
+    }
+
+    fn state_from_json(value: &Value) -> Option<InitialState> {
+        let left_at = match &value["left_at"] {
+            Value::Null => None,
+            lsn => Some(lsn.as_str()?.parse().ok()?),
+        };
+        let loss = Self { generation: value["generation"].as_str()?.parse().ok()?, left_at };
+        match &value["snapshot"] {
+            Value::Null => Some(InitialState::Recreating(loss)),
+            boundary => Some(InitialState::Recover { loss, boundary: boundary.as_str()?.into() }),
         }
     }
 }
@@ -69,6 +149,7 @@ impl CheckpointStore {
             sql,
             table: format!("{}.checkpoint", quote_identifier(&config.schema)),
             pipeline: config.pipeline.clone(),
+            outboxes: config.tables.iter().map(TableName::quoted).collect(),
             token: Uuid::new_v4(),
         }
     }
@@ -98,8 +179,8 @@ impl CheckpointStore {
             return server.take(self.token, timeline).await;
         }
         let sql = format!(
-            "update {} set token = $2, timeline = $3, clean = false, updated_at = clock_timestamp() \
-             where pipeline = $1 returning {COLUMNS}",
+            "update {} set token = $2, timeline = $3, tables = $4, clean = false, \
+             updated_at = clock_timestamp() where pipeline = $1 returning {COLUMNS}",
             self.table
         );
         let rows = self
@@ -111,6 +192,7 @@ impl CheckpointStore {
                     (&self.pipeline, Type::TEXT),
                     (&self.token, Type::UUID),
                     (&i64::from(timeline), Type::INT8),
+                    (&self.outboxes, Type::TEXT_ARRAY),
                 ],
             )
             .await?;
@@ -121,11 +203,11 @@ impl CheckpointStore {
     pub(crate) async fn create(&self, checkpoint: &Checkpoint) -> Result<(), RelayError> {
         let sql = format!(
             "insert into {} (pipeline, token, generation, system_id, timeline, slot, \
-             confirmed_lsn, initial, initial_boundary) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (pipeline) do nothing",
+             confirmed_lsn, initial, initial_boundary, tables) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (pipeline) do nothing",
             self.table
         );
-        let (initial, boundary) = checkpoint.initial.columns();
+        let (initial, boundary, _) = checkpoint.initial.columns();
         let inserted = self
             .execute(
                 "creating the checkpoint",
@@ -140,25 +222,30 @@ impl CheckpointStore {
                     (&PgLsn::from(u64::from(checkpoint.confirmed)), Type::PG_LSN),
                     (&initial, Type::TEXT),
                     (&boundary, Type::TEXT),
+                    (&self.outboxes, Type::TEXT_ARRAY),
                 ],
             )
             .await?;
         self.owned(inserted)
     }
 
-    /// Notes a step of the first start, and where it leaves the sink.
+    /// Notes a step of the first start, or of the replacement of a slot. Floors
+    /// and what is proven stay as they are where nothing is said of them.
     pub(crate) async fn set_initial(
         &self,
         state: &InitialState,
         confirmed: Lsn,
-        floors: &Value,
+        floors: Option<&Value>,
+        proven: Option<&Pair>,
     ) -> Result<(), RelayError> {
         let sql = format!(
             "update {} set initial = $3, initial_boundary = $4, \
-             confirmed_lsn = greatest(confirmed_lsn, $5), floors = $6, updated_at = clock_timestamp() where pipeline = $1 and token = $2",
+             confirmed_lsn = greatest(confirmed_lsn, $5), floors = coalesce($6, floors), \
+             recovery = $7, proven = coalesce($8, proven), updated_at = clock_timestamp() \
+             where pipeline = $1 and token = $2",
             self.table
         );
-        let (initial, boundary) = state.columns();
+        let (initial, boundary, recovery) = state.columns();
         let updated = self
             .execute(
                 "noting the first start",
@@ -169,26 +256,80 @@ impl CheckpointStore {
                     (&initial, Type::TEXT),
                     (&boundary, Type::TEXT),
                     (&PgLsn::from(u64::from(confirmed)), Type::PG_LSN),
-                    (floors, Type::JSONB),
+                    (&floors, Type::JSONB),
+                    (&recovery, Type::JSONB),
+                    (&proven.map(Pair::to_json), Type::JSONB),
                 ],
             )
             .await?;
         self.owned(updated)
     }
 
+    /// Makes the row ours and gives it another generation, in one write: its
+    /// slot, which is lost, is replaced from now on. `None` if the row is not
+    /// what it was.
+    pub(crate) async fn replace(
+        &self,
+        before: &Checkpoint,
+        timeline: u32,
+        generation: Generation,
+        state: &InitialState,
+        floors: &Value,
+    ) -> Result<Option<Checkpoint>, RelayError> {
+        let sql = format!(
+            "update {} set token = $2, timeline = $3, tables = $4, generation = $5, floors = $6, \
+             recovery = $7, pending = null, recovery_requested = null, clean = false, \
+             updated_at = clock_timestamp() \
+             where pipeline = $1 and generation = $8 and confirmed_lsn = $9 returning {COLUMNS}",
+            self.table
+        );
+        let (_, _, recovery) = state.columns();
+        let parameters: [Parameter<'_>; 9] = [
+            (&self.pipeline, Type::TEXT),
+            (&self.token, Type::UUID),
+            (&i64::from(timeline), Type::INT8),
+            (&self.outboxes, Type::TEXT_ARRAY),
+            (&i64::from(u32::from(generation)), Type::INT8),
+            (floors, Type::JSONB),
+            (&recovery, Type::JSONB),
+            (&i64::from(u32::from(before.generation)), Type::INT8),
+            (&PgLsn::from(u64::from(before.confirmed)), Type::PG_LSN),
+        ];
+        let rows = self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
+        rows.first().map(checkpoint).transpose()
+    }
+
+    /// Asks the next start to replace a lost slot. Whether there is a row.
+    pub(crate) async fn request_recovery(&self, accepted: Accepted) -> Result<bool, RelayError> {
+        let sql = format!(
+            "update {} set recovery_requested = $2, updated_at = clock_timestamp() \
+             where pipeline = $1",
+            self.table
+        );
+        let accepted = accepted.to_json();
+        let parameters: [Parameter<'_>; 2] =
+            [(&self.pipeline, Type::TEXT), (&accepted, Type::JSONB)];
+        Ok(self.execute("asking for the slot to be replaced", &sql, &parameters).await? == 1)
+    }
+
     /// Commits a new confirmed position, unless it is behind the one that is
-    /// there, with the floors that go with it. The result is a WAL position at
-    /// or behind the commit record of this very write: once the stream has
-    /// passed it, the row survives whatever the slot survives.
-    pub(crate) async fn write(&self, confirmed: Lsn, floors: &Value) -> Result<Lsn, RelayError> {
+    /// there, with what goes with it. The result is a WAL position at or behind
+    /// the commit record of this very write: once the stream has passed it, the
+    /// row survives whatever the slot survives.
+    pub(crate) async fn write(&self, note: &Note) -> Result<Lsn, RelayError> {
         #[cfg(test)]
         if let Some(server) = self.sql.simulation() {
-            self.owned(server.write(self.token, confirmed, floors).await?)?;
+            self.owned(server.write(self.token, note).await?)?;
             return self.flushed().await;
         }
+        // What stays as it is is not written anew, however long.
         let sql = format!(
             "update {} set confirmed_lsn = greatest(confirmed_lsn, $3), floors = $4, \
-             updated_at = clock_timestamp() where pipeline = $1 and token = $2",
+             proven = coalesce($5, proven), \
+             pending = case when $6::jsonb is null then pending \
+                 when jsonb_typeof($6) = 'object' then $6 end, \
+             has_messages = has_messages or $7, updated_at = clock_timestamp() \
+             where pipeline = $1 and token = $2",
             self.table
         );
         let updated = self
@@ -198,13 +339,30 @@ impl CheckpointStore {
                 &[
                     (&self.pipeline, Type::TEXT),
                     (&self.token, Type::UUID),
-                    (&PgLsn::from(u64::from(confirmed)), Type::PG_LSN),
-                    (floors, Type::JSONB),
+                    (&PgLsn::from(u64::from(note.confirmed)), Type::PG_LSN),
+                    (&note.floors, Type::JSONB),
+                    (&note.pairs.proven, Type::JSONB),
+                    (&note.pairs.pending, Type::JSONB),
+                    (&note.has_messages, Type::BOOL),
                 ],
             )
             .await?;
         self.owned(updated)?;
         self.flushed().await
+    }
+
+    /// A snapshot of now, and then where WAL is inserted: of one statement the
+    /// snapshot comes first.
+    pub(crate) async fn see(&self) -> Result<Seen, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.see().await;
+        }
+        let see = "select pg_current_snapshot()::text, pg_current_wal_insert_lsn(), \
+                   extract(epoch from clock_timestamp())::int8";
+        let row = self.sql.one("taking a snapshot", see, &[]).await?;
+        let lsn = Lsn::from(u64::from(row.get::<_, PgLsn>(1)));
+        Ok(Seen { snapshot: row.get(0), lsn, at: row.get(2) })
     }
 
     /// How far the server's WAL is on its disk.
@@ -270,16 +428,22 @@ impl CheckpointStore {
     }
 }
 
-const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence";
+const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence, \
+     proven, pending, (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::int8, \
+     recovery, recovery_requested, has_messages";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
     let generation = u32::try_from(row.get::<_, i64>(0)).map_err(|_| corrupt("no generation"))?;
     let timeline = u32::try_from(row.get::<_, i64>(2)).map_err(|_| corrupt("no timeline"))?;
+    let recovery = row.get::<_, Option<Value>>(13);
+    let recovery = recovery.map(|value| {
+        Loss::state_from_json(&value).ok_or_else(|| corrupt("a recovery of another form"))
+    });
     let initial = match (row.get::<_, &str>(5), row.get::<_, Option<String>>(6)) {
         ("creating", _) => InitialState::Creating,
         ("publish", Some(boundary)) => InitialState::Publish { boundary },
-        ("done", _) => InitialState::Done,
+        ("done", _) => recovery.transpose()?.unwrap_or(InitialState::Done),
         (other, _) => return Err(corrupt(&format!("initial {other:?}"))),
     };
     Ok(Checkpoint {
@@ -292,5 +456,16 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
         floors: floors::from_json(&row.get(7)).ok_or_else(|| corrupt("floors of another form"))?,
         clean: row.get(8),
         fence: row.get(9),
+        proven: pair(row, 10)?,
+        pending: pair(row, 11)?,
+        taken_by: row.get::<_, Option<i64>>(12).and_then(|xid| u32::try_from(xid).ok()),
+        requested: row.get::<_, Option<Value>>(14).as_ref().map(Accepted::from_json),
+        has_messages: row.get(15),
     })
+}
+
+fn pair(row: &tokio_postgres::Row, index: usize) -> Result<Option<Pair>, RelayError> {
+    let pair = row.get::<_, Option<Value>>(index).map(|value| Pair::from_json(&value));
+    let corrupt = "the checkpoint row holds a proven snapshot of another form";
+    pair.map(|pair| pair.ok_or_else(|| RelayError::Config(corrupt.to_owned()))).transpose()
 }

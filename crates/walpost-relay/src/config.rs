@@ -27,10 +27,16 @@ pub struct RelayConfig {
     /// the first start a table that is not empty is refused without it, also
     /// beside a slot that exists, which only [`Initial::Skip`] takes.
     pub initial: Option<Initial>,
+    /// What a start does when the pipeline's slot is lost: gone, or given up by
+    /// the server. Default [`LostSlot::Refuse`].
+    pub on_lost_slot: LostSlot,
     /// Create the slot when it is missing. Default true.
     pub create_slot: bool,
     /// Create the publication when it is missing. Default true.
     pub create_publication: bool,
+    /// Set the columns `status` and `published_at` of rows that are proven to be
+    /// published. Default false.
+    pub mark_published: bool,
     /// What waits behind an event that was parked. Default
     /// [`ParkMode::Aggregate`].
     pub park: ParkMode,
@@ -98,8 +104,10 @@ impl RelayConfig {
             schema: "walpost".to_owned(),
             source: SourceKind::Native,
             initial: None,
+            on_lost_slot: LostSlot::Refuse,
             create_slot: true,
             create_publication: true,
+            mark_published: false,
             park: ParkMode::Aggregate,
             parked_halt_after: 100,
             max_event_bytes: 8 * 1024 * 1024,
@@ -236,6 +244,17 @@ pub enum Initial {
     Publish,
     /// Leave them: they were published by something else.
     Skip,
+}
+
+/// What becomes of a slot that is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LostSlot {
+    /// Nothing: the relay says what is missing and how to go on.
+    #[default]
+    Refuse,
+    /// It is replaced, and the rows that are not published yet are published
+    /// from the outbox tables, where these can tell which.
+    Recover,
 }
 
 /// What waits behind an event that was parked.

@@ -146,6 +146,36 @@ pub(crate) fn from_json(value: &Value) -> Option<Vec<TopicFloors>> {
     value.as_object()?.iter().map(topic).collect()
 }
 
+/// Adds a place that was found later, with where it begins, to what [`to_json`]
+/// wrote. Whether it was not there.
+pub(crate) fn add(floors: &mut Value, place: &Place) -> bool {
+    let Some(topics) = floors.as_object_mut() else { return false };
+    let topic = topics
+        .entry(&*place.topic)
+        .or_insert_with(|| json!({ "id": place.topic_id.as_deref(), "floors": [] }));
+    let Some(floors) = topic["floors"].as_array_mut() else { return false };
+    // Of a topic the places are found together; one that is left out is read
+    // from its beginning.
+    let is_next = usize::try_from(place.partition) == Ok(floors.len());
+    if is_next {
+        floors.push(json!(place.start));
+    }
+    is_next
+}
+
+/// The floors of `pair` for all topics that the pipeline knows: one that is
+/// not among them is read from its beginning.
+pub(crate) fn with_all_topics(pair: &Value, known: &[TopicFloors]) -> Value {
+    let mut floors = pair.clone();
+    if let Some(topics) = floors.as_object_mut() {
+        for TopicFloors { name, id, .. } in known {
+            let from_the_start = || json!({ "id": id.as_deref(), "floors": [] });
+            topics.entry(&**name).or_insert_with(from_the_start);
+        }
+    }
+    floors
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -210,6 +240,38 @@ mod tests {
         ] {
             assert_eq!(from_json(&value), None, "{value}");
         }
+    }
+
+    #[test]
+    fn a_place_is_added_once_and_in_its_turn() {
+        let place = |topic: &str, partition, start| Place {
+            topic: topic.into(),
+            topic_id: None,
+            partition,
+            start,
+            end: 99,
+        };
+        let mut floors = json!({ "a": { "id": "x", "floors": [5] } });
+        assert!(!add(&mut floors, &place("a", 0, 7)));
+        assert!(add(&mut floors, &place("a", 1, 0)) && add(&mut floors, &place("b", 0, 9)));
+        assert!(!add(&mut floors, &place("b", 2, 9)), "read from its beginning");
+        let expected = json!({
+            "a": { "id": "x", "floors": [5, 0] },
+            "b": { "id": null, "floors": [9] },
+        });
+        assert_eq!(floors, expected);
+    }
+
+    #[test]
+    fn a_topic_that_a_pair_does_not_know_is_read_from_its_beginning() {
+        let topic = |name: &str| TopicFloors { name: name.into(), id: None, floors: vec![7] };
+        let pair = json!({ "a": { "id": null, "floors": [5] } });
+        let all = with_all_topics(&pair, &[topic("a"), topic("b")]);
+        let expected = json!({
+            "a": { "id": null, "floors": [5] },
+            "b": { "id": null, "floors": [] },
+        });
+        assert_eq!(all, expected);
     }
 
     proptest! {

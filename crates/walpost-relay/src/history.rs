@@ -161,8 +161,9 @@ pub(crate) fn slot_gone(checkpoint: &Checkpoint, config: &RelayConfig) -> RelayE
             config.slot, config.pipeline, checkpoint.confirmed
         ),
         format!(
-            "publish what was committed since from the outbox table, then delete the pipeline's \
-             row in {}.checkpoint and start with initial = \"skip\"; with initial = \"publish\" \
+            "run `walpost slot recover`, which says whether the outbox table still has what was \
+             committed since and has the next start publish it; or publish it yourself, delete \
+             the pipeline's row in {}.checkpoint and start with initial = \"skip\"; with initial = \"publish\" \
              the whole table is published again",
             config.schema
         ),
@@ -187,6 +188,11 @@ mod tests {
             floors: Vec::new(),
             clean: true,
             fence: None,
+            proven: None,
+            pending: None,
+            taken_by: None,
+            requested: None,
+            has_messages: false,
         }
     }
 

@@ -20,14 +20,18 @@ mod error;
 mod floors;
 mod headers;
 mod history;
+mod marking;
 mod metrics;
 mod parked;
 mod pipeline;
 mod policy;
+mod proven;
 mod published;
 mod ready;
+mod recovery;
 mod relay;
 mod resume;
+mod retention;
 mod session;
 mod sight;
 #[cfg(test)]
@@ -44,13 +48,15 @@ mod watch;
 pub use crate::{
     ack::Ticket,
     check::{CheckResult, Outcome, check},
-    config::{Initial, ParkMode, RelayConfig, SourceKind, TableName},
+    config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName},
     error::{RelayError, ServerError, SourceError},
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
     published::Marks,
     ready::{Readiness, ReadyWatch},
+    recovery::plan::{RecoveryPlan, plan_recovery, request_recovery},
     relay::{Relay, RunningRelay},
+    retention::{Pruned, RetentionConfig, prunable, prune},
     sight::{ParkedSight, SlotSight, SlotState},
     sink::{
         Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,

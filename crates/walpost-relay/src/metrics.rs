@@ -32,6 +32,8 @@ pub fn describe_metrics() {
         "walpost_relay_resumed_total",
         "Events found published after a start, and not sent again"
     );
+    describe_counter!("walpost_retention_removed_total", "Rows that have left the outbox");
+    describe_counter!("walpost_retention_failures_total", "Times that retention was given up");
     describe_counter!("walpost_relay_skipped_total", "Row changes that are no events");
     describe_counter!("walpost_relay_transactions_total", "Transactions read from the WAL");
     describe_counter!("walpost_relay_failed_sessions_total", "Sessions that ended with an error");

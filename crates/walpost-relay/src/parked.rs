@@ -1,5 +1,6 @@
 mod aggregates;
 mod contents;
+mod gap;
 mod look;
 mod requests;
 mod sending;
@@ -20,7 +21,7 @@ pub(crate) use self::{
     sending::{Retried, Sending, SendingFloor, lowered},
     stored::StoredEvent,
 };
-use self::{aggregates::Waiting, table::ParkedTable};
+use self::{aggregates::Waiting, gap::Gap, table::ParkedTable};
 use crate::{
     ack::Ticket,
     checkpoint::CheckpointStore,
@@ -50,6 +51,9 @@ pub(crate) struct Parked {
     /// Ids of those with a row from an earlier session. A position has more than
     /// one where deleted rows shift the ordinals of a load.
     events: HashMap<Position, Vec<Option<String>>>,
+    /// While a lost slot is recovered: by id those with a row, and whose
+    /// aggregate waits behind them from their place on.
+    by_id: HashMap<String, Option<Aggregate>>,
     /// Those with open rows. With `park = "event"` nothing waits for them.
     waiting: Waiting,
     /// What the run before this one was sending on.
@@ -167,8 +171,8 @@ impl Parked {
         let events = table.read_events(confirmed).await?;
         let waiting = table.read_aggregates().await?;
         let sending = table.sending().await?;
-        let (collected, writing) = (Batch::default(), None);
-        Ok(Self { table, mode: config.park, events, waiting, sending, collected, writing })
+        let (by_id, collected, writing) = (HashMap::new(), Batch::default(), None);
+        Ok(Self { table, mode: config.park, events, by_id, waiting, sending, collected, writing })
     }
 
     /// What the run before this one was sending on, and may be in the sink.
@@ -203,18 +207,51 @@ impl Parked {
         Ok(())
     }
 
+    /// Reads which rows stand for events that a lost slot may not have brought,
+    /// as the snapshot `proven` does not see them. These come again, in their
+    /// place, and only what is behind them waits; behind the others everything
+    /// does.
+    pub(crate) async fn recover(
+        &mut self,
+        config: &RelayConfig,
+        proven: &str,
+        id: &str,
+    ) -> Result<(), RelayError> {
+        self.waiting = Waiting::default();
+        for row in self.table.read_gap(config, proven, id).await? {
+            let Gap { event_id, aggregate } = row;
+            match (event_id, aggregate) {
+                (Some(event_id), aggregate) => {
+                    self.by_id.insert(event_id, aggregate);
+                }
+                (None, Some(aggregate)) => self.waiting.load(aggregate, Position::default())?,
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the event at `position` may have its row already or have to wait,
     /// so that it matters which event it is.
     pub(crate) fn concerns(&self, position: Position) -> bool {
-        self.is_waited_for() || self.events.contains_key(&position)
+        self.is_waited_for() || !self.by_id.is_empty() || self.events.contains_key(&position)
     }
 
     /// Whether this very event had its row before this session, in whatever
     /// state.
-    pub(crate) fn contains(&self, position: Position, identity: &Identity) -> bool {
-        self.events
-            .get(&position)
-            .is_some_and(|ids| ids.contains(&column_text(identity.event_id.as_ref())))
+    pub(crate) fn contains(
+        &mut self,
+        position: Position,
+        identity: &Identity,
+    ) -> Result<bool, RelayError> {
+        let id = column_text(identity.event_id.as_ref());
+        if let Some(aggregate) = id.as_ref().and_then(|id| self.by_id.get(id)) {
+            if let Some(aggregate) = aggregate {
+                self.waiting.load(aggregate.clone(), position)?;
+            }
+            return Ok(true);
+        }
+        Ok(self.events.get(&position).is_some_and(|ids| ids.contains(&id)))
     }
 
     /// Whether the event has to wait behind one of its aggregate. What stands

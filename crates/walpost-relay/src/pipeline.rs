@@ -20,7 +20,7 @@ use walpost_event::{Lsn, Message, Position};
 
 pub(crate) use self::stop::attend;
 use self::{
-    checkpoints::{Written, written},
+    checkpoints::{Noted, Written, written},
     retries::Retries,
     stop::Stopping,
 };
@@ -37,6 +37,7 @@ use crate::{
     metrics::PipelineMetrics,
     parked::{Parked, ParkedEvent},
     policy::Carried,
+    proven::Proofs,
     published::Published,
     sink::{Delivery, DeliveryError, Sink},
     source::{Source, SourceItem},
@@ -80,7 +81,10 @@ pub(crate) struct Progress {
     confirmed: Lsn,
     /// Checkpoints that the stream has not passed yet.
     unpassed: VecDeque<Written>,
-    writing: Option<JoinHandle<Result<Written, RelayError>>>,
+    writing: Option<JoinHandle<Result<Noted, RelayError>>>,
+    proofs: Proofs,
+    /// Messages that are in no table have come.
+    has_messages: bool,
     last_written: Option<Written>,
     last_checkpoint: Instant,
     events_since_checkpoint: bool,
@@ -133,7 +137,7 @@ pub(crate) enum Ended<R> {
 
 impl Progress {
     /// At `confirmed`; what was read back comes below `published_until`.
-    pub(crate) fn new(confirmed: Lsn, published_until: Lsn) -> Self {
+    pub(crate) fn new(confirmed: Lsn, published_until: Lsn, proofs: Proofs) -> Self {
         Self {
             tracker: AckTracker::default(),
             floors: Floors::holding_until(published_until),
@@ -147,6 +151,8 @@ impl Progress {
             confirmed,
             unpassed: VecDeque::new(),
             writing: None,
+            proofs,
+            has_messages: false,
             last_written: None,
             last_checkpoint: Instant::now(),
             events_since_checkpoint: false,
@@ -309,8 +315,12 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.source.keep_alive().await?;
         let due = self.progress.last_checkpoint.elapsed()
             >= Duration::from_millis(self.config.checkpoint_interval_ms);
-        if due && self.progress.writing.is_none() && self.worth_a_checkpoint() {
-            self.start_checkpoint();
+        if due && self.progress.writing.is_none() {
+            if self.worth_a_checkpoint() {
+                self.start_checkpoint();
+            } else if self.progress.proofs.wants_snapshot() {
+                self.start_looking();
+            }
         }
         self.report();
         Ok(())

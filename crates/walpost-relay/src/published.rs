@@ -70,6 +70,17 @@ pub(crate) enum Wanted {
     /// Those of the initial load, by id alone: rows that are deleted meanwhile
     /// shift the ordinals of the others.
     Load { generation: Generation, commit_lsn: Lsn },
+    /// Those of a slot that is lost, and of the rows that are published in its
+    /// place, by id alone: rows tell no position.
+    Recovery { lost: From, now: From, commit_lsn: Lsn },
+}
+
+/// Records of one generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct From {
+    pub(crate) generation: Generation,
+    /// What stands from here on may be an abandoned timeline's.
+    pub(crate) left_at: Option<Lsn>,
 }
 
 /// What a record that was read back tells about its event.
@@ -130,12 +141,25 @@ impl Published {
             {
                 self.note_id(marks.id);
             }
-            (wanted, None) if marks.source == Some(self.pipeline.as_bytes()) => match wanted {
-                Wanted::Stream { left_at: Some(_), .. } => self.phantoms.unplaced += 1,
-                Wanted::Stream { left_at: None, .. } | Wanted::Load { .. } => {
-                    self.note_id(marks.id);
+            (Wanted::Recovery { lost, now, .. }, Some(Some((found, position)))) => {
+                let from = [lost, now].into_iter().find(|from| from.generation == found);
+                let Some(From { left_at, .. }) = from else { return };
+                if left_at.is_some_and(|left_at| position.commit_lsn >= left_at) {
+                    return self.phantoms.note(position);
                 }
-            },
+                self.note_id(marks.id);
+            }
+            (wanted, None) if marks.source == Some(self.pipeline.as_bytes()) => {
+                let left_at = match wanted {
+                    Wanted::Stream { left_at, .. } => left_at,
+                    Wanted::Recovery { lost, now, .. } => lost.left_at.or(now.left_at),
+                    Wanted::Load { .. } => None,
+                };
+                match left_at {
+                    Some(_) => self.phantoms.unplaced += 1,
+                    None => self.note_id(marks.id),
+                }
+            }
             (_, _) => {}
         }
     }
@@ -217,7 +241,9 @@ impl Published {
         };
         match self.wanted {
             // A load is one transaction, which ends behind its place.
-            Wanted::Load { commit_lsn, .. } => Lsn::from(u64::from(commit_lsn) + 1),
+            Wanted::Load { commit_lsn, .. } | Wanted::Recovery { commit_lsn, .. } => {
+                Lsn::from(u64::from(commit_lsn) + 1)
+            }
             Wanted::Stream { .. } if self.ids.is_empty() => behind_last,
             Wanted::Stream { .. } => behind_last.max(flushed),
         }
@@ -233,6 +259,12 @@ impl Published {
     /// The highest position that is here; zero without one.
     pub(crate) fn last(&self) -> Lsn {
         self.last
+    }
+
+    /// Whether events come a second time that were read back and are not known
+    /// any more.
+    pub(crate) fn is_recovery_with_gaps(&self) -> bool {
+        matches!(self.wanted, Wanted::Recovery { .. }) && self.ids_left_out > 0
     }
 
     /// What was read back and does not count.
@@ -394,6 +426,45 @@ mod tests {
         assert!(!published.take(at(2, 0), || Some(Bytes::from("a"))));
         published.note(by_id("b"));
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x1000));
+    }
+
+    #[test]
+    fn a_recovery_knows_events_by_the_ids_of_both_generations() {
+        let from = |generation: u32, left_at: Option<u64>| From {
+            generation: Generation::from(generation),
+            left_at: left_at.map(Lsn::from),
+        };
+        let recovery = |left_at| Wanted::Recovery {
+            lost: from(GENERATION, left_at),
+            now: from(0x20, None),
+            commit_lsn: Lsn::from(0xff),
+        };
+        let of = |text: &'static str, id: &'static str| Marks {
+            id: Some(id.as_bytes()),
+            ..by_position(text)
+        };
+        let mut published = Published::new(recovery(None), "shop", 10);
+        published.note(of("0000001f:0/10:0", "a"));
+        published.note(of("00000020:0/FF:3", "b"));
+        published.note(of("00000021:0/10:0", "c"));
+        published.note(by_id("d"));
+        published.note(Marks { replay: Some(b""), ..of("0000001f:0/10:0", "e") });
+        let found = ["a", "b", "c", "d", "e"]
+            .map(|id| published.take(at(0xff, 9), || Some(Bytes::from(id))));
+        assert_eq!(found, [true, true, false, true, false]);
+        assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x100));
+
+        let mut published = Published::new(recovery(Some(0x20)), "shop", 2);
+        published.note(of("0000001f:0/20:0", "phantom"));
+        published.note(by_id("unplaced"));
+        assert!(published.is_empty());
+        assert_eq!((published.phantoms().records, published.phantoms().unplaced), (1, 1));
+        for id in ["a", "b"] {
+            published.note(of("0000001f:0/1F:0", id));
+        }
+        assert!(!published.is_recovery_with_gaps());
+        published.note(of("0000001f:0/1F:0", "c"));
+        assert!(published.is_recovery_with_gaps());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::{
     clock::now_us,
     config::RelayConfig,
     error::{RelayError, SourceError},
+    marking,
     metrics::PipelineMetrics,
     pipeline::Ended,
     policy::Carried,
@@ -90,6 +91,9 @@ impl Relay {
                     .map_err(|error| RelayError::Config(error.to_string()))
                     .and_then(|runtime| {
                         runtime.spawn(observe(reporter.clone(), metrics.clone()));
+                        if self.config.mark_published {
+                            runtime.spawn(self.mark(reporter.clone()));
+                        }
                         runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
                     });
                 drop(watch);
@@ -100,6 +104,11 @@ impl Relay {
             })
             .expect("a thread for the pipeline");
         RunningRelay { stop, status, finished }
+    }
+
+    fn mark(&self, status: StatusReporter) -> impl Future<Output = ()> + use<> {
+        let (database, config) = (self.database.clone(), self.config.clone());
+        marking::run(database, config, self.router.config().event_id.clone(), status)
     }
 
     async fn run<K: Sink>(

@@ -110,6 +110,21 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
             "read back what is published above the checkpoint; it is not sent again"
         );
     }
+    if published.is_recovery_with_gaps() {
+        let (known, more) = (config.resume_max_ids, published.ids_left_out());
+        return Err(RelayError::prerequisite(
+            format!(
+                "the topics hold {} events from above the proven snapshot, {more} more than \
+                 resume_max_ids, and these would be published a second time",
+                known as u64 + more
+            ),
+            format!(
+                "set resume_max_ids to {} or more, at about 100 bytes of memory each, and start \
+                 again: the recovery goes on",
+                known as u64 + more
+            ),
+        ));
+    }
     if published.ids_left_out() > 0 {
         tracing::warn!(
             events = published.ids_left_out(),

@@ -1,6 +1,6 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
@@ -10,6 +10,7 @@ use walpost_router::Router;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
+    clock::now_us,
     config::{Initial, RelayConfig, SourceKind},
     convert::Converter,
     error::{RelayError, SourceError},
@@ -19,12 +20,14 @@ use crate::{
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
+    proven::{Pair, Proofs},
     published::Wanted,
+    recovery::{self, replace},
     resume::{self, Resuming},
     sink::Sink,
     source::Source,
     sql::Sql,
-    start,
+    start::{self, SlotFate},
     status::{Phase, StatusReporter},
     wal::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource,
@@ -65,19 +68,42 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// While the rows are published that a lost slot has not brought: the
+    /// snapshot that sees all others.
+    fn recovering(&self) -> Option<&str> {
+        match self.checkpoint.initial {
+            InitialState::Recover { .. } => {
+                self.checkpoint.proven.as_ref().map(|pair| pair.snapshot.as_str())
+            }
+            _ => None,
+        }
+    }
+
     /// What to read back before anything above `confirmed` is sent; a load is
     /// below every position.
     fn resuming<'a>(&'a self, confirmed: Lsn, sending: &'a [Sending]) -> Resuming<'a> {
         let generation = self.checkpoint.generation;
         let wanted = match confirmed {
-            Lsn::ZERO => {
-                Wanted::Load { generation, commit_lsn: load_position(self.checkpoint.confirmed) }
-            }
+            Lsn::ZERO => match self.checkpoint.initial {
+                InitialState::Recover { loss, .. } => {
+                    replace::wanted(&self.checkpoint, loss, self.left_at)
+                }
+                _ => {
+                    let commit_lsn = load_position(self.checkpoint.confirmed);
+                    Wanted::Load { generation, commit_lsn }
+                }
+            },
             confirmed => Wanted::Stream { generation, confirmed, left_at: self.left_at },
         };
         let (checkpoint, checkpoints) = (&self.checkpoint, &self.checkpoints);
         Resuming { checkpoint, checkpoints, wanted, sending }
     }
+}
+
+/// A pair whose snapshot sees what was there before a slot, once all of that is
+/// published.
+fn all_published(snapshot: &str, lsn: Lsn, floors: Value) -> Pair {
+    Pair { snapshot: snapshot.to_owned(), lsn, floors, taken_at: now_us() / 1_000_000 }
 }
 
 impl Session<'_> {
@@ -89,7 +115,9 @@ impl Session<'_> {
     ) -> Result<Ended<Infallible>, RelayError> {
         self.status.starting();
         let (mut found, replication) = self.find().await?;
-        if let InitialState::Publish { boundary } = found.checkpoint.initial.clone() {
+        if let InitialState::Publish { boundary } | InitialState::Recover { boundary, .. } =
+            found.checkpoint.initial.clone()
+        {
             match self.load(&mut found, &boundary, stop.clone(), &mut connect_sink).await? {
                 Ended::Reached((), _) => {}
                 Ended::Stopped => return Ok(Ended::Stopped),
@@ -151,7 +179,8 @@ impl Session<'_> {
             left_at = start::same_past(checkpoint, self.config, now, &mut replication).await?;
         }
         slot::owned_by_no_other(&sql, self.config, &server.system_id).await?;
-        start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
+        let fate =
+            start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
         start::rows_decided(&sql, self.config, checkpoint.as_ref(), slot.as_ref()).await?;
         let mut found = Found {
             stored: checkpoint.is_some(),
@@ -164,7 +193,12 @@ impl Session<'_> {
             checkpoints,
             new_slot: None,
         };
-        self.prepare(&mut found, slot, &mut replication).await?;
+        if fate == SlotFate::Replaced {
+            recovery::possible(&found.sql, self.config, &found.checkpoint).await?;
+            self.replace_slot(&mut found, slot, &mut replication).await?;
+        } else {
+            self.prepare(&mut found, slot, &mut replication).await?;
+        }
         Ok((found, replication))
     }
 
@@ -186,7 +220,7 @@ impl Session<'_> {
                 self.create_slot(found, replication).await
             }
             (true, Some(_)) => {
-                if matches!(found.checkpoint.initial, InitialState::Publish { .. }) {
+                if found.checkpoint.initial != InitialState::Done {
                     self.alone(&found.sql).await?;
                     self.take(found).await?;
                 }
@@ -217,7 +251,7 @@ impl Session<'_> {
 
     /// Before there is a slot to hold, a lock keeps a second relay from the
     /// first start. It goes with the session.
-    async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
+    pub(crate) async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
         let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
         let pipeline = [(&self.config.pipeline as _, Type::TEXT)];
         let row = sql.one("locking the first start", lock, &pipeline).await?;
@@ -242,33 +276,41 @@ impl Session<'_> {
             floors: Vec::new(),
             clean: true,
             fence: None,
+            proven: None,
+            pending: None,
+            taken_by: None,
+            requested: None,
+            has_messages: false,
         }
     }
 
-    async fn create_slot(
+    pub(crate) async fn create_slot(
         &self,
         found: &mut Found,
         replication: &mut ReplicationClient,
     ) -> Result<(), RelayError> {
         let version = found.server.version;
         let new = slot::create(replication, &found.sql, self.config, version).await?;
-        let initial = match self.config.initial {
-            Some(Initial::Skip) => InitialState::Done,
-            choice => {
-                let (reader, _) = self.connect_to(&found.database).await?;
-                let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
-                // Without a choice the table was empty when we looked: what it
-                // holds now was committed before the slot could see it.
-                match choice {
-                    None if !before.has_rows => InitialState::Done,
-                    _ => InitialState::Publish { boundary: before.boundary },
-                }
+        let (reader, _) = self.connect_to(&found.database).await?;
+        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
+        let initial = match (found.checkpoint.initial.clone(), self.config.initial) {
+            (InitialState::Recreating(loss), _) => {
+                InitialState::Recover { loss, boundary: before.boundary.clone() }
             }
+            (_, Some(Initial::Skip)) => InitialState::Done,
+            // Without a choice the table was empty when we looked: what it
+            // holds now was committed before the slot could see it.
+            (_, None) if !before.has_rows => InitialState::Done,
+            _ => InitialState::Publish { boundary: before.boundary.clone() },
         };
-        found.checkpoints.set_initial(&initial, new.consistent, &json!({})).await?;
+        let proven = (initial == InitialState::Done)
+            .then(|| all_published(&before.boundary, new.consistent, json!({})));
+        let (position, proven) = (new.consistent, proven.as_ref());
+        found.checkpoints.set_initial(&initial, position, None, proven).await?;
         tracing::info!(slot = self.config.slot, position = %new.consistent, "slot created");
         found.checkpoint.confirmed = new.consistent;
         found.checkpoint.initial = initial;
+        found.checkpoint.proven = proven.cloned().or(found.checkpoint.proven.take());
         found.new_slot = Some(new);
         Ok(())
     }
@@ -283,21 +325,25 @@ impl Session<'_> {
     ) -> Result<Ended<()>, RelayError> {
         let position = found.checkpoint.confirmed;
         tracing::info!(%position, "publishing the rows that were there before the slot");
-        let boundary = match &found.new_slot {
+        let rows = match &found.new_slot {
             Some(new) => Boundary::Exported(&new.snapshot),
             None => Boundary::Stored(boundary),
         };
-        let status = self.status.clone();
+        let proven = found.recovering();
+        let (config, status) = (self.config, self.status.clone());
         let source =
-            SnapshotSource::open(&found.database, self.config, boundary, position, status).await?;
+            SnapshotSource::open(&found.database, config, rows, proven, position, status).await?;
         let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
         self.working(Phase::Loading, position);
         let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;
         *self.carried = carried;
         let ended = ended?;
         if let Ended::Reached((), floors) = &ended {
-            found.checkpoints.set_initial(&InitialState::Done, position, floors).await?;
-            found.checkpoint.initial = InitialState::Done;
+            let (done, proven) =
+                (InitialState::Done, all_published(boundary, position, floors.clone()));
+            found.checkpoints.set_initial(&done, position, Some(floors), Some(&proven)).await?;
+            found.checkpoint.initial = done;
+            found.checkpoint.proven = Some(proven);
             self.status.starting();
         }
         Ok(ended)
@@ -409,6 +455,15 @@ impl Session<'_> {
         let (published, until, retried) =
             resume::read_back(&mut source, &mut sink, from, self.config).await?;
         parked.settle_sending(&retried).await?;
+        if let Some(proven) = found.recovering().filter(|_| confirmed == Lsn::ZERO) {
+            let id = &self.router.config().event_id;
+            parked.recover(self.config, proven, id).await?;
+        }
+        let Checkpoint { proven, pending, taken_by, .. } = found.checkpoint.clone();
+        let proofs = match confirmed {
+            Lsn::ZERO => Proofs::loading(proven),
+            _ => Proofs::streaming(proven, pending, taken_by),
+        };
         Ok(Pipeline {
             source,
             sink,
@@ -419,7 +474,7 @@ impl Session<'_> {
             config: self.config.clone(),
             status: self.status.clone(),
             metrics: self.metrics.clone(),
-            progress: Progress::new(confirmed, until),
+            progress: Progress::new(confirmed, until, proofs),
             carried: std::mem::take(self.carried),
             published,
         })

@@ -33,6 +33,10 @@ pub(crate) enum Bug {
     /// A session begins within the transaction that was published last, behind
     /// the last event that was found of it.
     ResumeInsideTransaction,
+    /// A snapshot counts although it does not see everything that has come.
+    AnySnapshot,
+    /// A snapshot counts before everything below its position is done.
+    ProvenAtOnce,
 }
 
 thread_local! {

@@ -35,6 +35,11 @@ impl Sql {
         Self { server: Server::Postgres(client), limit }
     }
 
+    /// The same session with another bound.
+    pub(crate) fn within_ms(&self, limit_ms: u64) -> Self {
+        Self { server: self.server.clone(), limit: Duration::from_millis(limit_ms) }
+    }
+
     #[cfg(test)]
     pub(crate) fn simulated(server: simulation::Server) -> Self {
         Self { server: Server::Simulated(server), limit: Duration::ZERO }

@@ -8,7 +8,7 @@ use crate::{
     checkpoint::{Checkpoint, InitialState},
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
-    history,
+    history, recovery,
     sql::Sql,
     wal::{
         ReplicationClient, preflight, rights,
@@ -16,16 +16,31 @@ use crate::{
     },
 };
 
+/// What a start does with the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotFate {
+    /// It is the pipeline's, or is to be its first.
+    Fits,
+    /// It is lost, and another one takes its place.
+    Replaced,
+}
+
 /// Slot and checkpoint fit each other and this pipeline.
 pub(crate) fn slot_fits(
     slot: Option<&Slot>,
     checkpoint: Option<&Checkpoint>,
     config: &RelayConfig,
     database: &Database,
-) -> Result<(), RelayError> {
+) -> Result<SlotFate, RelayError> {
+    if let Some(row) = checkpoint
+        && recovery::is_wanted(slot, row, config)
+    {
+        slot.map_or(Ok(()), |slot| slot::check_kind(slot, config, database.dbname()))?;
+        return Ok(SlotFate::Replaced);
+    }
     // A first start that died makes its slot anew.
     let checkpoint = checkpoint.filter(|row| row.initial != InitialState::Creating);
-    match (slot, checkpoint) {
+    let fits = match (slot, checkpoint) {
         (Some(slot), checkpoint) => {
             slot::check(slot, config, database.dbname())?;
             let position = slot.confirmed.unwrap_or(Lsn::ZERO);
@@ -41,7 +56,8 @@ pub(crate) fn slot_fits(
                 config.slot
             ),
         )),
-    }
+    };
+    fits.map(|()| SlotFate::Fits)
 }
 
 /// The server's timeline `now` has the checkpoint in its past. From where on
@@ -80,6 +96,10 @@ pub(crate) async fn rows_decided(
         Some(InitialState::Publish { .. }) => {
             rights::readable(sql, &config.tables).await?;
             return Ok("rows from before the slot are still to be published".to_owned());
+        }
+        Some(InitialState::Recreating(_) | InitialState::Recover { .. }) => {
+            rights::readable(sql, &config.tables).await?;
+            return Ok("rows that the lost slot has not brought are still to be published".into());
         }
         Some(InitialState::Creating) | None => {}
     }

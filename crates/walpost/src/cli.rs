@@ -1,7 +1,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    command::{check, config, demo, demo_consumer, migrate, parked, run, status},
+    command::{check, config, demo, demo_consumer, migrate, parked, prune, run, slot, status},
     config::ConfigArgs,
     failure::Failure,
 };
@@ -37,6 +37,10 @@ enum Command {
     Status(status::Args),
     /// Prints the default configuration, which is its manual
     Config(config::Args),
+    /// Counts the rows that may leave the outbox, or has them leave
+    Prune(prune::Args),
+    /// Looks after the replication slot
+    Slot(slot::Args),
     /// Shows events that could not be delivered, sends them on or discards them
     Parked(parked::Args),
     /// Shows the whole chain at work, with its processes killed half-way
@@ -52,6 +56,8 @@ impl Cli {
             Command::Check(args) => args.json,
             Command::Status(args) => args.json,
             Command::Parked(args) => args.json(),
+            Command::Slot(args) => args.json(),
+            Command::Prune(args) => args.json,
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
                 false
@@ -69,6 +75,8 @@ impl Cli {
             Command::Check(args) => block_on(check::run(&config, &args)),
             Command::Status(args) => block_on(status::run(&config, &args)),
             Command::Parked(args) => block_on(parked::run(&config, &args)),
+            Command::Slot(args) => block_on(slot::run(&config, &args)),
+            Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),
         }

@@ -5,7 +5,9 @@ use tokio::{task::JoinHandle, time::Instant};
 use walpost_event::Lsn;
 
 use super::Pipeline;
-use crate::{error::RelayError, floors, sink::Sink, source::Source};
+use crate::{
+    checkpoint::Note, error::RelayError, floors, proven::Seen, sink::Sink, source::Source,
+};
 
 /// Checkpoints remembered while the stream lags behind them.
 const UNPASSED_MAX: usize = 64;
@@ -20,6 +22,14 @@ pub(super) struct Written {
     pub(super) places: usize,
 }
 
+/// What a task beside the loop comes back with.
+#[derive(Debug)]
+pub(super) struct Noted {
+    /// The checkpoint, if one was due.
+    written: Option<Written>,
+    seen: Option<Seen>,
+}
+
 impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Nothing but our own last checkpoint is in the WAL since: write none.
     pub(super) fn worth_a_checkpoint(&self) -> bool {
@@ -27,6 +37,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             return false;
         }
         self.progress.events_since_checkpoint
+            || self.progress.proofs.is_due(self.progress.done)
             || self.progress.last_written.is_none_or(|last| self.progress.done > last.wal)
     }
 
@@ -45,6 +56,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let progress = &mut self.progress;
         for place in &places[progress.floors.len()..] {
             progress.floors.open(place.start, place.end);
+            progress.proofs.open(place);
         }
         let floors = progress.floors.at(progress.done, progress.tracker.first_unconfirmed());
         floors::to_json(places, &floors)
@@ -56,21 +68,39 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let checkpoints = self.checkpoints.clone();
         let progress = &mut self.progress;
         let confirmed = progress.done;
+        let pairs = progress.proofs.advance(confirmed, &floors);
+        let wants_snapshot = progress.proofs.wants_snapshot();
+        let note = Note { confirmed, floors, pairs, has_messages: progress.has_messages };
         progress.last_checkpoint = Instant::now();
         // Those that were read and are not in this one need another.
         progress.events_since_checkpoint = progress.tracker.has_unconfirmed();
         progress.writing = Some(tokio::spawn(async move {
-            let wal = checkpoints.write(confirmed, &floors).await?;
-            Ok(Written { confirmed, wal, places: names })
+            let seen = if wants_snapshot { Some(checkpoints.see().await?) } else { None };
+            let wal = checkpoints.write(&note).await?;
+            Ok(Noted { written: Some(Written { confirmed, wal, places: names }), seen })
+        }));
+    }
+
+    /// Takes another snapshot for floors that are remembered, where no
+    /// checkpoint is due.
+    pub(super) fn start_looking(&mut self) {
+        let checkpoints = self.checkpoints.clone();
+        self.progress.last_checkpoint = Instant::now();
+        self.progress.writing = Some(tokio::spawn(async move {
+            Ok(Noted { written: None, seen: Some(checkpoints.see().await?) })
         }));
     }
 
     pub(super) fn note_written(
         &mut self,
-        written: Result<Written, RelayError>,
+        noted: Result<Noted, RelayError>,
     ) -> Result<(), RelayError> {
         self.progress.writing = None;
-        let written = written?;
+        let Noted { written, seen } = noted?;
+        if let Some(seen) = seen {
+            self.progress.proofs.saw(seen);
+        }
+        let Some(written) = written else { return Ok(()) };
         self.progress.checkpointed = written.confirmed;
         self.sink.allow(written.places);
         self.carried.suspects.confirmed(written.confirmed);
@@ -103,10 +133,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     }
 }
 
-/// The checkpoint that is being written, once it is; for ever without one.
+/// What the task beside the loop has done, once it has; for ever without one.
 pub(super) async fn written(
-    writing: &mut Option<JoinHandle<Result<Written, RelayError>>>,
-) -> Result<Written, RelayError> {
+    writing: &mut Option<JoinHandle<Result<Noted, RelayError>>>,
+) -> Result<Noted, RelayError> {
     match writing {
         Some(task) => task.await.unwrap_or_else(|_| Err(interrupted())),
         None => std::future::pending().await,

@@ -22,8 +22,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.progress.items_taken += 1;
         }
         match item {
-            SourceItem::Begin { commit_lsn, committed_at_us, is_late, .. } => {
+            SourceItem::Begin { commit_lsn, committed_at_us, xid, is_late } => {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);
+                self.progress.proofs.begin(xid);
                 self.sink.gather(is_late);
                 self.metrics.transactions.increment(1);
                 Ok(())
@@ -66,6 +67,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.metrics.skipped.increment(1);
             return Ok(());
         }
+        self.progress.has_messages = true;
         match self.converter.message_row(&message) {
             Ok(row) => self.event(RowChange::insert(row), Some(message)),
             Err(parking) => {
@@ -89,6 +91,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if !self.converter.is_outbox_prefix(&prefix) {
             return Ok(());
         }
+        self.progress.has_messages = true;
         let parking = self.too_large(size_bytes);
         self.park_unread(prefix, Identity::default(), parking, Contents::LeftOut)
     }
@@ -110,7 +113,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
-        if self.parked.contains(position, &identity) {
+        self.progress.proofs.event();
+        if self.parked.contains(position, &identity)? {
             self.progress.tracker.done(ticket);
             return Ok(());
         }
@@ -126,13 +130,14 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
+        self.progress.proofs.event();
         if !self.published.is_empty() && self.is_published(position, &change) {
             self.progress.tracker.done(ticket);
             return Ok(());
         }
         if self.parked.concerns(position) {
             let identity = self.converter.identity(&change.row);
-            if self.parked.contains(position, &identity) {
+            if self.parked.contains(position, &identity)? {
                 self.progress.tracker.done(ticket);
                 return Ok(());
             }

@@ -180,7 +180,7 @@ impl Brokers {
         let log = &mut self.logs[*place];
         let first = log.len() as i64;
         for message in messages {
-            oracle.landed(message.event, *place);
+            oracle.landed(message.event, *place, log.len() as i64);
             log.push(message.headers.clone());
         }
         Outcome::Landed { first, is_told }

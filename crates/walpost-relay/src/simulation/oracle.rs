@@ -2,8 +2,11 @@ use std::fmt;
 
 use walpost_event::Position;
 
-use super::schedule::{Event, Kind, Schedule};
-use crate::config::ParkMode;
+use super::{
+    schedule::{Event, Kind, PARTITIONS, Schedule},
+    world::xid,
+};
+use crate::{config::ParkMode, floors, proven::Pair};
 
 /// Knows what was committed, what is in the log and what is parked, and says
 /// what is wrong with it as soon as it is.
@@ -24,6 +27,8 @@ pub(super) struct Oracle {
 struct State {
     event: Option<Event>,
     landed: u32,
+    /// Its place and offset.
+    stands: Option<(usize, i64)>,
     is_parked: bool,
 }
 
@@ -42,7 +47,7 @@ impl State {
 impl Oracle {
     pub(super) fn new(schedule: &Schedule, start: u64) -> Self {
         let highest = schedule.events().map(|event| event.number + 1).max().unwrap_or_default();
-        let mut events = vec![State { event: None, landed: 0, is_parked: false }; highest];
+        let mut events = vec![State { event: None, landed: 0, stands: None, is_parked: false }; highest];
         for event in schedule.events() {
             events[event.number].event = Some(*event);
         }
@@ -83,9 +88,10 @@ impl Oracle {
     }
 
     /// A record of ours that is no replay.
-    pub(super) fn landed(&mut self, number: usize, place: usize) {
+    pub(super) fn landed(&mut self, number: usize, place: usize, offset: i64) {
         let state = &mut self.events[number];
         state.landed += 1;
+        state.stands = Some((place, offset));
         if state.landed > 1 {
             return self.wrong(format_args!("e{number} is twice in the log, in place {place}"));
         }
@@ -114,6 +120,37 @@ impl Oracle {
     pub(super) fn checkpointed(&mut self, position: u64, commit_end: u64) {
         self.checkpoints.push((position, commit_end));
         self.covers("a checkpoint", position);
+    }
+
+    /// A committed checkpoint calls this pair proven: what the snapshot sees is
+    /// safe, and what it does not see stands above the floors.
+    pub(super) fn proven(&mut self, pair: &Pair) {
+        let floors = floors::from_json(&pair.floors).unwrap_or_default();
+        let floor = |place: usize| {
+            let name = format!("outbox.event.t{}", place / PARTITIONS);
+            let topic = floors.iter().find(|topic| *topic.name == *name);
+            let floor = topic.and_then(|topic| topic.floors.get(place % PARTITIONS));
+            floor.copied().unwrap_or_default()
+        };
+        let mut wrong = None;
+        for (index, committed) in self.transactions.iter().enumerate() {
+            let sees = pair.sees(xid(index));
+            for number in &committed.events {
+                let state = &self.events[*number];
+                if sees && !state.is_safe() {
+                    wrong = Some(format!("e{number} is proven, and neither in the log nor parked"));
+                }
+                if let Some((place, offset)) = state.stands
+                    && !sees
+                    && offset < floor(place)
+                {
+                    wrong = Some(format!("e{number} is not proven, and stands below the floors"));
+                }
+            }
+        }
+        if let Some(wrong) = wrong {
+            self.wrong(wrong);
+        }
     }
 
     /// The slot is told this position, and the stream has come to `told`.

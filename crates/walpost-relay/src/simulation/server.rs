@@ -1,6 +1,5 @@
 use std::{collections::HashMap, time::Duration};
 
-use serde_json::Value;
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn, Position};
 
@@ -9,9 +8,10 @@ use super::{
     world::{GENERATION, State, World, lsn},
 };
 use crate::{
-    checkpoint::{Checkpoint, InitialState},
+    checkpoint::{Checkpoint, InitialState, Note},
     error::RelayError,
     floors,
+    proven::{Pair, Seen},
 };
 
 /// A statement's own WAL, before its commit record.
@@ -46,6 +46,11 @@ impl Rows {
             floors: Vec::new(),
             clean: true,
             fence: None,
+            proven: None,
+            pending: None,
+            taken_by: None,
+            requested: None,
+            has_messages: false,
         };
         Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
     }
@@ -81,8 +86,10 @@ impl Server {
     ) -> Result<Option<Checkpoint>, RelayError> {
         let take = |state: &mut State| {
             state.append(STATEMENT_BYTES, None);
+            let taken_by = state.next_xid();
             let rows = &mut state.rows;
             rows.token = Some(token);
+            rows.checkpoint.taken_by = Some(taken_by);
             rows.checkpoint.clean = false;
             rows.checkpoint.timeline = timeline;
             Some(rows.checkpoint.clone())
@@ -91,22 +98,25 @@ impl Server {
     }
 
     /// How many rows were written.
-    pub(crate) async fn write(
-        &self,
-        token: Uuid,
-        confirmed: Lsn,
-        floors: &Value,
-    ) -> Result<u64, RelayError> {
+    pub(crate) async fn write(&self, token: Uuid, note: &Note) -> Result<u64, RelayError> {
         let write = |state: &mut State| {
             if state.rows.token != Some(token) {
                 return 0;
             }
             let end = state.append(STATEMENT_BYTES, None);
             let checkpoint = &mut state.rows.checkpoint;
-            checkpoint.confirmed = checkpoint.confirmed.max(confirmed);
-            checkpoint.floors = floors::from_json(floors).expect("floors as they are written");
-            let confirmed = checkpoint.confirmed;
+            checkpoint.confirmed = checkpoint.confirmed.max(note.confirmed);
+            checkpoint.floors =
+                floors::from_json(&note.floors).expect("floors as they are written");
+            let pair = |value| Pair::from_json(value);
+            checkpoint.proven = note.pairs.proven.as_ref().map_or(checkpoint.proven.clone(), pair);
+            checkpoint.pending =
+                note.pairs.pending.as_ref().map_or(checkpoint.pending.clone(), pair);
+            let (confirmed, proven) = (checkpoint.confirmed, checkpoint.proven.clone());
             state.oracle.checkpointed(confirmed.into(), end);
+            if let Some(proven) = proven {
+                state.oracle.proven(&proven);
+            }
             1
         };
         self.statement("writing the checkpoint", write).await
@@ -115,6 +125,15 @@ impl Server {
     pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
         let flushed = |state: &mut State| lsn(state.wal_end());
         self.statement("reading the WAL position", flushed).await
+    }
+
+    pub(crate) async fn see(&self) -> Result<Seen, RelayError> {
+        let see = |state: &mut State| Seen {
+            snapshot: state.snapshot(),
+            lsn: lsn(state.wal_end()),
+            at: state.now_ms as i64,
+        };
+        self.statement("taking a snapshot", see).await
     }
 
     /// How many rows were written.

@@ -5,7 +5,7 @@ use walpost_pgoutput::LogicalMessage;
 
 use super::{
     schedule::{Event, Kind, TOPICS},
-    world::{Entry, State, World, lsn},
+    world::{Entry, State, World, lsn, xid},
 };
 use crate::{
     error::SourceError,
@@ -78,7 +78,7 @@ impl WalOfWorld {
         if item == 0 {
             let committed_at_us = 1 + state.now_ms as i64;
             let commit_lsn = lsn(entry.start);
-            let (xid, is_late) = (index as u32, false);
+            let (xid, is_late) = (xid(index), false);
             items.push(SourceItem::Begin { commit_lsn, committed_at_us, xid, is_late });
         } else if item <= noise {
             items.push(other_change(item));

@@ -68,6 +68,18 @@ fn a_session_that_begins_within_a_transaction_is_noticed() {
 }
 
 #[test]
+fn a_snapshot_that_misses_what_has_come_is_noticed() {
+    let wrong = noticed(Bug::AnySnapshot);
+    assert!(wrong.contains("stands below the floors"), "{wrong}");
+}
+
+#[test]
+fn a_snapshot_that_is_proven_too_early_is_noticed() {
+    let wrong = noticed(Bug::ProvenAtOnce);
+    assert!(wrong.contains("is proven, and neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
 fn a_seed_gives_the_same_schedule_and_the_same_end_each_time() {
     for seed in 0..200 {
         let schedule = Schedule::of(seed);

@@ -56,6 +56,10 @@ pub(super) struct State {
     confirmations: Vec<u64>,
     committed: usize,
     commit_ms: u64,
+    /// When each committed transaction becomes visible, which may be later than
+    /// it is in the WAL.
+    visible_ms: Vec<u64>,
+    visibility: Seeded,
     /// Faults that have their time, by time.
     timed: Vec<(u64, Fault)>,
     happened: usize,
@@ -156,6 +160,8 @@ impl State {
             epoch: 0,
             confirmations: vec![START],
             committed: 0,
+            visible_ms: Vec::new(),
+            visibility: Seeded::new(seed ^ 3),
             commit_ms: schedule.transactions.first().map_or(0, |first| first.after_ms),
             timed,
             happened: 0,
@@ -183,6 +189,25 @@ impl State {
         let end = start + COMMIT_BYTES;
         self.wal.push(Entry { start, end, transaction });
         end
+    }
+
+    /// Id of the next transaction.
+    pub(super) fn next_xid(&self) -> u32 {
+        100 + (self.committed + self.committed % 2) as u32
+    }
+
+    /// As `pg_current_snapshot()` has it.
+    pub(super) fn snapshot(&self) -> String {
+        let is_visible =
+            |index: usize| self.visible_ms.get(index).is_some_and(|at_ms| *at_ms <= self.now_ms);
+        let indexes = 0..self.schedule.transactions.len();
+        let (seen, open): (Vec<_>, Vec<_>) = indexes.partition(|index| is_visible(*index));
+        let xmax = seen.into_iter().map(|index| xid(index) + 1).max().unwrap_or(xid(1));
+        let mut open: Vec<u32> = open.into_iter().map(xid).filter(|xid| *xid < xmax).collect();
+        open.sort_unstable();
+        let xmin = open.first().copied().unwrap_or(xmax);
+        let open: Vec<String> = open.iter().map(u32::to_string).collect();
+        format!("{xmin}:{xmax}:{}", open.join(","))
     }
 
     /// When the server or somebody else does something next.
@@ -227,6 +252,8 @@ impl State {
         let transaction = &schedule.transactions[index];
         let end = self.append(transaction.wal_bytes, Some(index));
         self.oracle.committed(end - COMMIT_BYTES, end, &transaction.events);
+        let late_ms = if self.visibility.chance(30) { self.visibility.below(400) } else { 0 };
+        self.visible_ms.push(self.commit_ms + late_ms as u64);
         self.committed += 1;
         if let Some(next) = schedule.transactions.get(self.committed) {
             self.commit_ms += next.after_ms;
@@ -237,6 +264,8 @@ impl State {
         match fault {
             Fault::Server { back, .. } => {
                 self.epoch += 1;
+                // What is committed is visible after a crash.
+                self.visible_ms.fill(0);
                 let kept = self.confirmations.len().saturating_sub(back).max(1);
                 self.confirmations.truncate(kept);
                 self.oracle.went_back(self.slot());
@@ -283,6 +312,11 @@ impl State {
             .collect(),
         }
     }
+}
+
+/// Id of a transaction: of each two the one that commits later has begun first.
+pub(super) fn xid(index: usize) -> u32 {
+    100 + (index ^ 1) as u32
 }
 
 /// As a position of the relay.

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
+    marking,
     sql::Sql,
 };
 
@@ -56,6 +57,9 @@ pub(crate) async fn run(
         columns(sql, table, router).await?;
     }
     publication::ensure(sql, config).await?;
+    if config.mark_published {
+        marking::possible(sql, config).await?;
+    }
     Ok(server)
 }
 
@@ -134,11 +138,27 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
         grants.extend(reach.grant(&[Right::Select, Right::Insert, Right::Update]));
     }
     if grants.is_empty() {
+        up_to_date(sql, config).await?;
         return Ok(format!("in schema {:?}", config.schema));
     }
     Err(RelayError::prerequisite(
         format!("the role may not read and write walpost's tables in schema {:?}", config.schema),
         format!("let their owner run `{}`", grants.join("; ")),
+    ))
+}
+
+/// The newest column is there.
+async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    let table = TableName { schema: config.schema.clone(), name: "checkpoint".to_owned() };
+    let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
+                 and attname = 'proven' and not attisdropped)";
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    if sql.one("reading the checkpoint's columns", query, &name).await?.get(0) {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!("table {table} is of an earlier version of walpost"),
+        "run `walpost migrate` against this database",
     ))
 }
 

@@ -49,6 +49,17 @@ pub(crate) async fn inspect(sql: &Sql, name: &str) -> Result<Option<Slot>, Relay
 
 /// Checks that an existing slot can be streamed from by this pipeline.
 pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(), RelayError> {
+    check_kind(slot, config, dbname)?;
+    slot.lost.as_deref().map_or(Ok(()), |reason| Err(lost(slot, config, reason)))
+}
+
+/// Checks that an existing slot is of the kind that a pipeline has, also if it
+/// is lost.
+pub(crate) fn check_kind(
+    slot: &Slot,
+    config: &RelayConfig,
+    dbname: &str,
+) -> Result<(), RelayError> {
     let name = &config.slot;
     match slot.plugin.as_deref() {
         Some("pgoutput") => {}
@@ -83,7 +94,7 @@ pub(crate) fn check(slot: &Slot, config: &RelayConfig, dbname: &str) -> Result<(
             "name another slot",
         ));
     }
-    slot.lost.as_deref().map_or(Ok(()), |reason| Err(lost(slot, config, reason)))
+    Ok(())
 }
 
 fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
@@ -101,7 +112,8 @@ fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
             slot.confirmed.unwrap_or_default()
         ),
         format!(
-            "publish what is missing from the outbox table, then drop the slot \
+            "run `walpost slot recover`, which says whether the outbox table still has what is \
+             missing and has the next start publish it; or publish it yourself, drop the slot \
              (select pg_drop_replication_slot('{name}')), delete the pipeline's row in \
              {}.checkpoint and start with initial = \"publish\", which publishes the whole \
              table again, or \"skip\"",

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
+    recovery::not_proven,
     source::{Source, SourceItem},
     sql::Sql,
     status::StatusReporter,
@@ -45,11 +46,13 @@ pub(crate) enum Boundary<'a> {
 }
 
 impl SnapshotSource {
-    /// Opens a session on the boundary's rows; they end at `position`.
+    /// Opens a session on the boundary's rows, without those that the snapshot
+    /// `proven` sees; they end at `position`.
     pub(crate) async fn open(
         database: &Database,
         config: &RelayConfig,
         boundary: Boundary<'_>,
+        proven: Option<&str>,
         position: Lsn,
         status: StatusReporter,
     ) -> Result<Self, RelayError> {
@@ -71,15 +74,16 @@ impl SnapshotSource {
         let mut loads = Vec::new();
         for (index, table) in config.tables.iter().enumerate() {
             let relation = describe(&sql, table).await?;
-            let condition = match boundary {
-                Boundary::Exported(_) => String::new(),
-                Boundary::Stored(snapshot) => {
-                    check_xids(&sql, table, &relation).await?;
-                    format!(
-                        "where pg_visible_in_snapshot(xid, {}::pg_snapshot)",
-                        quote_literal(snapshot)
-                    )
-                }
+            let mut conditions = Vec::new();
+            if let Boundary::Stored(snapshot) = boundary {
+                check_xids(&sql, table, &relation).await?;
+                let snapshot = quote_literal(snapshot);
+                conditions.push(format!("pg_visible_in_snapshot(xid, {snapshot}::pg_snapshot)"));
+            }
+            conditions.extend(proven.map(not_proven));
+            let condition = match conditions.is_empty() {
+                true => String::new(),
+                false => format!("where {}", conditions.join(" and ")),
             };
             let cursor = format!("walpost_load_{index}");
             let declare = declaration(&cursor, table, &relation, &condition);

@@ -7,7 +7,7 @@ use crate::rig::{Rig, SOON, phase, status, stop};
 
 /// A server of the test's own, since some states are made by its settings and
 /// its crashes.
-fn server_of(version: u32) -> &'static Postgres {
+pub(crate) fn server_of(version: u32) -> &'static Postgres {
     let server = Postgres::builder()
         .version(Some(version))
         .throwaway()
@@ -16,7 +16,7 @@ fn server_of(version: u32) -> &'static Postgres {
     Box::leak(Box::new(server.start().unwrap()))
 }
 
-async fn rig_on(server: &Postgres) -> Rig {
+pub(crate) async fn rig_on(server: &Postgres) -> Rig {
     let name = unique_name("states");
     let admin = walpost_postgres::Database::parse(&server.url("postgres")).unwrap();
     let create = format!("create database {name} template template0");
@@ -146,6 +146,27 @@ async fn ahead_or_made_anew(server: &Postgres) {
     }
 }
 
+/// Has the server give the slot up.
+pub(crate) async fn give_up_the_slot(server: &Postgres, rig: &Rig) {
+    server.set("max_slot_wal_keep_size", "1MB").unwrap();
+    server.reload().unwrap();
+    let told = "select count(*) from pg_settings where name = 'max_slot_wal_keep_size' \
+                and setting = '1'";
+    until(SOON, "the setting", async || rig.count(told).await == 1).await;
+    for _ in 0..4 {
+        run(rig, "select pg_logical_emit_message(false, 'other', 'x')").await;
+        run(rig, "select pg_switch_wal()").await;
+    }
+    run(rig, "checkpoint").await;
+    let lost = format!(
+        "select count(*) from pg_replication_slots where slot_name = '{}' and wal_status = 'lost'",
+        rig.config.slot
+    );
+    until(SOON, "the end of the slot", async || rig.count(&lost).await == 1).await;
+    server.set("max_slot_wal_keep_size", "-1").unwrap();
+    server.reload().unwrap();
+}
+
 /// The server gives the slot up under a relay that cannot publish.
 async fn lost(server: &Postgres) {
     let mut rig = rig_on(server).await;
@@ -155,21 +176,10 @@ async fn lost(server: &Postgres) {
     rig.world.hold(true);
     rig.insert("a", &["2"]).await;
     status(&relay, "the event on its way", |status| status.outstanding == 1).await;
-    server.set("max_slot_wal_keep_size", "1MB").unwrap();
-    server.reload().unwrap();
-    let told = "select count(*) from pg_settings where name = 'max_slot_wal_keep_size' \
-                and setting = '1'";
-    until(SOON, "the setting", async || rig.count(told).await == 1).await;
-    for _ in 0..4 {
-        run(&rig, "select pg_logical_emit_message(false, 'other', 'x')").await;
-        run(&rig, "select pg_switch_wal()").await;
-    }
-    run(&rig, "checkpoint").await;
+    give_up_the_slot(server, &rig).await;
     let ended = tokio::time::timeout(SOON, relay.finished()).await.expect("it ends");
     let text = ended.unwrap_err().to_string();
     let confirmed = rig.slot_position().await.to_string();
-    server.set("max_slot_wal_keep_size", "-1").unwrap();
-    server.reload().unwrap();
     let expected = ["is lost", "max_slot_wal_keep_size", "drop the slot", "initial = \"publish\""];
     for part in expected.iter().chain(&[confirmed.as_str()]) {
         assert!(text.contains(part), "expected {part:?} in: {text}");

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, Row, types::PgLsn};
 use walpost_event::Lsn;
 
+pub(in crate::command) use self::contents::for_terminal;
 use self::{
     ask::Wish,
-    contents::{Part, for_terminal, json_for_terminal},
+    contents::{Part, json_for_terminal},
 };
 
 use crate::{

@@ -5,6 +5,7 @@ use tokio::time;
 use walpost_relay::{Phase, Relay, RunningRelay};
 
 use crate::{
+    command::retention::Retention,
     config::{Config, ConfigArgs},
     failure::{Exit, Failure},
     http, log,
@@ -24,6 +25,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let connector = config.kafka()?;
     let (relay_config, router) = (config.relay()?, config.router()?);
     let (encoding, listen) = (config.encoding()?, config.listen()?);
+    let retention = config.settings.retention.enabled.then(|| config.retention()).transpose()?;
     log::start(&config)?;
     let mut signals = Signals::listen()?;
     let metrics = record_metrics()?;
@@ -38,6 +40,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
         kafka = connector.bootstrap_servers(),
         "walpost starts"
     );
+    let (outbox, id_column) = (database.clone(), router.event_id.clone());
     let relay = Relay::new(database, relay_config.clone(), router, encoding)
         .map_err(|error| Failure::of_relay(error, false))?;
     let mut running = relay.start(async move || connector.connect().await);
@@ -45,8 +48,12 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let readiness = tokio::spawn(watched.clone().watch());
     let upkeep = tokio::spawn(upkeep(metrics.clone()));
     let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
+    let retention = retention.map(|retention| {
+        let task = Retention { database: outbox, relay: relay_config, id_column, retention };
+        tokio::spawn(task.run(running.status()))
+    });
     let done = until_stopped(&mut running, &mut signals).await;
-    for task in [Some(readiness), Some(upkeep), server].into_iter().flatten() {
+    for task in [Some(readiness), Some(upkeep), retention, server].into_iter().flatten() {
         task.abort();
     }
     if done.is_ok() {

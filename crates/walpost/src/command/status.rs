@@ -1,3 +1,5 @@
+mod event;
+
 use serde::Serialize;
 use tokio_postgres::{Client, types::PgLsn};
 use walpost_event::Lsn;
@@ -14,6 +16,9 @@ use crate::{
 /// How to print what was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Say where the event with this id is: published, pending or parked
+    #[arg(long, value_name = "ID")]
+    event: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -56,6 +61,12 @@ struct Pipeline {
     /// Those of them that wait.
     parked_held: u64,
     parked_done: u64,
+    /// Age of the snapshot whose every row is known to be published or parked,
+    /// and the WAL position that proved it; absent without one.
+    proven_age_seconds: Option<f64>,
+    proven_lsn: Option<String>,
+    /// The slot is being replaced, or is to be at the next start.
+    recovery: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,6 +80,9 @@ struct Outbox {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
+    if let Some(id) = &args.event {
+        return event::run(&config, id, args.json).await;
+    }
     let (database, relay) = (config.database()?, config.relay()?);
     let client = sql::connect_to_look(&database).await?;
     let failed = sql::failed(&relay.schema);
@@ -100,7 +114,9 @@ async fn pipelines(
             s.wal_status, s.active_pid,
             extract(epoch from clock_timestamp() - c.updated_at)::float8,
             coalesce(p.open, 0), coalesce(p.done, 0), coalesce(p.held, 0), s.safe_wal_size,
-            pg_size_bytes(current_setting('max_slot_wal_keep_size'))
+            pg_size_bytes(current_setting('max_slot_wal_keep_size')),
+            extract(epoch from clock_timestamp())::float8 - (c.proven ->> 'taken_at')::float8,
+            c.proven ->> 'lsn', c.recovery is not null, c.recovery_requested is not null
         from {schema}.checkpoint c
         left join pg_replication_slots s on s.slot_name = c.slot
         left join (select pipeline,
@@ -137,6 +153,13 @@ async fn pipelines(
             parked_open: count(row.get(10)),
             parked_held: count(row.get(12)),
             parked_done: count(row.get(11)),
+            proven_age_seconds: row.get(15),
+            proven_lsn: row.get(16),
+            recovery: match (row.get(17), row.get(18)) {
+                (true, _) => Some("running"),
+                (false, true) => Some("requested"),
+                (false, false) => None,
+            },
         }
     };
     Ok(rows.iter().map(pipeline).collect())
@@ -168,6 +191,7 @@ fn as_text(report: &Report) -> String {
     } else {
         text.push_str(&pipeline_table(&report.pipelines).to_string());
         text.extend(report.pipelines.iter().map(budget_line));
+        text.extend(report.pipelines.iter().map(proven_line));
         text.extend(report.pipelines.iter().filter_map(warning));
     }
     let mut table = Table::titled(["outbox", "rows (estimate)", "size"]).right([1, 2]);
@@ -232,6 +256,21 @@ fn budget_line(pipeline: &Pipeline) -> String {
         bytes(limit),
         pipeline.budget_set_by.unwrap_or_default()
     )
+}
+
+/// Up to when rows are known to be published or parked.
+fn proven_line(pipeline: &Pipeline) -> String {
+    let name = &pipeline.pipeline;
+    let proven = match pipeline.proven_age_seconds {
+        Some(age) => format!("every row of {} ago is published or parked", duration(age)),
+        None => "nothing yet".to_owned(),
+    };
+    let recovery = match pipeline.recovery {
+        Some("running") => "; rows that a lost slot has not brought are being published",
+        Some(_) => "; the next start replaces the slot",
+        None => "",
+    };
+    format!("proven ({name}) {proven}{recovery}\n")
 }
 
 /// What to think of a pipeline's slot.
@@ -332,6 +371,9 @@ mod tests {
             parked_open: 1_234,
             parked_held: 34,
             parked_done: 0,
+            proven_age_seconds: Some(2.5),
+            proven_lsn: Some("0/10".into()),
+            recovery: None,
         }
     }
 
@@ -356,6 +398,16 @@ mod tests {
         assert!(text(pipeline()).contains(line), "{}", text(pipeline()));
         let none = Pipeline { budget_bytes: None, invalidation_bytes: None, ..pipeline() };
         assert!(text(none).contains("WAL budget (main) none: set pipeline.wal_budget_bytes"));
+    }
+
+    #[test]
+    fn what_is_proven_has_its_line_and_a_recovery_is_on_it() {
+        let line = "proven (main) every row of 2 s ago is published or parked\n";
+        assert!(text(pipeline()).contains(line), "{}", text(pipeline()));
+        let asked = Pipeline { recovery: Some("requested"), ..pipeline() };
+        assert!(text(asked).contains("parked; the next start replaces the slot\n"));
+        let none = Pipeline { proven_age_seconds: None, ..pipeline() };
+        assert!(text(none).contains("proven (main) nothing yet\n"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{Initial, ParkMode, RelayConfig, SourceKind, TableName};
+use walpost_relay::{Initial, LostSlot, ParkMode, RelayConfig, RetentionConfig, SourceKind, TableName};
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
 use super::{Config, ConfigError, settings::LogFormat};
@@ -55,8 +55,13 @@ impl Config {
             ("pipeline", "initial", &section.initial),
             &[("", None), ("publish", Some(Initial::Publish)), ("skip", Some(Initial::Skip))],
         )?;
+        config.on_lost_slot = self.choice(
+            ("pipeline", "on_lost_slot", &section.on_lost_slot),
+            &[("refuse", LostSlot::Refuse), ("recover", LostSlot::Recover)],
+        )?;
         config.create_slot = section.create_slot;
         config.create_publication = section.create_publication;
+        config.mark_published = section.mark_published;
         config.park = self.choice(
             ("pipeline", "park", &section.park),
             &[("aggregate", ParkMode::Aggregate), ("event", ParkMode::Event)],
@@ -82,6 +87,23 @@ impl Config {
         config.source_header = section.source_header;
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
+    }
+
+    /// When rows leave the outbox, checked.
+    pub(crate) fn retention(&self) -> Result<RetentionConfig, ConfigError> {
+        let section = &self.settings.retention;
+        let number = |key, value| self.number("retention", key, value);
+        let mut retention = RetentionConfig::default();
+        retention.keep_days = number("keep_days", section.keep_days)?;
+        retention.archive_days = number("archive_days", section.archive_days)?;
+        retention.batch_rows = number("batch_rows", section.batch_rows)?;
+        retention.pause_ms = section.pause_ms;
+        retention.interval_minutes = number("interval_minutes", section.interval_minutes)?;
+        retention.validate().map_err(|problem| {
+            let key = problem.split_whitespace().next().unwrap_or_default();
+            self.wrong("retention", key, &format!("retention.{problem}"))
+        })?;
+        Ok(retention)
     }
 
     /// The routing, checked.

@@ -13,6 +13,7 @@ pub(crate) struct Settings {
     pub(crate) encode: EncodeSection,
     pub(crate) kafka: BTreeMap<String, String>,
     pub(crate) sink: SinkSection,
+    pub(crate) retention: RetentionSection,
     pub(crate) http: HttpSection,
     pub(crate) log: LogSection,
 }
@@ -43,8 +44,10 @@ pub(crate) struct PipelineSection {
     pub(crate) schema: String,
     pub(crate) source: String,
     pub(crate) initial: String,
+    pub(crate) on_lost_slot: String,
     pub(crate) create_slot: bool,
     pub(crate) create_publication: bool,
+    pub(crate) mark_published: bool,
     pub(crate) park: String,
     pub(crate) parked_halt_after: u64,
     pub(crate) max_event_bytes: u64,
@@ -99,6 +102,17 @@ pub(crate) struct SinkSection {
     pub(crate) transaction_interval_ms: u64,
     pub(crate) queue_max_bytes: u64,
     pub(crate) sasl_password_file: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetentionSection {
+    pub(crate) enabled: bool,
+    pub(crate) keep_days: u64,
+    pub(crate) archive_days: u64,
+    pub(crate) batch_rows: u64,
+    pub(crate) pause_ms: u64,
+    pub(crate) interval_minutes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

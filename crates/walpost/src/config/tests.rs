@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use walpost_encode::{Encoder, Encoding};
-use walpost_relay::RelayConfig;
+use walpost_relay::{LostSlot, RelayConfig, RetentionConfig};
 use walpost_router::RouterConfig;
 
 use super::*;
@@ -40,6 +40,30 @@ fn the_default_file_is_the_defaults_of_the_code() {
     assert_eq!(config.encoding().unwrap(), raw);
     assert_eq!(config.listen().unwrap().unwrap().to_string(), "127.0.0.1:9464");
     assert_eq!(config.log_format().unwrap(), LogFormat::Text);
+    assert_eq!(config.retention().unwrap(), RetentionConfig::default());
+    assert!(!config.settings.retention.enabled);
+}
+
+#[test]
+fn a_retention_that_is_not_safe_is_named_with_its_line_and_the_reason() {
+    let config = load("[retention]\nkeep_days = 3\n").unwrap();
+    let text = config.retention().unwrap_err().to_string();
+    assert!(text.contains("line 2: retention.keep_days is 3; it is at least 7: a row"), "{text}");
+    let config = load("[retention]\nbatch_rows = 20_000\n").unwrap();
+    let text = config.retention().unwrap_err().to_string();
+    assert!(text.contains("retention.batch_rows is 20000; it lies between 1 and 10000"), "{text}");
+    let text = refusal("[retention]\nkeep_dayz = 3\n");
+    assert!(text.ends_with("did you mean retention.keep_days?"), "{text}");
+}
+
+#[test]
+fn what_becomes_of_a_lost_slot_is_one_of_two() {
+    let config = load("[pipeline]\non_lost_slot = \"recreate\"\n").unwrap();
+    let text = config.relay().unwrap_err().to_string();
+    let expected = r#"pipeline.on_lost_slot is "recreate"; one of "refuse", "recover""#;
+    assert!(text.contains(expected), "{text}");
+    let config = load("[pipeline]\non_lost_slot = \"recover\"\n").unwrap();
+    assert_eq!(config.relay().unwrap().on_lost_slot, LostSlot::Recover);
 }
 
 #[test]

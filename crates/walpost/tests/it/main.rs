@@ -11,3 +11,4 @@ mod output;
 mod parked;
 mod parked_requests;
 mod ready;
+mod rows;

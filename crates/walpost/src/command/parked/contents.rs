@@ -130,7 +130,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Text that a terminal takes for text: what would move it, colour it or turn
 /// its direction comes as `\u{…}`, a line break as `\n`.
-pub(super) fn for_terminal(text: &str) -> String {
+pub(in crate::command) fn for_terminal(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if steers(c) { safe.extend(c.escape_default()) } else { safe.push(c) }

@@ -1,0 +1,151 @@
+//! Rows say themselves that they are published, for those who look at the table.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_postgres::types::Type;
+use walpost_event::error_chain;
+use walpost_postgres::Database;
+
+use crate::{
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    recovery,
+    retention::proven_by_all,
+    sql::Sql,
+    status::{Phase, StatusReporter},
+    wal::{quote_identifier, quote_literal},
+};
+
+/// Rows of one transaction.
+const BATCH_ROWS: u64 = 1_000;
+/// Between two looks for rows to mark, and after one that went wrong.
+const INTERVAL: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Marks the rows that every pipeline has proven to be published, for ever,
+/// while this one streams.
+pub(crate) async fn run(
+    database: Database,
+    config: RelayConfig,
+    id_column: String,
+    status: StatusReporter,
+) {
+    loop {
+        let mut wait = INTERVAL;
+        if status.current().phase == Phase::Streaming
+            && let Err(error) = session(&database, &config, &id_column, &status).await
+        {
+            tracing::warn!(
+                error = error_chain(&error),
+                "published rows are not marked for the moment"
+            );
+            wait = RETRY;
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Marks as long as the pipeline streams, on a session of its own.
+async fn session(
+    database: &Database,
+    config: &RelayConfig,
+    id_column: &str,
+    status: &StatusReporter,
+) -> Result<(), RelayError> {
+    let (client, _) = database.connect_to_one().await?;
+    let sql = Sql::new(Arc::new(client), Duration::from_millis(config.statement_timeout_ms));
+    let settings = "set lock_timeout = '1s'; set synchronous_commit = off";
+    sql.batch("setting up the session", settings).await?;
+    while status.current().phase == Phase::Streaming {
+        for table in &config.tables {
+            while mark(&sql, config, table, id_column).await? == BATCH_ROWS {}
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// One transaction; how many rows it has marked.
+async fn mark(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+    id_column: &str,
+) -> Result<u64, RelayError> {
+    let proven = proven_by_all(sql, config, table).await?;
+    let sees = |snapshot: &String| {
+        format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(snapshot))
+    };
+    let proven: Vec<String> = proven.iter().map(sees).collect();
+    let (table, id) = (table.quoted(), quote_identifier(id_column));
+    let statement = format!(
+        "with due as materialized (select o.tableoid as part, o.ctid as place from {table} o \
+             where o.published_at is null and {} and not exists (select from {}.parked p \
+                 where p.event_id = o.{id}::text and p.state <> 'done') \
+             order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
+         marked as (update {table} o set status = 'published', \
+             published_at = clock_timestamp() from due \
+             where o.ctid = due.place and o.tableoid = due.part returning 1) \
+         select count(*) from marked",
+        proven.join(" and "),
+        quote_identifier(&config.schema),
+    );
+    let row = sql.one("marking published rows", &statement, &[]).await?;
+    Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+}
+
+/// What marking needs of a table, and of the publication.
+pub(crate) async fn possible(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    for table in &config.tables {
+        of_table(sql, table).await?;
+    }
+    let query = "select coalesce(bool_or(pubupdate), false) from pg_publication where pubname = $1";
+    let name = [(&config.publication as _, Type::TEXT)];
+    if !sql.one("reading the publication", query, &name).await?.get::<_, bool>(0) {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "publication {:?} publishes updates, and mark_published updates every row",
+            config.publication
+        ),
+        format!(
+            "run `alter publication {} set (publish = 'insert')`, or set mark_published = false",
+            quote_identifier(&config.publication)
+        ),
+    ))
+}
+
+async fn of_table(sql: &Sql, table: &TableName) -> Result<(), RelayError> {
+    let columns = recovery::columns(sql, table).await?;
+    let query = "select \
+            count(*) filter (where attname in ('status', 'published_at')) = 2, \
+            exists (select from pg_index where indrelid = to_regclass($1) \
+                and pg_get_expr(indpred, indrelid) = '(published_at IS NULL)') \
+        from pg_attribute where attrelid = to_regclass($1) and attnum > 0 and not attisdropped";
+    let quoted = table.quoted();
+    let name = [(&quoted as _, Type::TEXT)];
+    let row = sql.one("reading the outbox table's columns", query, &name).await?;
+    let mut steps = Vec::new();
+    if !columns.has_xid || !columns.has_seq {
+        steps.push(recovery::add_columns(table));
+    }
+    if !row.get::<_, bool>(0) {
+        steps.push(format!(
+            "alter table {quoted} add column status text, add column published_at timestamptz"
+        ));
+    }
+    if !row.get::<_, bool>(1) {
+        steps.push(format!("create index on {quoted} (seq) where published_at is null"));
+    }
+    if steps.is_empty() {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "table {table} has not all that mark_published needs: columns xid, seq, status and \
+             published_at, and an index of the rows where published_at is null"
+        ),
+        format!("run `{}`, or set mark_published = false", steps.join("; ")),
+    ))
+}

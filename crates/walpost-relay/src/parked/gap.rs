@@ -1,0 +1,63 @@
+//! Parked rows of events that a lost slot may not have brought.
+
+use tokio_postgres::{Row, types::Type};
+
+use super::{Aggregate, aggregates::WAITING_MAX, table::ParkedTable};
+use crate::{
+    config::RelayConfig,
+    error::RelayError,
+    recovery::not_proven,
+    wal::{quote_identifier, quote_literal},
+};
+
+/// Rows that are remembered.
+const GAP_MAX: usize = 2 * WAITING_MAX;
+
+/// A row that counts for a recovery.
+pub(super) struct Gap {
+    /// Of an event that comes again; none for one that does not.
+    pub(super) event_id: Option<String>,
+    /// What waits behind it, while it is open.
+    pub(super) aggregate: Option<Aggregate>,
+}
+
+impl ParkedTable {
+    /// Those whose event is a row that the snapshot `proven` does not see, and
+    /// all that are open. `id` is the column of the event's id.
+    pub(super) async fn read_gap(
+        &self,
+        config: &RelayConfig,
+        proven: &str,
+        id: &str,
+    ) -> Result<Vec<Gap>, RelayError> {
+        let id = quote_identifier(id);
+        let ids = config.tables.iter().map(|table| {
+            format!("select {id}::text as id from {} where {}", table.quoted(), not_proven(proven))
+        });
+        let sql = format!(
+            "select g.id, p.aggregate_type, p.aggregate_id, p.state in ('open', 'sending') \
+             from {} p left join ({}) g on g.id = p.event_id \
+             where p.pipeline = {} and (g.id is not null or p.state in ('open', 'sending')) limit $1",
+            self.parked,
+            ids.collect::<Vec<_>>().join(" union "),
+            quote_literal(&self.pipeline),
+        );
+        let limit = [(&(GAP_MAX as i64 + 1) as _, Type::INT8)];
+        // Has to read the whole outbox, once.
+        let slow = self.sql.within_ms(config.slot_timeout_ms);
+        let rows = slow.query("reading which missing events are parked", &sql, &limit).await?;
+        if rows.len() > GAP_MAX {
+            return Err(RelayError::prerequisite(
+                format!("more than {GAP_MAX} parked events count for the recovery of the slot"),
+                "discard events with `walpost parked discard`, which the next start does first",
+            ));
+        }
+        Ok(rows.iter().map(gap).collect())
+    }
+}
+
+fn gap(row: &Row) -> Gap {
+    let is_waited_for = row.get::<_, bool>(3) && row.get::<_, Option<&str>>(2).is_some();
+    let aggregate = is_waited_for.then(|| Aggregate { kind: row.get(1), id: row.get(2) });
+    Gap { event_id: row.get(0), aggregate }
+}

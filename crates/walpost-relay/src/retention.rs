@@ -1,0 +1,271 @@
+//! Rows leave the outbox once they are old enough and proven to be published or
+//! parked: deleted, or moved to an archive first.
+
+mod readers;
+mod removal;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_postgres::types::Type;
+use walpost_postgres::Database;
+
+pub(crate) use self::readers::proven_by_all;
+use self::removal::Removal;
+use crate::{
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    recovery,
+    sql::Sql,
+    wal::{preflight, quote_identifier},
+};
+
+/// Fewer days are refused: see [`RetentionConfig::validate`].
+const KEEP_DAYS_MIN: u32 = 7;
+
+/// How long rows stay, and in which steps they leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetentionConfig {
+    /// Rows younger than this stay in the outbox, by their column `created_at`,
+    /// in days. Default 14, at least 7.
+    pub keep_days: u32,
+    /// Rows that leave the outbox stay in the archive for so many days; 0, the
+    /// default, for no archive.
+    pub archive_days: u32,
+    /// Rows of one transaction. Default 1,000.
+    pub batch_rows: u32,
+    /// Between two transactions. Default 100 ms.
+    pub pause_ms: u64,
+    /// Between two passes of a relay that runs. Default 60 minutes.
+    pub interval_minutes: u32,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self {
+            keep_days: 14,
+            archive_days: 0,
+            batch_rows: 1_000,
+            pause_ms: 100,
+            interval_minutes: 60,
+        }
+    }
+}
+
+impl RetentionConfig {
+    /// Checks bounds.
+    ///
+    /// # Errors
+    /// Text that names the setting, its value and what it may be.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.keep_days < KEEP_DAYS_MIN {
+            return Err(format!(
+                "keep_days is {}; it is at least {KEEP_DAYS_MIN}: a row that is gone can neither \
+                 be published again nor keep a second event of its idempotency key away",
+                self.keep_days
+            ));
+        }
+        let bounds = [
+            ("keep_days", u64::from(self.keep_days), 7, 36_500),
+            ("archive_days", u64::from(self.archive_days), 0, 36_500),
+            ("batch_rows", u64::from(self.batch_rows), 1, 10_000),
+            ("pause_ms", self.pause_ms, 0, 60_000),
+            ("interval_minutes", u64::from(self.interval_minutes), 1, 10_080),
+        ];
+        for (name, value, low, high) in bounds {
+            if !(low..=high).contains(&value) {
+                return Err(format!("{name} is {value}; it lies between {low} and {high}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What retention finds in a table, or has done there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// The outbox table.
+    pub table: TableName,
+    /// Rows that left it, or would; those of them are in the archive where there
+    /// is one.
+    pub rows: u64,
+    /// Rows that are old enough and stay, because they are not proven to be
+    /// published. Counted by [`prunable`] alone.
+    pub not_proven: u64,
+    /// Rows that are old enough and stay, because they are parked and nothing
+    /// else keeps their contents. Counted by [`prunable`] alone.
+    pub parked: u64,
+    /// Rows that left the archive, or would.
+    pub archived_rows: u64,
+}
+
+/// Counts what [`prune`] would do. Changes nothing, and reads whole tables.
+///
+/// # Errors
+/// As [`prune`].
+pub async fn prunable(
+    database: &Database,
+    relay: &RelayConfig,
+    id_column: &str,
+    retention: &RetentionConfig,
+) -> Result<Vec<Pruned>, RelayError> {
+    let sql = connect(database, relay).await?;
+    let mut found = Vec::new();
+    for table in &relay.tables {
+        let removal = prepare(&sql, relay, table, id_column, retention).await?;
+        found.push(removal.count(&sql.within_ms(relay.slot_timeout_ms)).await?);
+    }
+    Ok(found)
+}
+
+/// Has rows leave the outbox tables of a pipeline, and the archives, in short
+/// transactions. `tell` is told after each of them how it stands. Nothing else
+/// does so for this schema meanwhile; without the right to, nothing is done.
+///
+/// It may be given up at any await: each transaction is whole.
+///
+/// # Errors
+/// [`RelayError::Prerequisite`] where a table does not tell which rows are
+/// published, or a pipeline has proven nothing of it.
+pub async fn prune(
+    database: &Database,
+    relay: &RelayConfig,
+    id_column: &str,
+    retention: &RetentionConfig,
+    mut tell: impl FnMut(&Pruned),
+) -> Result<Vec<Pruned>, RelayError> {
+    let sql = connect(database, relay).await?;
+    alone(&sql, relay).await?;
+    // All of them before the first row goes.
+    let mut removals = Vec::new();
+    for table in &relay.tables {
+        removals.push(prepare(&sql, relay, table, id_column, retention).await?);
+    }
+    let mut done = Vec::new();
+    for removal in removals {
+        done.push(removal.run(&sql, &mut tell).await?);
+    }
+    Ok(done)
+}
+
+async fn connect(database: &Database, relay: &RelayConfig) -> Result<Sql, RelayError> {
+    let (client, _) = database.connect_to_one().await?;
+    let sql = Sql::new(Arc::new(client), Duration::from_millis(relay.statement_timeout_ms));
+    // Whoever holds a row has it until the next pass.
+    let settings = "set lock_timeout = '1s'; set synchronous_commit = local";
+    sql.batch("setting up the session", settings).await?;
+    preflight::own_tables(&sql, relay).await?;
+    Ok(sql)
+}
+
+/// A second one would only be in the way.
+async fn alone(sql: &Sql, relay: &RelayConfig) -> Result<(), RelayError> {
+    let lock = "select pg_try_advisory_lock(hashtext('walpost retention'), hashtext($1))";
+    let schema = [(&relay.schema as _, Type::TEXT)];
+    if sql.one("locking the retention", lock, &schema).await?.get(0) {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        "another process prunes the outbox now",
+        "wait until it has done so; it is `walpost prune` or a relay with retention.enabled",
+    ))
+}
+
+async fn prepare(
+    sql: &Sql,
+    relay: &RelayConfig,
+    table: &TableName,
+    id_column: &str,
+    retention: &RetentionConfig,
+) -> Result<Removal, RelayError> {
+    retention.validate().map_err(RelayError::Config)?;
+    let columns = columns_of(sql, table).await?;
+    if columns.is_empty() {
+        return Err(RelayError::prerequisite(
+            format!("outbox table {table} does not exist"),
+            "create it with `walpost migrate`, or name your own in `tables`",
+        ));
+    }
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    if !recovery::columns(sql, table).await?.has_xid {
+        return Err(RelayError::prerequisite(
+            format!(
+                "table {table} has no column xid that would tell which of its rows are proven to \
+                 be published"
+            ),
+            format!(
+                "run `{}`, which rewrites the table; until then its rows have to be deleted by \
+                 hand",
+                recovery::add_columns(table)
+            ),
+        ));
+    }
+    if !has("created_at") || !has(id_column) {
+        return Err(RelayError::prerequisite(
+            format!("table {table} has no columns created_at and {id_column}"),
+            "add created_at timestamptz not null default clock_timestamp(), and name the column of \
+             the id in router.event_id",
+        ));
+    }
+    let proven = proven_by_all(sql, relay, table).await?;
+    let archive = match retention.archive_days {
+        0 => None,
+        _ => Some(archive(sql, table, &columns).await?),
+    };
+    Ok(Removal::new(relay, table, id_column, *retention, proven, archive))
+}
+
+/// Where rows go, and which of their columns.
+async fn archive(
+    sql: &Sql,
+    table: &TableName,
+    columns: &[String],
+) -> Result<removal::Archive, RelayError> {
+    let name = format!("{}_archive", table.name);
+    let archive = TableName { schema: table.schema.clone(), name };
+    let there = columns_of(sql, &archive).await?;
+    if !there.iter().any(|column| column == "archived_at") {
+        let (to, from) = (archive.quoted(), table.quoted());
+        return Err(RelayError::prerequisite(
+            format!("there is no table {archive} with a column archived_at"),
+            format!(
+                "run `create table {to} (like {from}, archived_at timestamptz not null default \
+                 clock_timestamp())`, or set archive_days = 0"
+            ),
+        ));
+    }
+    let missing: Vec<&str> =
+        columns.iter().filter(|column| !there.contains(column)).map(String::as_str).collect();
+    if !missing.is_empty() {
+        return Err(RelayError::prerequisite(
+            format!("table {archive} has no column {}, as {table} has", missing.join(", ")),
+            format!("add it to {archive}, or set archive_days = 0"),
+        ));
+    }
+    let columns: Vec<String> = columns.iter().map(|column| quote_identifier(column)).collect();
+    Ok(removal::Archive { table: archive, columns: columns.join(", ") })
+}
+
+async fn columns_of(sql: &Sql, table: &TableName) -> Result<Vec<String>, RelayError> {
+    let query = "select attname::text from pg_attribute where attrelid = to_regclass($1) \
+                 and attnum > 0 and not attisdropped order by attnum";
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("reading the table's columns", query, &name).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_that_is_not_safe_is_refused_with_the_reason() {
+        assert_eq!(RetentionConfig::default().validate(), Ok(()));
+        let short = RetentionConfig { keep_days: 6, ..RetentionConfig::default() };
+        let text = short.validate().unwrap_err();
+        assert!(text.contains("keep_days is 6; it is at least 7: a row that is gone"), "{text}");
+        let wild = RetentionConfig { batch_rows: 0, ..RetentionConfig::default() };
+        assert_eq!(wild.validate().unwrap_err(), "batch_rows is 0; it lies between 1 and 10000");
+    }
+}

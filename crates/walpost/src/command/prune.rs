@@ -1,0 +1,94 @@
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use walpost_relay::{Pruned, prunable, prune};
+
+use crate::{
+    config::{Config, ConfigArgs},
+    failure::Failure,
+    output,
+    table::{Table, thousands},
+};
+
+/// Between two words about how far it is.
+const TELL: Duration = Duration::from_secs(5);
+
+/// Which rows leave is said by the section `[retention]`: those that are older than keep_days and
+/// proven to be published or parked by every pipeline that reads the table.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Have them leave; without it they are counted
+    #[arg(long)]
+    yes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
+    let config = Config::load(config)?;
+    let (database, relay, retention) = (config.database()?, config.relay()?, config.retention()?);
+    let id_column = config.router()?.event_id;
+    let mut told = Instant::now();
+    let tell = |pruned: &Pruned| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            let rows = thousands(pruned.rows + pruned.archived_rows);
+            output::note(format_args!("{}: {rows} rows so far", pruned.table));
+        }
+    };
+    let tables = match args.yes {
+        true => prune(&database, &relay, &id_column, &retention, tell).await,
+        false => prunable(&database, &relay, &id_column, &retention).await,
+    };
+    let tables = tables.map_err(|error| Failure::of_relay(error, false))?;
+    if args.json {
+        return output::print(format_args!("{}\n", as_json(&tables, args.yes)));
+    }
+    output::print(as_text(&tables, args.yes, retention.archive_days > 0))
+}
+
+fn as_json(tables: &[Pruned], done: bool) -> Value {
+    let table = |pruned: &Pruned| {
+        let mut json = json!({
+            "table": pruned.table.to_string(),
+            "rows": pruned.rows,
+            "archived_rows": pruned.archived_rows,
+        });
+        if !done {
+            json["not_proven"] = json!(pruned.not_proven);
+            json["parked"] = json!(pruned.parked);
+        }
+        json
+    };
+    json!({ "done": done, "tables": tables.iter().map(table).collect::<Vec<_>>() })
+}
+
+fn as_text(tables: &[Pruned], done: bool, has_archive: bool) -> String {
+    let leave = match (done, has_archive) {
+        (true, false) => "deleted",
+        (true, true) => "archived",
+        (false, false) => "to delete",
+        (false, true) => "to archive",
+    };
+    let mut titles = vec!["outbox", leave];
+    if has_archive {
+        titles.push(if done { "deleted from the archive" } else { "to delete from the archive" });
+    }
+    if !done {
+        titles.extend(["old and not proven", "old and parked"]);
+    }
+    let mut table = Table::titled(titles).right([1, 2, 3, 4]);
+    for pruned in tables {
+        let mut cells = vec![pruned.table.to_string(), thousands(pruned.rows)];
+        if has_archive {
+            cells.push(thousands(pruned.archived_rows));
+        }
+        if !done {
+            cells.extend([thousands(pruned.not_proven), thousands(pruned.parked)]);
+        }
+        table.row(cells);
+    }
+    let hint = if done { "" } else { "nothing was done; --yes does it\n" };
+    format!("{table}{hint}")
+}

@@ -1,0 +1,180 @@
+//! Where one event is.
+
+use serde_json::{Value, json};
+use tokio_postgres::{Client, Row};
+use walpost_relay::{RelayConfig, TableName};
+
+use crate::{
+    command::{parked::for_terminal, sql},
+    config::Config,
+    failure::{Exit, Failure},
+    output,
+    table::Table,
+};
+
+/// What is known of an event.
+struct Found {
+    state: &'static str,
+    detail: String,
+    /// Where it was found.
+    place: Option<String>,
+}
+
+pub(super) async fn run(config: &Config, id: &str, json: bool) -> Result<(), Failure> {
+    let relay = config.relay()?;
+    let id_column = config.router()?.event_id;
+    let client = sql::connect_to_look(&config.database()?).await?;
+    let failed = sql::failed(&relay.schema);
+    let look = Look { client: &client, relay: &relay, id_column: &id_column, id };
+    let found = look.find().await.map_err(failed)?;
+    if json {
+        let line = json!({
+            "event": id,
+            "pipeline": relay.pipeline,
+            "state": found.state,
+            "detail": found.detail,
+            "place": found.place.map_or(Value::Null, Value::from),
+        });
+        output::print(format_args!("{line}\n"))?;
+    } else {
+        let mut table = Table::default();
+        table.row(["event".to_owned(), for_terminal(id)]);
+        table.row(["state", found.state]);
+        table.row(["detail", &found.detail]);
+        if let Some(place) = &found.place {
+            table.row(["found in", place]);
+        }
+        output::print(table)?;
+    }
+    if found.state == "unknown" {
+        let failure = Failure::found(Exit::Running, "nothing is known of this event");
+        return Err(if json { failure.told_in_json() } else { failure });
+    }
+    Ok(())
+}
+
+struct Look<'a> {
+    client: &'a Client,
+    relay: &'a RelayConfig,
+    id_column: &'a str,
+    id: &'a str,
+}
+
+impl Look<'_> {
+    async fn find(&self) -> Result<Found, tokio_postgres::Error> {
+        let parked = self.parked().await?;
+        if let Some(found) = parked {
+            return Ok(found);
+        }
+        for table in &self.relay.tables {
+            if let Some(found) = self.row(table).await? {
+                return Ok(found);
+            }
+            let name = format!("{}_archive", table.name);
+            let archive = TableName { schema: table.schema.clone(), name };
+            if self.row_of(&archive, "true").await?.is_some() {
+                let detail = "its row was proven to be published or parked before it left the \
+                              outbox"
+                    .to_owned();
+                let place = Some(archive.to_string());
+                return Ok(Found { state: "published", detail, place });
+            }
+        }
+        let messages = match self.relay.message_prefixes.is_empty() {
+            true => "",
+            false => "; or it is a message of pg_logical_emit_message, which no table has",
+        };
+        let detail = format!(
+            "no row has this id: it was not committed, or its row was deleted or has left the \
+             outbox{messages}; the topic tells, by the header id"
+        );
+        Ok(Found { state: "unknown", detail, place: None })
+    }
+
+    async fn parked(&self) -> Result<Option<Found>, tokio_postgres::Error> {
+        let schema = sql::quoted(&self.relay.schema);
+        let query = format!(
+            "select id, state, reason from {schema}.parked where pipeline = $1 and event_id = $2 \
+             order by state in ('open', 'sending') desc, id desc limit 1"
+        );
+        let row = self.client.query_opt(&query, &[&self.relay.pipeline, &self.id]).await?;
+        let found = |row: Row| {
+            let (id, state, reason): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
+            let (state, detail) = match state {
+                "done" => ("published", "it was parked, and sent on later".to_owned()),
+                "discarded" => {
+                    ("discarded", "it was parked, and somebody had it discarded".to_owned())
+                }
+                "sending" => ("parked", "it is being sent on".to_owned()),
+                _ => ("parked", format!("{reason}; see `walpost parked show {id}`")),
+            };
+            Found { state, detail, place: Some(format!("{}.parked", self.relay.schema)) }
+        };
+        Ok(row.map(found))
+    }
+
+    async fn row(&self, table: &TableName) -> Result<Option<Found>, tokio_postgres::Error> {
+        let schema = sql::quoted(&self.relay.schema);
+        let has_xid = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
+                       and attname = 'xid' and atttypid = 'xid8'::regtype and not attisdropped)";
+        let has_xid: bool = self.client.query_one(has_xid, &[&table.quoted()]).await?.get(0);
+        let is_proven = match has_xid {
+            true => format!(
+                "(select pg_visible_in_snapshot(o.xid, (c.proven ->> 'snapshot')::pg_snapshot) \
+                 from {schema}.checkpoint c where c.pipeline = {})",
+                literal(&self.relay.pipeline)
+            ),
+            false => "null::bool".to_owned(),
+        };
+        let Some(is_proven) = self.row_of(table, &is_proven).await? else { return Ok(None) };
+        let (state, detail) = match is_proven {
+            Some(true) => (
+                "published",
+                "its row is proven; a row from before the slot counts as published where initial \
+                 was \"skip\"",
+            ),
+            Some(false) => (
+                "pending",
+                "its row is committed and not proven to be published yet; it may be in the topic \
+                 for seconds already",
+            ),
+            None if has_xid => ("pending", "the pipeline has proven nothing yet"),
+            None => (
+                "pending",
+                "its row is committed; the table has no column xid, so that nothing tells whether \
+                 it is published; the topic does, by the header id",
+            ),
+        };
+        let place = Some(table.to_string());
+        Ok(Some(Found { state, detail: detail.to_owned(), place }))
+    }
+
+    /// Whether the row of this id is so; none where there is no row. An id that
+    /// the column cannot have has none.
+    async fn row_of(
+        &self,
+        table: &TableName,
+        is_so: &str,
+    ) -> Result<Option<Option<bool>>, tokio_postgres::Error> {
+        let kind = "select format_type(atttypid, null) from pg_attribute \
+                    where attrelid = to_regclass($1) and attname = $2 and not attisdropped";
+        let kind = self.client.query_opt(kind, &[&table.quoted(), &self.id_column]).await?;
+        let Some(kind) = kind.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
+        let query = format!(
+            "select {is_so} from {} o where o.{} = $1::text::{kind}",
+            table.quoted(),
+            sql::quoted(self.id_column)
+        );
+        match self.client.query_opt(&query, &[&self.id]).await {
+            // Invalid text for the type, or a number out of its range.
+            Err(error) if matches!(error.code().map(|code| code.code()), Some("22P02" | "22003")) => {
+                Ok(None)
+            }
+            row => Ok(row?.map(|row| row.get(0))),
+        }
+    }
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
