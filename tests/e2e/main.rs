@@ -6,6 +6,7 @@ mod atomicity;
 mod bad_input;
 mod big_transaction;
 mod records;
+mod replay;
 
 /// The consumer under test.
 const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");

@@ -32,7 +32,10 @@ pub struct KafkaConnector {
 impl std::fmt::Debug for KafkaConnector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.settings.keys().collect();
-        f.debug_struct("KafkaConnector").field("settings", &names).finish_non_exhaustive()
+        f.debug_struct("KafkaConnector")
+            .field("settings", &names)
+            .field("transactional_id", &self.transactional_id())
+            .finish_non_exhaustive()
     }
 }
 

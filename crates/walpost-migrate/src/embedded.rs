@@ -64,6 +64,11 @@ const RELAY: &[Migration] = &[
         name: "proven",
         template: include_str!("../migrations/relay/0003_proven.sql"),
     },
+    Migration {
+        number: 4,
+        name: "replay",
+        template: include_str!("../migrations/relay/0004_replay.sql"),
+    },
 ];
 
 const CONSUMER: &[Migration] = &[Migration {

@@ -295,7 +295,8 @@ impl CheckpointStore {
             (&i64::from(u32::from(before.generation)), Type::INT8),
             (&PgLsn::from(u64::from(before.confirmed)), Type::PG_LSN),
         ];
-        let rows = self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
+        let rows =
+            self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
         rows.first().map(checkpoint).transpose()
     }
 

@@ -13,6 +13,7 @@ pub const ID_HEADER: &str = "id";
 /// Header of a record that was published later than in its place in the stream,
 /// or once more, on purpose. Of a parked event that was sent on it says which
 /// row, and the event's generation and position: `parked:7:1f3a9c2e:16/B374D848:7`.
+/// Of one that a replay has published once more it says which: `replay:7`.
 pub const REPLAY_HEADER: &str = "walpost-replay";
 /// Header with the name of the pipeline: event ids are unique within it.
 pub const SOURCE_HEADER: &str = "walpost-source";
@@ -57,6 +58,34 @@ impl OwnHeaders {
     }
 }
 
+/// Adds Walpost's own headers to records that are published once more: no
+/// position, which nobody knows of a row.
+pub(crate) struct ReplayHeaders {
+    replay: Header,
+    source: Option<Header>,
+}
+
+impl ReplayHeaders {
+    /// Those of the replay with this number.
+    pub(crate) fn new(config: &RelayConfig, replay: i64) -> Self {
+        let header = |name: &str, value: String| Header {
+            name: name.into(),
+            value: Some(Bytes::from(value)),
+        };
+        let source = || header(SOURCE_HEADER, config.pipeline.clone());
+        Self {
+            replay: header(REPLAY_HEADER, format!("replay:{replay}")),
+            source: config.source_header.then(source),
+        }
+    }
+
+    pub(crate) fn add(&self, headers: &mut Headers) {
+        headers.retain(|header| !header.name.starts_with(OWN));
+        headers.push(self.replay.clone());
+        headers.extend(self.source.clone());
+    }
+}
+
 /// What [`REPLAY_HEADER`] says of a parked event.
 pub(crate) fn parked_replay(id: i64, generation: Generation, position: Position) -> String {
     format!("parked:{id}:{generation}:{position}")
@@ -83,7 +112,13 @@ mod tests {
             headers.push(Header { name: name.into(), value: Some("handed on".into()) });
         }
         own.add(&mut headers, Position { commit_lsn: Lsn::from(0x10), ordinal: 8 });
-        let names: Vec<&str> = headers.iter().map(|header| &*header.name).collect();
-        assert_eq!(names, ["mine", "walpost-position", "walpost-source"]);
+        let names = |headers: &Headers| -> Vec<String> {
+            headers.iter().map(|header| header.name.to_string()).collect()
+        };
+        assert_eq!(names(&headers), ["mine", "walpost-position", "walpost-source"]);
+
+        ReplayHeaders::new(&config, 7).add(&mut headers);
+        assert_eq!(names(&headers), ["mine", "walpost-replay", "walpost-source"]);
+        assert_eq!(text(&headers[1]).unwrap(), "replay:7");
     }
 }

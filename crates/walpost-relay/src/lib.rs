@@ -30,6 +30,7 @@ mod published;
 mod ready;
 mod recovery;
 mod relay;
+mod replay;
 mod resume;
 mod retention;
 mod session;
@@ -56,6 +57,10 @@ pub use crate::{
     ready::{Readiness, ReadyWatch},
     recovery::plan::{RecoveryPlan, plan_recovery, request_recovery},
     relay::{Relay, RunningRelay},
+    replay::{
+        Replay, ReplayFilter, ReplayFound, ReplayOrder, ReplayProgress, ReplayRow, ReplayState,
+        ReplaySurvey, ReplayType, Replayed, Replayer, Unsendable,
+    },
     retention::{Pruned, RetentionConfig, prunable, prune},
     sight::{ParkedSight, SlotSight, SlotState},
     sink::{

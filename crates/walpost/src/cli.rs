@@ -1,7 +1,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    command::{check, config, demo, demo_consumer, migrate, parked, prune, run, slot, status},
+    command::{
+        check, config, demo, demo_consumer, migrate, parked, prune, replay, run, slot, status,
+    },
     config::ConfigArgs,
     failure::Failure,
 };
@@ -12,7 +14,8 @@ Exit codes:
   1  failed while running
   2  wrong arguments or configuration
   3  PostgreSQL is not as it has to be, or cannot be reached
-  4  Kafka is not as it has to be, or cannot be reached";
+  4  Kafka is not as it has to be, or cannot be reached
+  5  nothing matched, and nothing was done";
 
 /// Moves events from a PostgreSQL outbox to Kafka exactly as they were committed.
 #[derive(Debug, Parser)]
@@ -43,6 +46,9 @@ enum Command {
     Slot(slot::Args),
     /// Shows events that could not be delivered, sends them on or discards them
     Parked(parked::Args),
+    /// Publishes events of the outbox table once more, on purpose
+    #[command(after_help = EXIT_CODES)]
+    Replay(replay::Args),
     /// Shows the whole chain at work, with its processes killed half-way
     Demo(demo::Args),
     #[command(hide = true)]
@@ -58,6 +64,7 @@ impl Cli {
             Command::Parked(args) => args.json(),
             Command::Slot(args) => args.json(),
             Command::Prune(args) => args.json,
+            Command::Replay(args) => args.json,
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
                 false
@@ -77,6 +84,7 @@ impl Cli {
             Command::Parked(args) => block_on(parked::run(&config, &args)),
             Command::Slot(args) => block_on(slot::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
+            Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),
         }

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Postgres = 3,
     /// Kafka is not as it has to be.
     Kafka = 4,
+    /// Nothing matched.
+    Nothing = 5,
 }
 
 /// Why a command failed, how the process ends, and what to do.

@@ -166,6 +166,34 @@ async fn the_relay_finds_its_columns() {
 }
 
 #[tokio::test]
+async fn a_replay_has_the_columns_that_tell_who_asked_and_how_far_it_is() {
+    let client = relay().await;
+    assert_eq!(
+        columns(&client, "replay").await,
+        [
+            "id bigint not null",
+            "pipeline text not null",
+            "source text not null",
+            "filter jsonb not null",
+            "to_topic text",
+            "rate_per_s integer not null",
+            "boundary pg_snapshot not null",
+            "state text not null",
+            "detail text",
+            "selected bigint not null",
+            "sent bigint not null",
+            "unsendable bigint not null",
+            "last_seq bigint",
+            "token uuid not null",
+            "asked_by text not null",
+            "asked_from text",
+            "started_at timestamp with time zone not null",
+            "updated_at timestamp with time zone not null",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn closed_sets_are_closed() {
     let client = relay().await;
     let checkpoint = |initial: &str, boundary: &str| {

@@ -135,11 +135,8 @@ fn more_transactions_than_are_remembered_cost_time_and_no_pair() {
 #[test]
 fn ids_are_compared_also_where_their_lower_half_begins_anew() {
     let epoch = 1_u64 << 32;
-    let snapshot = Snapshot {
-        xmin: epoch - 2,
-        xmax: epoch + 5,
-        running: vec![epoch - 2, epoch + 1],
-    };
+    let snapshot =
+        Snapshot { xmin: epoch - 2, xmax: epoch + 5, running: vec![epoch - 2, epoch + 1] };
     assert!(snapshot.sees(u32::MAX) && snapshot.sees(0) && snapshot.sees(u32::MAX - 7));
     assert!(!snapshot.sees(u32::MAX - 1) && !snapshot.sees(1), "running");
     assert!(!snapshot.sees(5) && !snapshot.sees(9), "later");
@@ -178,17 +175,16 @@ fn a_place_that_is_found_later_is_in_every_pair() {
 
 #[test]
 fn a_pair_comes_back_from_the_row_and_anything_else_is_none() {
-    let pair = Pair {
-        snapshot: "5:9:7".to_owned(),
-        lsn: Lsn::from(20),
-        floors: floors(3),
-        taken_at: 7,
-    };
+    let pair =
+        Pair { snapshot: "5:9:7".to_owned(), lsn: Lsn::from(20), floors: floors(3), taken_at: 7 };
     let value = pair.to_json();
     assert_eq!(Pair::from_json(&value), Some(pair));
-    for (key, wrong) in
-        [("snapshot", json!("x")), ("lsn", json!(20)), ("floors", json!([])), ("taken_at", json!("x"))]
-    {
+    for (key, wrong) in [
+        ("snapshot", json!("x")),
+        ("lsn", json!(20)),
+        ("floors", json!([])),
+        ("taken_at", json!("x")),
+    ] {
         let mut value = value.clone();
         value[key] = wrong;
         assert_eq!(Pair::from_json(&value), None, "{key}");

@@ -67,16 +67,12 @@ pub async fn request_recovery(
     let (sql, row) = find(database, config).await?;
     let mut plan = plan(&sql, config, &row, accepted).await?;
     if plan.lost.is_some() && plan.obstacles.is_empty() {
-        plan.is_requested =
-            CheckpointStore::new(sql, config).request_recovery(accepted).await?;
+        plan.is_requested = CheckpointStore::new(sql, config).request_recovery(accepted).await?;
     }
     Ok(plan)
 }
 
-async fn find(
-    database: &Database,
-    config: &RelayConfig,
-) -> Result<(Sql, Checkpoint), RelayError> {
+async fn find(database: &Database, config: &RelayConfig) -> Result<(Sql, Checkpoint), RelayError> {
     let limit = Duration::from_millis(config.statement_timeout_ms);
     let (client, _) = database.connect_to_one().await?;
     let sql = Sql::new(Arc::new(client), limit);

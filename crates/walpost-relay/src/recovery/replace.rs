@@ -47,7 +47,8 @@ impl Session<'_> {
             }
         };
         let known = &before.floors;
-        let floors = before.proven.as_ref().map(|pair| floors::with_all_topics(&pair.floors, known));
+        let floors =
+            before.proven.as_ref().map(|pair| floors::with_all_topics(&pair.floors, known));
         let floors = floors.unwrap_or_else(|| serde_json::json!({}));
         let (state, timeline) = (InitialState::Recreating(loss), found.identity.timeline);
         let replaced =

@@ -47,7 +47,8 @@ impl State {
 impl Oracle {
     pub(super) fn new(schedule: &Schedule, start: u64) -> Self {
         let highest = schedule.events().map(|event| event.number + 1).max().unwrap_or_default();
-        let mut events = vec![State { event: None, landed: 0, stands: None, is_parked: false }; highest];
+        let mut events =
+            vec![State { event: None, landed: 0, stands: None, is_parked: false }; highest];
         for event in schedule.events() {
             events[event.number].event = Some(*event);
         }

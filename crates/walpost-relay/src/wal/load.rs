@@ -29,36 +29,36 @@ const BATCH_BYTES: usize = 1024 * 1024;
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a [`Loader`] says. Its silence is no end.
-pub(super) enum Loaded {
+pub(crate) enum Loaded {
     Rows(Vec<SourceItem>),
     End,
     Failed(SourceError),
 }
 
 /// One table, read through a cursor of its own.
-pub(super) struct Load {
-    pub(super) relation: Arc<Relation>,
-    pub(super) cursor: String,
+pub(crate) struct Load {
+    pub(crate) relation: Arc<Relation>,
+    pub(crate) cursor: String,
 }
 
 /// Reads the tables of a load, one after the other.
-pub(super) struct Loader {
-    pub(super) client: Arc<Client>,
-    pub(super) loaded: mpsc::Sender<Loaded>,
-    pub(super) status: StatusReporter,
+pub(crate) struct Loader {
+    pub(crate) client: Arc<Client>,
+    pub(crate) loaded: mpsc::Sender<Loaded>,
+    pub(crate) status: StatusReporter,
     /// Larger rows come without the values that make them so.
-    pub(super) max_event_bytes: usize,
+    pub(crate) max_event_bytes: usize,
     /// Bound on the wait for the first row of a table, which is sorted first.
-    pub(super) first_limit: Duration,
+    pub(crate) first_limit: Duration,
     /// Bound on the wait for each further row.
-    pub(super) limit: Duration,
-    pub(super) rows: u64,
-    pub(super) reported: Instant,
+    pub(crate) limit: Duration,
+    pub(crate) rows: u64,
+    pub(crate) reported: Instant,
 }
 
 impl Loader {
     /// Sends all rows, then the end; or an error.
-    pub(super) async fn run(mut self, loads: Vec<Load>) {
+    pub(crate) async fn run(mut self, loads: Vec<Load>) {
         let last = match self.tables(&loads).await {
             Ok(()) => Loaded::End,
             Err(error) => Loaded::Failed(error),

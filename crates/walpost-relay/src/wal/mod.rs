@@ -24,7 +24,11 @@ pub(crate) use postgres_protocol::escape::{
 use walpost_event::Lsn;
 
 pub(crate) use self::{
-    client::ReplicationClient, identity::ServerIdentity, pgwire::PgwireSource, source::WalSource,
+    client::ReplicationClient,
+    identity::ServerIdentity,
+    load::{Load, Loaded, Loader},
+    pgwire::PgwireSource,
+    source::WalSource,
     timeline::Switch,
 };
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The same text as the replication session gives.
-const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'postgres'; \
+pub(crate) const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'postgres'; \
      set timezone = 'UTC'; set extra_float_digits = 3; set bytea_output = 'hex'; \
      set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
 
@@ -145,7 +145,8 @@ impl Source for SnapshotSource {
     }
 }
 
-async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, RelayError> {
+/// The table as a relation of the stream.
+pub(crate) async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, RelayError> {
     let rows = sql
         .query(
             "reading the outbox table's columns",

@@ -24,6 +24,7 @@ mod ready;
 mod recovery;
 mod recovery_refusals;
 mod refusals;
+mod replay;
 mod resume;
 mod retention;
 mod retention_refusals;

@@ -93,7 +93,8 @@ async fn of_every_kind(version: u32) {
     open.batch_execute("commit").await.unwrap();
     phase(&relay, &Phase::Streaming).await;
     insert(&rig, "a", &["a5"]).await;
-    until(SOON, "the last", async || of(&rig, "\"a").len() >= 6 && of(&rig, "\"o").len() == 1).await;
+    until(SOON, "the last", async || of(&rig, "\"a").len() >= 6 && of(&rig, "\"o").len() == 1)
+        .await;
     assert_eq!(of(&rig, "\"a"), quoted(&["a0", "a1", "a2", "a3", "a4", "a5"]));
     assert_eq!(of(&rig, "\"o"), quoted(&["o1"]));
     proven(&rig, 7).await;

@@ -97,9 +97,12 @@ async fn messages_without_a_table_have_to_be_given_up_by_somebody() {
 #[tokio::test]
 async fn a_table_whose_rows_are_deleted_at_once_brings_nothing_back() {
     let rig = without_slot().await;
-    run(&rig, "begin; insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
-               values ('order', 'a', 'Placed', '2'); delete from walpost.outbox; commit")
-        .await;
+    run(
+        &rig,
+        "begin; insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+               values ('order', 'a', 'Placed', '2'); delete from walpost.outbox; commit",
+    )
+    .await;
     let deleted = "select pg_stat_get_tuples_deleted('walpost.outbox'::regclass)";
     walpost_testkit::until(crate::rig::SOON, "the statistics", async || {
         rig.count(deleted).await > 0

@@ -11,7 +11,9 @@ use std::{
 
 use tokio_postgres::Client;
 use walpost_postgres::Database;
-use walpost_relay::{LostSlot, Pruned, RelayConfig, RetentionConfig, RunningRelay, prunable, prune};
+use walpost_relay::{
+    LostSlot, Pruned, RelayConfig, RetentionConfig, RunningRelay, prunable, prune,
+};
 use walpost_testkit::{Seeded, until};
 
 use crate::{
@@ -107,10 +109,7 @@ async fn rows_are_in_the_outbox_or_in_the_archive_however_often_it_is_interrupte
         let pass = prune(&rig.database, &rig.config, "id", &retention, |_| {});
         let whole = tokio::time::timeout(Duration::from_millis(20 + 5 * round), pass).await;
         // The server may still be at it.
-        until(SOON, "the session is gone", async || {
-            rig.count(AT_WORK).await == 0
-        })
-        .await;
+        until(SOON, "the session is gone", async || rig.count(AT_WORK).await == 0).await;
         let (outbox, archive) = (rig.count(OUTBOX).await, rig.count(ARCHIVE).await);
         assert_eq!(outbox + archive, 2000);
         assert!(outbox <= left);
@@ -124,8 +123,12 @@ async fn rows_are_in_the_outbox_or_in_the_archive_however_often_it_is_interrupte
     }
     let same = "select count(distinct id) from walpost.outbox_archive where payload is not null";
     assert_eq!(rig.count(same).await, 2000);
-    run(&rig, "update walpost.outbox_archive set archived_at = now() - interval '31 days' \
-               where (payload #>> '{}')::int <= 500").await;
+    run(
+        &rig,
+        "update walpost.outbox_archive set archived_at = now() - interval '31 days' \
+               where (payload #>> '{}')::int <= 500",
+    )
+    .await;
     assert_eq!(counted(&rig, &retention).await.archived_rows, 500);
     let done = pruned(&rig, &retention).await;
     assert_eq!((done.rows, done.archived_rows), (0, 500));

@@ -79,8 +79,7 @@ impl Rig {
     }
 
     pub(crate) fn relay(&self) -> Result<Relay, RelayError> {
-        let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
-        Relay::new(self.database.clone(), self.config.clone(), self.router.clone(), encoding)
+        Relay::new(self.database.clone(), self.config.clone(), self.router.clone(), raw())
     }
 
     pub(crate) fn start(&self) -> RunningRelay {
@@ -197,4 +196,8 @@ pub(crate) async fn interrupt(rig: &Rig, relay: &RunningRelay) {
     );
     assert_eq!(rig.count(&kill).await, 1);
     status(relay, "the end of the session", |status| status.failed_sessions > before).await;
+}
+
+pub(crate) fn raw() -> Encoding {
+    Encoding { key: Encoder::Raw, value: Encoder::Raw }
 }

@@ -8,6 +8,7 @@ pub(crate) mod demo_consumer;
 pub(crate) mod migrate;
 pub(crate) mod parked;
 pub(crate) mod prune;
+pub(crate) mod replay;
 pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod slot;

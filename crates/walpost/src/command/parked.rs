@@ -7,12 +7,8 @@ use serde_json::{Value, json};
 use tokio_postgres::{Client, Row, types::PgLsn};
 use walpost_event::Lsn;
 
-pub(in crate::command) use self::contents::for_terminal;
-use self::{
-    ask::Wish,
-    contents::{Part, json_for_terminal},
-};
-
+pub(crate) use self::contents::{for_terminal, json_for_terminal};
+use self::{ask::Wish, contents::Part};
 use crate::{
     command::sql,
     config::{Config, ConfigArgs},

@@ -73,9 +73,8 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
 }
 
 fn as_json(plan: &RecoveryPlan) -> Value {
-    let obstacle = |(problem, remedy): &(String, String)| {
-        json!({ "problem": problem, "next_step": remedy })
-    };
+    let obstacle =
+        |(problem, remedy): &(String, String)| json!({ "problem": problem, "next_step": remedy });
     let rows = plan.rows.iter().map(|(table, rows)| (table.to_string(), json!(rows)));
     json!({
         "lost": plan.lost,

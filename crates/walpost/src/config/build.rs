@@ -4,7 +4,9 @@ use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{Initial, LostSlot, ParkMode, RelayConfig, RetentionConfig, SourceKind, TableName};
+use walpost_relay::{
+    Initial, LostSlot, ParkMode, RelayConfig, RetentionConfig, SourceKind, TableName,
+};
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
 use super::{Config, ConfigError, settings::LogFormat};
@@ -15,6 +17,9 @@ const ROUTER_KEYS: [(&str, &str); 3] = [
     ("route.topic.replacement", "topic_replacement"),
     ("table.fields.additional.placement", "additional_placement"),
 ];
+
+/// A century; beyond it times overflow.
+const DEDUP_WINDOW_MAX_HOURS: u64 = 876_000;
 
 impl Config {
     /// Where the outbox is.
@@ -169,8 +174,9 @@ impl Config {
         })
     }
 
-    /// The sink, not connected.
-    pub(crate) fn kafka(&self) -> Result<KafkaConnector, ConfigError> {
+    /// A sink beside the pipeline's, not connected: never transactional, as it
+    /// would fence the pipeline's off.
+    pub(crate) fn kafka_beside(&self) -> Result<KafkaConnector, ConfigError> {
         let mut settings = self.settings.kafka.clone();
         settings.retain(|_, value| !value.is_empty());
         let file = &self.settings.sink.sasl_password_file;
@@ -186,7 +192,25 @@ impl Config {
         }
         let bytes = self.settings.sink.queue_max_bytes;
         let bytes = self.number("sink", "queue_max_bytes", bytes)?;
-        let connector = KafkaConnector::new(settings)?.queue_max_bytes(bytes);
+        Ok(KafkaConnector::new(settings)?.queue_max_bytes(bytes))
+    }
+
+    /// For how long consumers deduplicate, in hours; `None` for ever.
+    pub(crate) fn dedup_window_hours(&self) -> Result<Option<u64>, ConfigError> {
+        let hours = self.settings.replay.dedup_window_hours;
+        if hours > DEDUP_WINDOW_MAX_HOURS {
+            let problem = format!(
+                "replay.dedup_window_hours is {hours}; it lies between 0 and \
+                 {DEDUP_WINDOW_MAX_HOURS}"
+            );
+            return Err(self.wrong("replay", "dedup_window_hours", &problem));
+        }
+        Ok(Some(hours).filter(|hours| *hours > 0))
+    }
+
+    /// The sink, not connected.
+    pub(crate) fn kafka(&self) -> Result<KafkaConnector, ConfigError> {
+        let connector = self.kafka_beside()?;
         if !self.is_transactional()? {
             return Ok(connector);
         }

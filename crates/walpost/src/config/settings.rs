@@ -14,6 +14,7 @@ pub(crate) struct Settings {
     pub(crate) kafka: BTreeMap<String, String>,
     pub(crate) sink: SinkSection,
     pub(crate) retention: RetentionSection,
+    pub(crate) replay: ReplaySection,
     pub(crate) http: HttpSection,
     pub(crate) log: LogSection,
 }
@@ -113,6 +114,12 @@ pub(crate) struct RetentionSection {
     pub(crate) batch_rows: u64,
     pub(crate) pause_ms: u64,
     pub(crate) interval_minutes: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplaySection {
+    pub(crate) dedup_window_hours: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -67,6 +67,30 @@ fn what_becomes_of_a_lost_slot_is_one_of_two() {
 }
 
 #[test]
+fn the_window_of_consumers_is_for_ever_unless_it_is_set_within_its_bound() {
+    let window = |text: &str| load(text).unwrap().dedup_window_hours();
+    assert_eq!(window("").unwrap(), None);
+    assert_eq!(window("[replay]\ndedup_window_hours = 48").unwrap(), Some(48));
+    let text = window("[replay]\ndedup_window_hours = 900000").unwrap_err().to_string();
+    assert!(text.contains("replay.dedup_window_hours is 900000; it lies between 0"), "{text}");
+    assert!(text.contains("line 2"), "{text}");
+    let text = refusal("[replay]\ndedup_hours = 48");
+    assert!(text.contains("unknown key replay.dedup_hours"), "{text}");
+}
+
+#[test]
+fn a_sink_beside_the_pipeline_is_not_transactional() {
+    let config =
+        load("[kafka]\n\"bootstrap.servers\" = \"h:1\"\n[sink]\npublish = \"transactional\"")
+            .unwrap();
+    let is_transactional = |connector: walpost_kafka::KafkaConnector| {
+        format!("{connector:?}").contains("transactional_id: Some")
+    };
+    assert!(is_transactional(config.kafka().unwrap()));
+    assert!(!is_transactional(config.kafka_beside().unwrap()));
+}
+
+#[test]
 fn every_field_of_the_pipeline_can_be_set() {
     let names = format!("{:?}", RelayConfig::new("main"));
     let fields = names.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));

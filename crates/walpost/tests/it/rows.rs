@@ -63,8 +63,10 @@ impl Rig {
 fn where_an_event_is_and_what_cannot_be_known() {
     let rig = Rig::new();
     let (published, archived, parked) = (rig.event(1), rig.event(2), rig.event(3));
-    rig.sql("insert into walpost.outbox_archive select * from walpost.outbox where id::text \
-             like '%2'; delete from walpost.outbox where id::text like '%2'");
+    rig.sql(
+        "insert into walpost.outbox_archive select * from walpost.outbox where id::text \
+             like '%2'; delete from walpost.outbox where id::text like '%2'",
+    );
     assert_eq!(rig.state(&published), "pending", "no pipeline has run");
     rig.sql(PIPELINE);
     let pending = rig.event(4);
@@ -75,8 +77,7 @@ fn where_an_event_is_and_what_cannot_be_known() {
              values ('main', 1, '0/1', 0, 's', '{parked}', 'rejected', '{state}')"
         ))
     };
-    for (state, expected) in
-        [("open", "parked"), ("discarded", "discarded"), ("done", "published")]
+    for (state, expected) in [("open", "parked"), ("discarded", "discarded"), ("done", "published")]
     {
         park(state);
         assert_eq!(rig.state(&parked), expected);
@@ -111,7 +112,10 @@ fn rows_are_counted_and_leave_on_request_alone() {
     rig.event(3);
     let output = rig.run(&["prune"]);
     let text = stdout(&output);
-    assert!(text.contains("walpost.outbox          3                   1               0"), "{text}");
+    assert!(
+        text.contains("walpost.outbox          3                   1               0"),
+        "{text}"
+    );
     assert!(text.ends_with("nothing was done; --yes does it\n"), "{text}");
     let counted = rig.json(&["prune"]);
     assert_eq!((&counted["done"], &counted["tables"][0]["rows"]), (&false.into(), &3.into()));

@@ -130,7 +130,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Text that a terminal takes for text: what would move it, colour it or turn
 /// its direction comes as `\u{…}`, a line break as `\n`.
-pub(in crate::command) fn for_terminal(text: &str) -> String {
+pub(crate) fn for_terminal(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         if steers(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
@@ -139,7 +139,7 @@ pub(in crate::command) fn for_terminal(text: &str) -> String {
 }
 
 /// The same for JSON, which stays the same value.
-pub(super) fn json_for_terminal(value: &Value) -> String {
+pub(crate) fn json_for_terminal(value: &Value) -> String {
     let mut safe = String::new();
     for c in value.to_string().chars() {
         if steers(c) { safe += &format!("\\u{:04x}", u32::from(c)) } else { safe.push(c) }

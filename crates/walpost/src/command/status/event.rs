@@ -167,7 +167,9 @@ impl Look<'_> {
         );
         match self.client.query_opt(&query, &[&self.id]).await {
             // Invalid text for the type, or a number out of its range.
-            Err(error) if matches!(error.code().map(|code| code.code()), Some("22P02" | "22003")) => {
+            Err(error)
+                if matches!(error.code().map(|code| code.code()), Some("22P02" | "22003")) =>
+            {
                 Ok(None)
             }
             row => Ok(row?.map(|row| row.get(0))),
