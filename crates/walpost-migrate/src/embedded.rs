@@ -69,6 +69,11 @@ const RELAY: &[Migration] = &[
         name: "replay",
         template: include_str!("../migrations/relay/0004_replay.sql"),
     },
+    Migration {
+        number: 6,
+        name: "publication",
+        template: include_str!("../migrations/relay/0006_publication.sql"),
+    },
 ];
 
 const CONSUMER: &[Migration] = &[Migration {

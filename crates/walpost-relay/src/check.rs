@@ -18,7 +18,7 @@ use crate::{
     sql::Sql,
     start::{self, SlotFate},
     wal::{
-        ReplicationClient, failover,
+        ReplicationClient, failover, membership,
         preflight::{self, Server},
         publication,
         slot::{self, Slot},
@@ -100,8 +100,12 @@ async fn database_checks(
         return Ok(());
     }
     // The slot first, as it follows the checkpoint.
-    let slot = slot::inspect(&sql, &config.slot).await?;
+    let mut slot = slot::inspect(&sql, &config.slot).await?;
     let checkpoint = CheckpointStore::new(sql.clone(), config).read().await?;
+    let publication = membership::read(&sql, config).await?;
+    if let Some(slot) = &mut slot {
+        slot.note_gap(checkpoint.as_ref(), publication.as_ref());
+    }
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);

@@ -10,7 +10,7 @@ use crate::{
     proven::{Pair, PairChanges, Seen},
     sink::TopicFloors,
     sql::{Parameter, Sql},
-    wal::quote_identifier,
+    wal::{membership, quote_identifier},
 };
 
 /// The pipeline's row in `checkpoint`: how far everything is durable.
@@ -24,6 +24,10 @@ pub(crate) struct CheckpointStore {
     pipeline: String,
     outboxes: Vec<String>,
     token: Uuid,
+    /// An SQL expression of the publication's object ids.
+    publication: String,
+    /// What they have to be.
+    expected: Option<Value>,
 }
 
 /// What the row says.
@@ -50,6 +54,8 @@ pub(crate) struct Checkpoint {
     pub(crate) requested: Option<Accepted>,
     /// Messages that are in no table were published.
     pub(crate) has_messages: bool,
+    /// The publication's object ids.
+    pub(crate) publication: Option<Value>,
 }
 
 /// What somebody accepts who wants a lost slot to be replaced.
@@ -151,7 +157,14 @@ impl CheckpointStore {
             pipeline: config.pipeline.clone(),
             outboxes: config.tables.iter().map(TableName::quoted).collect(),
             token: Uuid::new_v4(),
+            publication: membership::expression(config),
+            expected: None,
         }
+    }
+
+    /// Nothing is noted any more once the publication has other object ids.
+    pub(crate) fn expect_publication(&mut self, ids: Option<Value>) {
+        self.expected = ids;
     }
 
     /// The name of this run: what other writes of the pipeline are bound to.
@@ -179,8 +192,9 @@ impl CheckpointStore {
             return server.take(self.token, timeline).await;
         }
         let sql = format!(
-            "update {} set token = $2, timeline = $3, tables = $4, clean = false, \
-             updated_at = clock_timestamp() where pipeline = $1 returning {COLUMNS}",
+            "update {} set token = $2, timeline = $3, tables = $4, \
+             publication = $5, clean = false, updated_at = clock_timestamp() \
+             where pipeline = $1 returning {COLUMNS}",
             self.table
         );
         let rows = self
@@ -193,6 +207,7 @@ impl CheckpointStore {
                     (&self.token, Type::UUID),
                     (&i64::from(timeline), Type::INT8),
                     (&self.outboxes, Type::TEXT_ARRAY),
+                    (&self.expected, Type::JSONB),
                 ],
             )
             .await?;
@@ -203,8 +218,8 @@ impl CheckpointStore {
     pub(crate) async fn create(&self, checkpoint: &Checkpoint) -> Result<(), RelayError> {
         let sql = format!(
             "insert into {} (pipeline, token, generation, system_id, timeline, slot, \
-             confirmed_lsn, initial, initial_boundary, tables) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (pipeline) do nothing",
+             confirmed_lsn, initial, initial_boundary, tables, publication) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (pipeline) do nothing",
             self.table
         );
         let (initial, boundary, _) = checkpoint.initial.columns();
@@ -223,6 +238,7 @@ impl CheckpointStore {
                     (&initial, Type::TEXT),
                     (&boundary, Type::TEXT),
                     (&self.outboxes, Type::TEXT_ARRAY),
+                    (&self.expected, Type::JSONB),
                 ],
             )
             .await?;
@@ -278,13 +294,13 @@ impl CheckpointStore {
     ) -> Result<Option<Checkpoint>, RelayError> {
         let sql = format!(
             "update {} set token = $2, timeline = $3, tables = $4, generation = $5, floors = $6, \
-             recovery = $7, pending = null, recovery_requested = null, clean = false, \
-             updated_at = clock_timestamp() \
+             recovery = $7, pending = null, recovery_requested = null, publication = $10, \
+             clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 and generation = $8 and confirmed_lsn = $9 returning {COLUMNS}",
             self.table
         );
         let (_, _, recovery) = state.columns();
-        let parameters: [Parameter<'_>; 9] = [
+        let parameters: [Parameter<'_>; 10] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&i64::from(timeline), Type::INT8),
@@ -294,6 +310,7 @@ impl CheckpointStore {
             (&recovery, Type::JSONB),
             (&i64::from(u32::from(before.generation)), Type::INT8),
             (&PgLsn::from(u64::from(before.confirmed)), Type::PG_LSN),
+            (&self.expected, Type::JSONB),
         ];
         let rows =
             self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
@@ -330,8 +347,8 @@ impl CheckpointStore {
              pending = case when $6::jsonb is null then pending \
                  when jsonb_typeof($6) = 'object' then $6 end, \
              has_messages = has_messages or $7, updated_at = clock_timestamp() \
-             where pipeline = $1 and token = $2",
-            self.table
+             where pipeline = $1 and token = $2 and ($8::jsonb is null or {} = $8)",
+            self.table, self.publication
         );
         let updated = self
             .execute(
@@ -345,9 +362,13 @@ impl CheckpointStore {
                     (&note.pairs.proven, Type::JSONB),
                     (&note.pairs.pending, Type::JSONB),
                     (&note.has_messages, Type::BOOL),
+                    (&self.expected, Type::JSONB),
                 ],
             )
             .await?;
+        if updated == 0 {
+            self.publication_unbroken().await?;
+        }
         self.owned(updated)?;
         self.flushed().await
     }
@@ -359,9 +380,16 @@ impl CheckpointStore {
         if let Some(server) = self.sql.simulation() {
             return server.see().await;
         }
-        let see = "select pg_current_snapshot()::text, pg_current_wal_insert_lsn(), \
-                   extract(epoch from clock_timestamp())::int8";
-        let row = self.sql.one("taking a snapshot", see, &[]).await?;
+        let see = format!(
+            "select pg_current_snapshot()::text, pg_current_wal_insert_lsn(), \
+             extract(epoch from clock_timestamp())::int8, $1::jsonb is null or {} = $1",
+            self.publication
+        );
+        let expected = [(&self.expected as _, Type::JSONB)];
+        let row = self.sql.one("taking a snapshot", &see, &expected).await?;
+        if row.get::<_, Option<bool>>(3) != Some(true) {
+            return Err(self.publication_changed());
+        }
         let lsn = Lsn::from(u64::from(row.get::<_, PgLsn>(1)));
         Ok(Seen { snapshot: row.get(0), lsn, at: row.get(2) })
     }
@@ -409,6 +437,20 @@ impl CheckpointStore {
         self.owned(updated)
     }
 
+    async fn publication_unbroken(&self) -> Result<(), RelayError> {
+        let sql = format!("select $1::jsonb is null or {} = $1", self.publication);
+        let expected = [(&self.expected as _, Type::JSONB)];
+        let row = self.sql.one("reading the publication's object ids", &sql, &expected).await?;
+        match row.get::<_, Option<bool>>(0) {
+            Some(true) => Ok(()),
+            _ => Err(self.publication_changed()),
+        }
+    }
+
+    fn publication_changed(&self) -> RelayError {
+        RelayError::PublicationChanged { pipeline: self.pipeline.clone() }
+    }
+
     async fn execute(
         &self,
         attempt: &'static str,
@@ -431,7 +473,7 @@ impl CheckpointStore {
 
 const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence, \
      proven, pending, (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::int8, \
-     recovery, recovery_requested, has_messages";
+     recovery, recovery_requested, has_messages, publication";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
@@ -462,6 +504,7 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
         taken_by: row.get::<_, Option<i64>>(12).and_then(|xid| u32::try_from(xid).ok()),
         requested: row.get::<_, Option<Value>>(14).as_ref().map(Accepted::from_json),
         has_messages: row.get(15),
+        publication: row.get(16),
     })
 }
 

@@ -122,6 +122,13 @@ pub enum RelayError {
         /// Name of the pipeline.
         pipeline: String,
     },
+    /// The publication is not the one that the session began with. The next
+    /// session says what is to be done.
+    #[error("the publication of pipeline {pipeline:?} was changed while it was read")]
+    PublicationChanged {
+        /// Name of the pipeline.
+        pipeline: String,
+    },
     /// The sink failed as a whole.
     #[error("the sink failed: {detail}")]
     Sink {
@@ -160,7 +167,9 @@ impl RelayError {
             Self::Sql { source, .. } => is_transient_sql(source),
             Self::Parking(source) => is_transient_code(&source.code),
             // The other relay has the slot: this one stands by.
-            Self::SqlTimeout { .. } | Self::TakenOver { .. } => true,
+            Self::SqlTimeout { .. } | Self::TakenOver { .. } | Self::PublicationChanged { .. } => {
+                true
+            }
             Self::Sink { transient, .. } => *transient,
             Self::Prerequisite { .. } | Self::Halted { .. } | Self::Fatal(_) | Self::Config(_) => {
                 false

@@ -30,7 +30,7 @@ use crate::{
     start::{self, SlotFate},
     status::{Phase, StatusReporter},
     wal::{
-        PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource,
+        PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
         slot::{self, NewSlot, Slot},
         snapshot::{Boundary, SnapshotSource, load_position},
@@ -155,10 +155,10 @@ impl Session<'_> {
             ReplicationClient::connect(&database, timeout_ms, max_event_bytes).await?;
         let identity = replication.identify().await?;
         server.expect(&identity)?;
-        let checkpoints = CheckpointStore::new(sql.clone(), self.config);
+        let mut checkpoints = CheckpointStore::new(sql.clone(), self.config);
         // The slot first: it follows the checkpoint, so read in this order it
         // can only be ahead if somebody else moved it.
-        let slot = slot::inspect(&sql, &self.config.slot).await?;
+        let mut slot = slot::inspect(&sql, &self.config.slot).await?;
         let checkpoint = checkpoints.read().await?;
         if slot.is_none()
             && checkpoint.is_some()
@@ -167,6 +167,11 @@ impl Session<'_> {
             // Somebody made the first start between the two.
             return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
         }
+        let publication = membership::read(&sql, self.config).await?;
+        if let Some(slot) = &mut slot {
+            slot.note_gap(checkpoint.as_ref(), publication.as_ref());
+        }
+        checkpoints.expect_publication(publication);
         self.status.update(|status| {
             status.written = server.wal;
             status.system_id = Some(server.system_id.clone());
@@ -276,6 +281,7 @@ impl Session<'_> {
             floors: Vec::new(),
             clean: true,
             fence: None,
+            publication: None,
             proven: None,
             pending: None,
             taken_by: None,

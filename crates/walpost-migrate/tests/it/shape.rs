@@ -130,6 +130,7 @@ async fn the_relay_finds_its_columns() {
             "recovery_requested jsonb",
             "tables text[]",
             "has_messages boolean not null",
+            "publication jsonb",
         ]
     );
     assert_eq!(

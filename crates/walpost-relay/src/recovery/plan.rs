@@ -12,7 +12,7 @@ use crate::{
     error::RelayError,
     history,
     sql::Sql,
-    wal::{preflight, slot},
+    wal::{membership, preflight, slot},
 };
 
 /// What the recovery of a lost slot would do.
@@ -97,7 +97,10 @@ async fn plan(
 ) -> Result<RecoveryPlan, RelayError> {
     let lost = match slot::inspect(sql, &config.slot).await? {
         None => Some("missing".to_owned()),
-        Some(slot) => slot.lost,
+        Some(mut slot) => {
+            slot.note_gap(Some(row), membership::read(sql, config).await?.as_ref());
+            slot.lost
+        }
     };
     let is_begun =
         matches!(row.initial, InitialState::Recreating(_) | InitialState::Recover { .. });

@@ -51,6 +51,7 @@ impl Rows {
             taken_by: None,
             requested: None,
             has_messages: false,
+            publication: None,
         };
         Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
     }

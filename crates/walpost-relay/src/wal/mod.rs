@@ -12,6 +12,7 @@ mod timeline;
 mod transaction;
 
 pub(crate) mod failover;
+pub(crate) mod membership;
 pub(crate) mod preflight;
 pub(crate) mod publication;
 pub(crate) mod rights;

@@ -151,7 +151,7 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
 async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     let table = TableName { schema: config.schema.clone(), name: "checkpoint".to_owned() };
     let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
-                 and attname = 'proven' and not attisdropped)";
+                 and attname = 'publication' and not attisdropped)";
     let name = [(&table.quoted() as _, Type::TEXT)];
     if sql.one("reading the checkpoint's columns", query, &name).await?.get(0) {
         return Ok(());

@@ -1,10 +1,16 @@
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_postgres::types::{PgLsn, ToSql, Type};
 use walpost_event::Lsn;
 
-use super::{client::ReplicationClient, quote_identifier};
-use crate::{config::RelayConfig, error::RelayError, sql::Sql};
+use super::{client::ReplicationClient, membership, quote_identifier};
+use crate::{
+    checkpoint::{Checkpoint, InitialState},
+    config::RelayConfig,
+    error::RelayError,
+    sql::Sql,
+};
 
 /// What the server says of a replication slot.
 #[derive(Clone, Debug)]
@@ -14,8 +20,19 @@ pub(crate) struct Slot {
     pub(crate) temporary: bool,
     pub(crate) active_pid: Option<i32>,
     pub(crate) confirmed: Option<Lsn>,
-    /// Why the server has given it up, if it has.
+    /// Why it does not bring everything any more, where that is so.
     pub(crate) lost: Option<String>,
+}
+
+impl Slot {
+    /// It is as good as lost where the publication has other object ids than the
+    /// checkpoint: what was committed in between it does not bring.
+    pub(crate) fn note_gap(&mut self, checkpoint: Option<&Checkpoint>, ids: Option<&Value>) {
+        let row = checkpoint.filter(|row| row.initial != InitialState::Creating);
+        if !membership::is_unbroken(row.and_then(|row| row.publication.as_ref()), ids) {
+            self.lost.get_or_insert_with(|| membership::BROKEN.to_owned());
+        }
+    }
 }
 
 /// A slot that was just created, and the snapshot of everything before it.
@@ -100,15 +117,16 @@ pub(crate) fn check_kind(
 fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
     let name = &config.slot;
     let why = match reason {
-        "wal_removed" => "removed WAL that it still needed (max_slot_wal_keep_size)",
-        "idle_timeout" => "gave up on it for being idle (idle_replication_slot_timeout)",
-        "wal_level_insufficient" => "ran with a wal_level below logical",
-        "rows_removed" => "removed catalog rows that it still needed",
-        _ => "has invalidated it",
+        membership::BROKEN => &membership::what_happened(config),
+        "wal_removed" => "the server removed WAL that it still needed (max_slot_wal_keep_size)",
+        "idle_timeout" => "the server gave up on it for being idle (idle_replication_slot_timeout)",
+        "wal_level_insufficient" => "the server ran with a wal_level below logical",
+        "rows_removed" => "the server removed catalog rows that it still needed",
+        _ => "the server has invalidated it",
     };
     RelayError::prerequisite(
         format!(
-            "slot {name:?} is lost: the server {why}; events committed since {} were not all read",
+            "slot {name:?} is lost: {why}; events committed since {} were not all read",
             slot.confirmed.unwrap_or_default()
         ),
         format!(

@@ -17,6 +17,7 @@ mod hold;
 mod idle;
 mod login;
 mod marking;
+mod membership;
 mod parked_rows;
 mod parking;
 mod proven;

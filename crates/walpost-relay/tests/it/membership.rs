@@ -1,0 +1,107 @@
+//! What is committed while the outbox table is in no publication comes in no
+//! stream: it is noticed, and published from the table.
+
+use walpost_relay::{LostSlot, Outcome, Phase, plan_recovery};
+use walpost_testkit::{postgres_of, until};
+
+use crate::{
+    proven::proven,
+    rig::{Rig, SOON, phase, stop},
+};
+
+const TAKE_OUT: &str = "alter publication walpost drop table walpost.outbox";
+const PUT_BACK: &str = "alter publication walpost add table walpost.outbox";
+const DROP: &str = "drop publication walpost";
+const CREATE: &str =
+    "create publication walpost for table walpost.outbox with (publish = 'insert')";
+const NO_INSERTS: &str = "alter publication walpost set (publish = 'delete')";
+
+async fn rig_of(version: u32) -> Rig {
+    let mut rig = Rig::on(postgres_of(version)).await;
+    rig.config.settle_ms = 0;
+    rig
+}
+
+async fn run(rig: &Rig, sql: &str) {
+    rig.client.batch_execute(sql).await.unwrap();
+}
+
+/// While no relay runs: refused, and published from the table once that is
+/// asked for.
+async fn gap_between_two_runs(version: u32, open: &str, close: &str) {
+    let mut rig = rig_of(version).await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    proven(&rig, 1).await;
+    stop(relay).await;
+    rig.released().await;
+    run(&rig, open).await;
+    rig.insert("a", &["2", "3"]).await;
+    run(&rig, close).await;
+    rig.insert("a", &["4"]).await;
+
+    let (outcome, detail) = rig.checked("slot").await;
+    assert_eq!(outcome, Outcome::Fail, "{detail}");
+    let refusal = rig.refusal().await;
+    for part in ["was dropped and made again, or was without", "walpost slot recover"] {
+        assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+    }
+    let plan = plan_recovery(&rig.database, &rig.config, false, false).await.unwrap();
+    assert_eq!((plan.rows[0].1, plan.obstacles), (3, vec![]));
+    assert_eq!(rig.world.values(), ["1"]);
+
+    rig.config.on_lost_slot = LostSlot::Recover;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["5"]).await;
+    assert_eq!(rig.landed(5).await, ["1", "2", "3", "4", "5"]);
+    stop(relay).await;
+}
+
+/// Under a relay that runs: it stops confirming, and its next session publishes
+/// them.
+async fn gap_under_a_relay(version: u32) {
+    let mut rig = rig_of(version).await;
+    rig.config.on_lost_slot = LostSlot::Recover;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    proven(&rig, 1).await;
+    run(&rig, &format!("begin; {TAKE_OUT}; commit")).await;
+    rig.insert("a", &["2", "3"]).await;
+    run(&rig, PUT_BACK).await;
+    rig.insert("a", &["4"]).await;
+    let all = async || rig.world.values() == ["1", "2", "3", "4"];
+    until(SOON, "those that no stream has", all).await;
+    phase(&relay, &Phase::Streaming).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn rows_committed_without_a_publication_are_found_missing_on_postgres_14() {
+    gap_between_two_runs(14, TAKE_OUT, PUT_BACK).await;
+    gap_under_a_relay(14).await;
+}
+
+#[tokio::test]
+async fn rows_committed_without_a_publication_are_found_missing_on_postgres_18() {
+    gap_between_two_runs(18, TAKE_OUT, PUT_BACK).await;
+    gap_between_two_runs(18, DROP, CREATE).await;
+    gap_under_a_relay(18).await;
+}
+
+/// Nobody puts it back: the position stays below what no stream brings.
+#[tokio::test]
+async fn without_inserts_nothing_is_confirmed_any_more() {
+    let rig = rig_of(18).await;
+    let mut relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    proven(&rig, 1).await;
+    run(&rig, NO_INSERTS).await;
+    rig.insert("a", &["2"]).await;
+    let ended = tokio::time::timeout(SOON, relay.finished()).await.expect("it ends");
+    let refusal = ended.unwrap_err().to_string();
+    assert!(refusal.contains("does not publish inserts"), "{refusal}");
+    let covered = "select count(*) from walpost.checkpoint c, walpost.outbox o \
+                   where o.payload = '2' and pg_visible_in_snapshot(o.xid, \
+                   (c.proven ->> 'snapshot')::pg_snapshot)";
+    assert_eq!(rig.count(covered).await, 0, "the row is proven to be published, and is not");
+}
