@@ -23,9 +23,9 @@ const KIND: Kind =
     Kind { start_limit: Duration::from_secs(90), orderly: Signal::Terminate, hasty: Signal::Kill };
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 
-/// An Apache Kafka of our own: one process, broker and controller. Ends with
-/// this value; its files go with it unless [`KafkaBuilder::home`] named a
-/// place for them.
+/// An Apache Kafka of our own: one process, broker and controller, or with
+/// [`KafkaBuilder::joining`] a further broker of one. Ends with this value; its
+/// files go with it unless [`KafkaBuilder::home`] named a place for them.
 ///
 /// Topics are not created by use; see [`KafkaBuilder::property`].
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Kafka {
     libraries: PathBuf,
     jvm_args: Vec<String>,
     client_port: u16,
+    /// Of the controller that this one is, or that it asks.
+    controller_port: u16,
     proxied_port: Option<u16>,
 }
 

@@ -102,12 +102,33 @@ pub async fn fresh_topic(prefix: &str, partitions: i32) -> String {
 ///
 /// When it cannot be created.
 pub async fn create_topic(bootstrap: &str, name: &str, partitions: i32, configs: &[(&str, &str)]) {
+    let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+    create(bootstrap, new, configs).await;
+}
+
+/// The same on the brokers of these numbers, of which the first leads all
+/// partitions.
+///
+/// # Panics
+///
+/// When it cannot be created.
+pub async fn create_replicated_topic(
+    bootstrap: &str,
+    name: &str,
+    partitions: i32,
+    brokers: &[i32],
+    configs: &[(&str, &str)],
+) {
+    let assignment = vec![brokers; usize::try_from(partitions).expect("not fewer than none")];
+    let new = NewTopic::new(name, partitions, TopicReplication::Variable(&assignment));
+    create(bootstrap, new, configs).await;
+}
+
+async fn create(bootstrap: &str, new: NewTopic<'_>, configs: &[(&str, &str)]) {
     let admin: AdminClient<DefaultClientContext> =
         config(bootstrap).create().expect("an admin client");
-    let topic = configs.iter().fold(
-        NewTopic::new(name, partitions, TopicReplication::Fixed(1)),
-        |topic, (key, value)| topic.set(key, value),
-    );
+    let (name, partitions) = (new.name, new.num_partitions);
+    let topic = configs.iter().fold(new, |topic, (key, value)| topic.set(key, value));
     let options =
         AdminOptions::new().request_timeout(Some(ADMIN_LIMIT)).operation_timeout(Some(ADMIN_LIMIT));
     let results = admin

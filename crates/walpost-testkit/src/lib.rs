@@ -36,7 +36,8 @@ mod wait;
 
 pub use crate::{
     kafka::{
-        Isolation, ReadRecord, create_topic, end_offsets, fresh_topic, read_all, read_all_with,
+        Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,
+        read_all, read_all_with,
     },
     oracle::{Applied, Committed, Published, Report, judge},
     process::Process,

@@ -4,7 +4,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -122,7 +122,13 @@ impl Proxy {
     /// Forwards everything again, first what was held. Connections that lost
     /// bytes by [`Proxy::swallow`] stay dead.
     pub fn restore(&self) {
-        self.set(Direction::Both, Mode::Forward);
+        self.forward(Direction::Both);
+    }
+
+    /// The same for one direction. What was held of a client that is gone is
+    /// delivered, and then its end.
+    pub fn forward(&self, direction: Direction) {
+        self.set(direction, Mode::Forward);
     }
 
     /// Closes all connections, and every new one at once, until
@@ -263,33 +269,48 @@ async fn serve(
             (Box::new(write), Box::new(read))
         }
     };
-    tokio::try_join!(
-        pump(Box::new(from_client), into_target, to_target, &counters.bytes_to_target),
-        pump(from_target, Box::new(into_client), to_client, &counters.bytes_to_client),
-    )?;
+    let client_is_gone = AtomicBool::new(false);
+    let requests = async {
+        let (bytes, other) = (&counters.bytes_to_target, AtomicBool::new(false));
+        pump(Box::new(from_client), into_target, to_target, bytes, &other).await?;
+        client_is_gone.store(true, Ordering::SeqCst);
+        Ok::<(), io::Error>(())
+    };
+    let answers = pump(
+        from_target,
+        Box::new(into_client),
+        to_client,
+        &counters.bytes_to_client,
+        &client_is_gone,
+    );
+    tokio::try_join!(requests, answers)?;
     Ok(())
 }
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Moves the bytes of one direction. An error ends the other direction too.
+/// Moves the bytes of one direction. An error ends the other direction too, but
+/// whoever breaks off has ended: what he has sent before is delivered. The end of
+/// what was swallowed is told to nobody, also when `nobody_is_there`.
 async fn pump(
     mut from: Reader,
     mut into: Writer,
     mut mode: watch::Receiver<Mode>,
     bytes: &AtomicU64,
+    nobody_is_there: &AtomicBool,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut swallowed = false;
     loop {
         let read = tokio::select! {
-            read = from.read(&mut buffer) => read?,
+            read = from.read(&mut buffer) => read.unwrap_or(0),
             cut = until_cut(mode.clone()) => return cut,
         };
         bytes.fetch_add(u64::try_from(read).expect("a length fits in a u64"), Ordering::SeqCst);
         swallowed |= !may_pass(&mut mode).await?;
         match (read, swallowed) {
+            (0, true) if nobody_is_there.load(Ordering::SeqCst) => return Ok(()),
             (0, true) => return until_cut(mode).await,
             (0, false) => return into.shutdown().await,
             (_, true) => {}

@@ -44,9 +44,19 @@ pub struct KafkaBuilder {
     home: Option<PathBuf>,
     port: Option<u16>,
     proxy_port: Option<u16>,
+    joins: Option<Joins>,
     properties: Vec<(String, String)>,
     jvm_args: Vec<String>,
     detached: bool,
+}
+
+/// The cluster that a further broker is of.
+#[derive(Debug, Clone)]
+struct Joins {
+    node: u32,
+    controller_port: u16,
+    /// The file in which the first one keeps the cluster's id.
+    meta: PathBuf,
 }
 
 impl Default for KafkaBuilder {
@@ -56,6 +66,7 @@ impl Default for KafkaBuilder {
             home: None,
             port: None,
             proxy_port: None,
+            joins: None,
             properties: Vec::new(),
             jvm_args: jvm_args.map(String::from).into(),
             detached: false,
@@ -86,6 +97,16 @@ impl KafkaBuilder {
     #[must_use]
     pub fn proxied_by(mut self, proxy_port: u16) -> Self {
         self.proxy_port = Some(proxy_port);
+        self
+    }
+
+    /// Makes it a further broker, number `node` (2 or more), of the cluster of
+    /// `first`, which is broker 1 and the controller and has to run on. Topics
+    /// have the replicas that they are created with.
+    #[must_use]
+    pub fn joining(mut self, first: &Kafka, node: u32) -> Self {
+        let (controller_port, meta) = (first.controller_port, meta(first));
+        self.joins = Some(Joins { node, controller_port, meta });
         self
     }
 
@@ -128,29 +149,52 @@ impl KafkaBuilder {
             libraries: fetch::fetch_kafka()?,
             jvm_args: self.jvm_args.clone(),
             client_port: 0,
+            controller_port: 0,
             proxied_port: None,
         };
         let child = start_on_free_ports(self.port.is_none(), || {
             kafka.client_port = self.port.map_or_else(free_port, Ok)?;
             kafka.proxied_port = self.proxy_port.map(|_| free_port()).transpose()?;
-            format(&kafka, &self.write_properties(&kafka)?)?;
+            kafka.controller_port = match &self.joins {
+                Some(joins) => joins.controller_port,
+                None => free_port()?,
+            };
+            format(&kafka, &self.write_properties(&kafka)?, &self.cluster_id()?)?;
             kafka.start_once()
         })?;
         kafka.service.keep(child);
         Ok(kafka)
     }
 
+    /// That of the cluster which is joined, or a new one.
+    fn cluster_id(&self) -> Result<String, LocalError> {
+        let Some(Joins { meta, .. }) = &self.joins else { return Ok(new_cluster_id()) };
+        let text = fs::read_to_string(meta).map_err(LocalError::io("read", meta.display()))?;
+        let id = text.lines().find_map(|line| line.strip_prefix("cluster.id="));
+        id.map(|id| id.trim().to_owned()).ok_or_else(|| LocalError::Setting {
+            service: NAME,
+            reason: format!("{} has no cluster.id to join", meta.display()),
+        })
+    }
+
     fn write_properties(&self, kafka: &Kafka) -> Result<PathBuf, LocalError> {
         let path = kafka.service.home().join(PROPERTIES);
-        let text = self.server_properties(kafka, free_port()?);
+        let text = self.server_properties(kafka);
         fs::write(&path, text).map_err(LocalError::io("write", path.display()))?;
         Ok(path)
     }
 
-    fn server_properties(&self, kafka: &Kafka, controller_port: u16) -> String {
+    fn server_properties(&self, kafka: &Kafka) -> String {
+        let controller_port = kafka.controller_port;
         let local = |name: &str, port: u16| format!("{name}://127.0.0.1:{port}");
-        let mut listeners =
-            vec![local("CLIENT", kafka.client_port), local("CONTROLLER", controller_port)];
+        let mut listeners = vec![local("CLIENT", kafka.client_port)];
+        let (node, roles) = match &self.joins {
+            Some(joins) => (joins.node, "broker"),
+            None => {
+                listeners.push(local("CONTROLLER", controller_port));
+                (1, "broker,controller")
+            }
+        };
         let mut advertised = vec![local("CLIENT", kafka.client_port)];
         if let (Some(behind), Some(front)) = (kafka.proxied_port, self.proxy_port) {
             listeners.push(local("PROXIED", behind));
@@ -158,8 +202,8 @@ impl KafkaBuilder {
         }
         let data = kafka.service.home().join("data");
         let own = [
-            ("process.roles", "broker,controller".to_owned()),
-            ("node.id", "1".to_owned()),
+            ("process.roles", roles.to_owned()),
+            ("node.id", node.to_string()),
             ("controller.quorum.voters", format!("1@127.0.0.1:{controller_port}")),
             ("controller.listener.names", "CONTROLLER".to_owned()),
             ("listeners", listeners.join(",")),
@@ -180,22 +224,27 @@ impl KafkaBuilder {
     }
 }
 
-fn format(kafka: &Kafka, properties: &Path) -> Result<(), LocalError> {
-    if kafka.service.home().join("data/meta.properties").is_file() {
+/// What formatting leaves in the data folder.
+fn meta(kafka: &Kafka) -> PathBuf {
+    kafka.service.home().join("data/meta.properties")
+}
+
+fn format(kafka: &Kafka, properties: &Path, cluster_id: &str) -> Result<(), LocalError> {
+    if meta(kafka).is_file() {
         return Ok(());
     }
     let mut command = Command::new(&kafka.java);
     command
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"])
         .arg(kafka.classpath())
-        .args(["kafka.tools.StorageTool", "format", "-t", &cluster_id(), "-c"])
+        .args(["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"])
         .arg(properties);
     command::run("formatting Kafka's data folder", &mut command, FORMAT_LIMIT).map(drop)
 }
 
 /// 22 letters of base64 for URLs, as Kafka writes it. The first is fixed: a
 /// leading `-` would be taken for an option.
-fn cluster_id() -> String {
+fn new_cluster_id() -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let random = || u128::from(RandomState::new().hash_one(0));
     let bits = (random() << 64) | random();
@@ -212,7 +261,7 @@ mod tests {
 
     #[test]
     fn cluster_ids_differ_and_do_not_look_like_an_option() {
-        let (one, other) = (cluster_id(), cluster_id());
+        let (one, other) = (new_cluster_id(), new_cluster_id());
         assert!(one.len() == 22 && one.starts_with('W'));
         assert_ne!(one, other);
     }

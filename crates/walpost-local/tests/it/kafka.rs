@@ -33,6 +33,32 @@ fn a_broker_starts_stops_and_keeps_its_topics_over_a_kill() {
 }
 
 #[test]
+fn three_brokers_replicate_a_topic_and_keep_it_while_one_is_frozen() {
+    let first = Kafka::builder().start().unwrap();
+    let others = [2, 3].map(|node| Kafka::builder().joining(&first, node).start().unwrap());
+    let bootstrap = first.bootstrap();
+    let topics = |args: &[&str]| {
+        let class = "org.apache.kafka.tools.TopicCommand";
+        first.run_tool(class, [&["--bootstrap-server", &bootstrap], args].concat()).unwrap()
+    };
+    topics(&["--create", "--topic", "three", "--partitions", "3", "--replication-factor", "3"]);
+    others[1].pause().unwrap();
+    let start = Instant::now();
+    // The frozen one is counted out when its session is over.
+    loop {
+        let described = topics(&["--describe", "--topic", "three"]);
+        let in_sync = described.lines().filter_map(|line| line.split("Isr: ").nth(1));
+        let in_sync: Vec<_> = in_sync.filter_map(|rest| rest.split_whitespace().next()).collect();
+        assert_eq!(in_sync.len(), 3, "{described}");
+        if in_sync.iter().all(|brokers| !brokers.contains('3')) {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{described}");
+    }
+    others[1].resume().unwrap();
+}
+
+#[test]
 fn consumer_groups_can_be_listed_with_kafkas_own_tool() {
     let kafka = Kafka::builder().start().unwrap();
     let class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";

@@ -1,5 +1,9 @@
 use std::{
     net::{SocketAddr, ToSocketAddrs},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -119,6 +123,42 @@ async fn a_half_open_connection_is_accepted_and_silent_and_stays_dead() {
     assert!(is_silent(&mut old).await);
     let mut third = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(exchange(&mut third, b"x").await.unwrap(), b"x");
+}
+
+/// A server that counts what it gets, and answers every piece.
+async fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, got) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = got.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buffer = [0; 1_000];
+        while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+            count.fetch_add(read, Ordering::SeqCst);
+            stream.write_all(b"got it").await.unwrap();
+        }
+    });
+    (address, got)
+}
+
+#[tokio::test]
+async fn what_was_held_of_a_client_that_died_is_delivered_when_it_is_released() {
+    const BYTES: usize = 100_000;
+    let (address, got) = counting().await;
+    let proxy = Proxy::start(Target::Tcp(address)).await;
+    let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+    client.write_all(b"x").await.unwrap();
+    until(LIMIT, "the first byte", async || got.load(Ordering::SeqCst) == 1).await;
+    proxy.hold(Direction::ToTarget);
+    proxy.swallow(Direction::ToClient);
+    client.write_all(&[7; BYTES]).await.unwrap();
+    until(LIMIT, "held bytes", async || proxy.bytes_to_target() > 1).await;
+    // It leaves an answer unread, so that its end is a reset.
+    drop(client);
+    assert_eq!((proxy.open(), got.load(Ordering::SeqCst)), (1, 1));
+    proxy.forward(Direction::ToTarget);
+    until(LIMIT, "the end of the connection", async || proxy.open() == 0).await;
+    assert_eq!(got.load(Ordering::SeqCst), 1 + BYTES);
 }
 
 #[tokio::test]
