@@ -7,11 +7,12 @@
 //!
 //! `sink` glues together what each decides one thing: `topics` and `topic`
 //! where a record goes and whether it may, `lane` whether it may go now,
-//! `queue` whether there is room, `gather` whether it waits for others, `batch` what was too large. `read_back` and
-//! `spans` read what a predecessor has published, and `transaction` says when one
+//! `queue` whether there is room, `gather` whether it waits for others, `batch` what was too large. `read_back`,
+//! `appended`, `spans` and `nudge` read what a predecessor has published, and `transaction` says when one
 //! is over. `producer`, `questions`, `transactor` and `brokers` are the threads
 //! and what they ask; `deliveries` is what comes back.
 
+mod appended;
 mod batch;
 mod brokers;
 mod classify;
@@ -20,6 +21,7 @@ mod deliveries;
 mod gather;
 mod lane;
 mod log;
+mod nudge;
 mod partition;
 mod producer;
 mod questions;

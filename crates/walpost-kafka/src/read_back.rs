@@ -11,10 +11,11 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     types::RDKafkaErrorCode,
 };
-use walpost_librdkafka::{Answer, AnswerError, End, Questions, Topic};
+use walpost_librdkafka::{Answer, AnswerError, End, LogEnd, Questions, Topic};
 use walpost_relay::{NoteMarks, TopicFloors};
 
 use crate::{
+    appended,
     config::KafkaConnector,
     deliveries::{Origin, lock},
     log::Quiet,
@@ -27,6 +28,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// Between two questions whether it is.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Of the consumer that waits behind what is appended.
+const BEHIND: [(&str, &str); 2] =
+    [("isolation.level", "read_uncommitted"), ("auto.offset.reset", "latest")];
+/// Bound on one wait for answers; not all of them are announced.
+const ANSWER_POLL: Duration = Duration::from_millis(5);
+/// Elections while the replicas are waited for.
+const LEADERS_MAX: u32 = 20;
 /// Questions that are open at a time.
 const QUESTIONS_MAX: usize = 500;
 
@@ -57,10 +65,8 @@ pub(crate) fn read_back(
     stopped: &AtomicBool,
     note: &mut NoteMarks,
 ) -> Result<Vec<TopicRead>, String> {
-    if plan.topics.is_empty() {
-        return Ok(Vec::new());
-    }
-    let consumer = Arc::new(open(connector)?);
+    let Some(first) = plan.topics.first() else { return Ok(Vec::new()) };
+    let consumer = Arc::new(open(connector, &first.name, &[])?);
     let asker = Asker::new(&consumer);
     let found = asker.topics(&plan.topics)?;
     let mut spans = start_spans(&plan.topics, &found);
@@ -76,14 +82,21 @@ pub(crate) fn read_back(
     };
     read(&mut spans)?;
     if let Some(settle) = plan.settle {
-        std::thread::sleep(settle);
+        let began = now();
+        let behind = Arc::new(open(connector, &first.name, &BEHIND)?);
+        std::thread::sleep(settle.saturating_sub(began.elapsed()));
+        asker.appended_is_readable(&behind, &spans, stopped)?;
         // Once: others may write for ever.
         read(&mut spans)?;
     }
     Ok(gather(&found, &spans, &starts))
 }
 
-fn open(connector: &KafkaConnector) -> Result<BaseConsumer<Quiet>, String> {
+fn open(
+    connector: &KafkaConnector,
+    topic: &str,
+    more: &[(&str, &str)],
+) -> Result<BaseConsumer<Quiet>, String> {
     let mut config = connector.admin_config();
     config
         // Names the client in the brokers' logs; nothing is committed.
@@ -99,10 +112,15 @@ fn open(connector: &KafkaConnector) -> Result<BaseConsumer<Quiet>, String> {
         .set("queued.max.messages.kbytes", "1024")
         .set("fetch.message.max.bytes", "524288")
         .set("fetch.max.bytes", "8388608");
+    for (key, value) in more {
+        config.set(*key, *value);
+    }
     let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
         .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
-    // Questions are put to brokers that are known.
-    if consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
+    // Questions are put to brokers that are known. By itself a client would take
+    // up to a second to look for them; no consumer creates a topic by asking.
+    let known = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT).is_ok();
+    if !known || consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
         let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
         return Err(format!("no answer from the brokers at {brokers} within {limit} s"));
     }
@@ -191,8 +209,39 @@ impl Asker {
     fn ends(&self, spans: &mut [Span]) -> Result<(), String> {
         let all: Vec<usize> = (0..spans.len()).collect();
         let ends = self.offsets(spans, &all, End::Newest { uncommitted: true })?;
-        spans.iter_mut().zip(ends).for_each(|(span, end)| span.end = end);
+        spans.iter_mut().zip(ends).for_each(|(span, end)| span.end = end.offset);
         Ok(())
+    }
+
+    /// Waits until everything can be read that the leaders have appended so far;
+    /// of a leader that was replaced meanwhile its successor is asked.
+    fn appended_is_readable(
+        &self,
+        behind: &Arc<BaseConsumer<Quiet>>,
+        spans: &[Span],
+        stopped: &AtomicBool,
+    ) -> Result<(), String> {
+        let mut epochs = self.epochs(spans)?;
+        for _ in 0..LEADERS_MAX {
+            let known = spans.iter().zip(&epochs);
+            let known: Vec<(&Span, i32)> =
+                known.filter_map(|(span, epoch)| Some((span, (*epoch)?))).collect();
+            if !known.is_empty() {
+                appended::wait_until_readable(behind, &known, stopped)?;
+            }
+            let now = self.epochs(spans)?;
+            if now == epochs {
+                return Ok(());
+            }
+            epochs = now;
+        }
+        Err("the leaders of what is to be read back change all the time".to_owned())
+    }
+
+    fn epochs(&self, spans: &[Span]) -> Result<Vec<Option<i32>>, String> {
+        let all: Vec<usize> = (0..spans.len()).collect();
+        let ends = self.offsets(spans, &all, End::Newest { uncommitted: true })?;
+        Ok(ends.iter().map(|end| end.leader_epoch).collect())
     }
 
     /// Waits until no transaction is open before the end of any span: what it
@@ -204,7 +253,7 @@ impl Asker {
         loop {
             let stable = self.offsets(spans, &open, End::Newest { uncommitted: false })?;
             let mut stable = stable.into_iter();
-            open.retain(|index| stable.next() < Some(spans[*index].end));
+            open.retain(|index| stable.next().is_none_or(|end| end.offset < spans[*index].end));
             let Some(first) = open.first() else { return Ok(()) };
             if stopped.load(Ordering::Relaxed) || began.elapsed() > TRANSACTION_MAX {
                 let Span { topic, partition, .. } = &spans[*first];
@@ -218,8 +267,8 @@ impl Asker {
     }
 
     /// One end of the partitions of these spans, in their order.
-    fn offsets(&self, spans: &[Span], which: &[usize], end: End) -> Result<Vec<i64>, String> {
-        let mut offsets = vec![0; which.len()];
+    fn offsets(&self, spans: &[Span], which: &[usize], end: End) -> Result<Vec<LogEnd>, String> {
+        let mut offsets = vec![LogEnd { offset: 0, leader_epoch: None }; which.len()];
         let of = |index: usize| &spans[which[index]];
         let ask = |index| self.questions.end(&of(index).topic, of(index).partition, end, index);
         self.all(which.len(), ask, |index, answer| match answer {
@@ -268,7 +317,7 @@ impl Asker {
         let (answered, changed) = &*self.answered;
         let mut answered = lock(answered);
         if !*answered {
-            let waited = changed.wait_timeout(answered, Duration::from_millis(100));
+            let waited = changed.wait_timeout(answered, ANSWER_POLL);
             answered = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
         *answered = false;

@@ -16,7 +16,7 @@ use rdkafka::{
 use walpost_librdkafka::message_headers;
 use walpost_relay::{ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER};
 
-use crate::log::Quiet;
+use crate::{log::Quiet, nudge::Nudge};
 
 /// Without a record, or news of the end, for this long there will be none.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -57,6 +57,7 @@ pub(crate) fn read(
         _ => format!("reading back what is published: {error}"),
     };
     let mut reader = Reader::open(consumer, &spans).map_err(cannot)?;
+    let mut nudge = Nudge::new(consumer);
     let (mut silent_since, mut told) = (now(), now());
     while !reader.open.is_empty() {
         if told.elapsed() > TELL_EVERY {
@@ -69,7 +70,10 @@ pub(crate) fn read(
         }
         if reader.advance(note).map_err(cannot)? {
             silent_since = now();
-        } else if silent_since.elapsed() > SILENCE_MAX {
+            continue;
+        }
+        nudge.again(reader.open.iter().map(|open| &open.span));
+        if silent_since.elapsed() > SILENCE_MAX {
             return Err(reader.stuck());
         }
     }
@@ -177,7 +181,7 @@ impl Open {
 
 /// librdkafka tries again by itself, or it is about the group, which nothing is
 /// asked of.
-fn is_passing(error: &KafkaError) -> bool {
+pub(crate) fn is_passing(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         error.rdkafka_error_code(),

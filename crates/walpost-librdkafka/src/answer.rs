@@ -16,7 +16,17 @@ pub enum Answer {
     /// What a group holds.
     Committed(Result<Committed, AnswerError>),
     /// An end of a log.
-    Offset(Result<i64, AnswerError>),
+    Offset(Result<LogEnd, AnswerError>),
+}
+
+/// An end of a partition's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Its offset.
+    pub offset: i64,
+    /// The epoch of the leader, of the newest end; `None` where brokers are older
+    /// than Kafka 2.1.
+    pub leader_epoch: Option<i32>,
 }
 
 /// A topic that exists.
@@ -123,7 +133,7 @@ fn held(event: &Event) -> Result<Committed, AnswerError> {
 
 const FAIL: RDKafkaErrorCode = RDKafkaErrorCode::Fail;
 
-fn offset(event: &Event) -> Result<i64, AnswerError> {
+fn offset(event: &Event) -> Result<LogEnd, AnswerError> {
     answered(event)?;
     // SAFETY: the event is alive; another type of event gives a null.
     let result = unsafe { native::rd_kafka_event_ListOffsets_result(event.ptr()) };
@@ -148,7 +158,9 @@ fn offset(event: &Event) -> Result<i64, AnswerError> {
     if found.offset < 0 {
         return Err(AnswerError::of(RDKafkaErrorCode::LeaderNotAvailable));
     }
-    Ok(found.offset)
+    // SAFETY: the partition is alive.
+    let epoch = unsafe { native::rd_kafka_topic_partition_get_leader_epoch(found) };
+    Ok(LogEnd { offset: found.offset, leader_epoch: (epoch >= 0).then_some(epoch) })
 }
 
 /// Whether the request as a whole was answered.

@@ -6,6 +6,7 @@
 //! The only crate of Walpost with `unsafe` code.
 
 mod answer;
+mod appended;
 mod commit;
 mod committed;
 mod headers;
@@ -16,7 +17,8 @@ mod topic_id;
 mod topics;
 
 pub use crate::{
-    answer::{Answer, AnswerError, Topic},
+    answer::{Answer, AnswerError, LogEnd, Topic},
+    appended::seek_behind_appended,
     commit::commit_async,
     committed::{Committed, committed, message_leader_epoch},
     headers::{MessageHeaders, message_headers},

@@ -101,10 +101,10 @@ impl Asking {
                     let _ = reply.send(held.map_err(|error| failed(GROUP, error)));
                 }
                 (Some(Open::Oldest(of, reply)), Answer::Offset(Ok(oldest))) => {
-                    self.send(Open::Newest(oldest, reply), Some(&of));
+                    self.send(Open::Newest(oldest.offset, reply), Some(&of));
                 }
                 (Some(Open::Newest(oldest, reply)), Answer::Offset(Ok(newest))) => {
-                    let _ = reply.send(Ok((oldest, newest)));
+                    let _ = reply.send(Ok((oldest, newest.offset)));
                 }
                 (
                     Some(Open::Oldest(_, reply) | Open::Newest(_, reply)),

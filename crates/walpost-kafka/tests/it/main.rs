@@ -8,6 +8,7 @@ mod limits;
 mod lost_log;
 mod order;
 mod read_back;
+mod replicas;
 mod rig;
 mod topics;
 mod transactions;

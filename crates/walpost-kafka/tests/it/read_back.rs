@@ -19,14 +19,14 @@ use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_nam
 use crate::rig::{Driver, LIMIT, connector, message};
 
 /// What was told of each record: position, id, replayed.
-type Told = (Option<String>, Option<String>, bool);
+pub(crate) type Told = (Option<String>, Option<String>, bool);
 
 /// A sink that has read back, and what it found.
 async fn read_back(topics: Vec<TopicFloors>, settle: Option<Duration>) -> (KafkaSink, Vec<Told>) {
     try_read_back(kafka().bootstrap(), topics, settle).await.unwrap()
 }
 
-async fn try_read_back(
+pub(crate) async fn try_read_back(
     bootstrap: &str,
     topics: Vec<TopicFloors>,
     settle: Option<Duration>,
@@ -44,11 +44,11 @@ async fn try_read_back(
     Ok((sink, told))
 }
 
-fn floors(topic: &str, id: Option<&Arc<str>>, floors: &[i64]) -> TopicFloors {
+pub(crate) fn floors(topic: &str, id: Option<&Arc<str>>, floors: &[i64]) -> TopicFloors {
     TopicFloors { name: topic.into(), id: id.cloned(), floors: floors.to_vec() }
 }
 
-fn with(mut message: Message, headers: &[(&str, &str)]) -> Message {
+pub(crate) fn with(mut message: Message, headers: &[(&str, &str)]) -> Message {
     for (name, value) in headers {
         let value = Some(bytes::Bytes::copy_from_slice(value.as_bytes()));
         message.headers.push(Header { name: (*name).into(), value });
@@ -75,7 +75,7 @@ async fn publish_at(bootstrap: &str, topic: &str, count: usize) -> Arc<str> {
     id
 }
 
-fn positions(told: &[Told]) -> Vec<&str> {
+pub(crate) fn positions(told: &[Told]) -> Vec<&str> {
     told.iter().map(|(position, ..)| position.as_deref().unwrap_or("none")).collect()
 }
 

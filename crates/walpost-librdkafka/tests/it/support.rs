@@ -164,9 +164,10 @@ pub(crate) fn questions_are_answered(bootstrap: &str, topic: &str, group: &str) 
     assert_eq!(held.metadata, b"by hand");
     let (3, Answer::Committed(Ok(nothing))) = next() else { panic!("no answer") };
     assert_eq!((nothing.partition, nothing.offset), (1, None));
-    assert_eq!(next(), (4, Answer::Offset(Ok(0))));
-    assert_eq!(next(), (5, Answer::Offset(Ok(3))));
-    assert_eq!(next(), (6, Answer::Offset(Ok(3))));
+    for (number, offset) in [(4, 0), (5, 3), (6, 3)] {
+        let (answered, Answer::Offset(Ok(end))) = next() else { panic!("no end") };
+        assert_eq!((answered, end.offset), (number, offset));
+    }
     let (7, Answer::Topic(Err(AnswerError::Kafka { code, .. }))) = next() else {
         panic!("a topic that does not exist");
     };
