@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+mod chaos;
 mod kills;
 mod lost_slots;
+mod late;
 mod zombie_relays;
 mod zombies;
 

@@ -1,5 +1,5 @@
 use walpost_testkit::until;
-use walpost_tests::{LIMIT, Shop, Writer};
+use walpost_tests::{LIMIT, Shop, Writer, wake_beside_successor};
 
 /// Relays that are paused under load and woken beside their successor.
 const ZOMBIES: usize = 2;
@@ -13,14 +13,8 @@ async fn woken_zombies(publish: &str) -> walpost_testkit::Report {
     let writer = Writer::start(&shop, 0).await;
     for _ in 0..ZOMBIES {
         progress(&shop, &writer).await;
-        relay.pause();
-        let successor = start();
-        // The server takes the slot from one that is silent.
-        successor.wait_for_log("taken over", LIMIT);
-        progress(&shop, &writer).await;
-        relay.resume();
-        relay.wait_for_log("standing by", LIMIT);
-        progress(&shop, &writer).await;
+        let successor =
+            wake_beside_successor(&relay, start, async || progress(&shop, &writer).await).await;
         // It would be the next to take over.
         relay.kill();
         relay = successor;

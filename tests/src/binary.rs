@@ -13,12 +13,29 @@ fn build() -> PathBuf {
     // target/<profile>/deps/<test>-<hash>
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
+    cargo_builds(profile.ends_with("release"));
+    profile.join("walpost")
+}
+
+/// The optimised program `walpost`, built when it is not up to date, for another
+/// program of this package to run.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn release_binary() -> PathBuf {
+    // target/<profile>/<program>
+    let program = std::env::current_exe().unwrap();
+    let target = program.parent().and_then(|profile| profile.parent()).unwrap();
+    cargo_builds(true);
+    target.join("release").join("walpost")
+}
+
+fn cargo_builds(release: bool) {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--package", "walpost", "--bin", "walpost"]);
-    if profile.ends_with("release") {
+    if release {
         cargo.arg("--release");
     }
     let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
     assert!(status.success(), "cargo cannot build walpost");
-    profile.join("walpost")
 }

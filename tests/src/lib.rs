@@ -6,11 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod binary;
+pub mod chaos;
 mod shop;
 mod writer;
+mod zombie;
 
 pub use crate::{
-    binary::walpost_binary,
+    binary::{release_binary, walpost_binary},
     shop::{Effect, LIMIT, Shop},
     writer::Writer,
+    zombie::wake_beside_successor,
 };

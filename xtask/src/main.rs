@@ -1,5 +1,6 @@
 //! Automation of the project: `cargo xtask <command>`.
 
+mod chaos;
 mod ci;
 mod kafka;
 mod services;
@@ -13,6 +14,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   ci              everything that has to pass: fmt, clippy, doc, tidy, test
   tidy            check the house rules
   kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
+  chaos relay     the real relay under kills and other faults [--rounds N] [--mode M]
+                  [--seed S] [--zombies] [--json]; also chaos outage, chaos takeover
   simulate        run the relay through simulated schedules, from a random seed on
                   [--schedules N] [--seed S]
   services up     start PostgreSQL and Kafka in the background
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
+        ["chaos", arguments @ ..] => chaos::run(arguments),
         ["simulate", options @ ..] => simulate::run(options),
         ["services", "up"] => services::up(),
         ["services", "down"] => services::down(),

@@ -4,13 +4,15 @@ use super::{
 };
 
 /// Files of tests that may sleep, because none of it orders anything.
-const MAY_SLEEP: [&str; 3] = [
+const MAY_SLEEP: [&str; 4] = [
     // Moments between kills, drawn at random.
     "crates/walpost-consumer/tests/it/member.rs",
     // Asks for a condition again and again, up to a deadline.
     "crates/walpost-local/tests/it/guard.rs",
     // The time of a simulated world, which passes at once.
     "crates/walpost-relay/src/simulation/world.rs",
+    // Moments between faults, drawn at random, and how long a fault lasts.
+    "tests/src/chaos/moments.rs",
 ];
 
 pub(super) fn no_unsafe(tree: &Tree) -> Vec<Violation> {
