@@ -238,11 +238,13 @@ fn conclude(basis: &Basis, outcomes: &[Outcome]) -> Vec<String> {
 async fn run_outage(args: OutageArgs) -> Vec<String> {
     let basis = args.common.prepare("outage", Who::Walpost);
     let setting = basis.setting("outage", Mode::Idempotent);
-    let (outcome, peak_rss_kb) = Box::pin(outage(setting, args.events)).await;
+    let (outcome, [peak_away_kb, peak_rss_kb]) = Box::pin(outage(setting, args.events)).await;
     table::outcomes(std::slice::from_ref(&outcome));
-    println!("most memory resident: {} MB", peak_rss_kb.div_ceil(1024));
+    let mb = |kb: u64| kb.div_ceil(1024);
+    println!("most memory resident: {} MB, until then {} MB", mb(peak_rss_kb), mb(peak_away_kb));
     let mut value = outcome.json();
     value["events"] = json!(args.events);
+    value["peak_rss_away_kb"] = json!(peak_away_kb);
     value["peak_rss_kb"] = json!(peak_rss_kb);
     basis.print(value);
     let mut violations = outcome.violations();

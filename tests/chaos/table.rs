@@ -30,6 +30,6 @@ pub(crate) fn outcomes(all: &[Outcome]) {
 }
 
 pub(crate) fn spread(name: &str, of: &Spread) {
-    let Spread { p50, p99, max } = of;
-    println!("{name}: p50 {p50:.0?}, p99 {p99:.0?}, at most {max:.0?}");
+    let [p50, p99, max] = [of.p50, of.p99, of.max].map(|time| time.as_millis());
+    println!("{name}: p50 {p50} ms, p99 {p99} ms, at most {max} ms");
 }

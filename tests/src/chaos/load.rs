@@ -111,6 +111,13 @@ pub(super) async fn committed(url: &str) -> Vec<Committed> {
     rows.iter().map(|row| Committed { id: row.get(0), aggregate: row.get(1) }).collect()
 }
 
+/// How many events are committed.
+pub(super) async fn count(client: &Client) -> u64 {
+    let sql = "select coalesce(sum(version), 0)::bigint from chaos_aggregate";
+    let count: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    u64::try_from(count).expect("versions only grow")
+}
+
 /// A session, as soon as the server gives one.
 pub(super) async fn connect(url: &str) -> Client {
     let began = Instant::now();

@@ -24,13 +24,16 @@ const ROWS: &str = "with fresh as materialized (select gen_random_uuid() as id, 
      at_us, 'note', repeat(md5(version::text), 6)) from fresh order by version";
 
 /// So many events are committed while there is no broker, which then comes back.
-/// Returns also the most memory that the relay ever had resident, in kB.
+/// Returns also the most memory that the relay had resident, in kB: until the
+/// broker came back, and in all.
 ///
 /// # Panics
 /// When the servers do not do as they are told.
-pub async fn outage(setting: Setting, events: u64) -> (Outcome, u64) {
+pub async fn outage(setting: Setting, events: u64) -> (Outcome, [u64; 2]) {
     let mut run = Run::begin(setting).await;
-    let relay = run.first_relay().await;
+    // Nothing between it and the servers, whose buffers would take part.
+    run.first_relay().await.kill();
+    let relay = run.stage.relay_past_proxies();
     let load = run.load().await;
     run.published(WARM_UP_EVENTS).await;
     run.counts.unknown_commits = load.stop().await;
@@ -51,9 +54,10 @@ pub async fn outage(setting: Setting, events: u64) -> (Outcome, u64) {
     pass(LOOK).await;
     run.stage.servers(|servers| servers.kafka.start().unwrap()).await;
     run.counts.rounds = 1;
+    let peak_away_kb = relay.peak_rss_kb();
     run.stage.say("the broker is back");
     let all = WARM_UP_EVENTS + events;
     until(PUBLISHED_MAX, "everything published", async || run.tail.distinct() >= all).await;
     let peak_rss_kb = relay.peak_rss_kb();
-    (run.judge(relay, false).await, peak_rss_kb)
+    (run.judge(relay, false).await, [peak_away_kb, peak_rss_kb])
 }

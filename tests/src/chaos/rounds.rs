@@ -22,6 +22,9 @@ use crate::LIMIT;
 const EVENTS_MOST: usize = 2_000;
 /// Also between two records of a busy moment.
 const MOMENT_MOST: Duration = Duration::from_millis(20);
+/// A backlog that is none, at the rate of the load.
+const LITTLE_EVENTS: u64 = 1_000;
+const CATCH_UP_MAX: Duration = Duration::from_secs(300);
 const SAY_EVERY: Duration = Duration::from_secs(3);
 /// For the events that are left when the load has ended.
 const REST_MAX: Duration = Duration::from_secs(120);
@@ -37,6 +40,9 @@ pub async fn rounds(setting: Setting, faults: &[Fault]) -> Outcome {
     let mut relay = run.first_relay().await;
     let load = run.load().await;
     for (number, fault) in faults.iter().enumerate() {
+        if run.stage.setting.subject == Subject::Debezium {
+            run.caught_up().await;
+        }
         run.some_progress().await;
         run.note(number, faults.len(), *fault);
         let struck_us = now_us();
@@ -96,6 +102,16 @@ impl Run {
     pub(super) async fn published(&self, target: u64) {
         let what = format!("event {target} in the topic");
         until(LIMIT, &what, async || self.tail.distinct() >= target).await;
+    }
+
+    /// Waits until little is left to publish. It takes a JVM long to start, and
+    /// a peer that reads a backlog would repeat more than one that does not.
+    async fn caught_up(&self) {
+        let client = load::connect(&self.stage.url()).await;
+        until(CATCH_UP_MAX, "a peer that has caught up", async || {
+            load::count(&client).await <= self.tail.distinct() + LITTLE_EVENTS
+        })
+        .await;
     }
 
     /// Notes what is about to happen, and says so now and then.
