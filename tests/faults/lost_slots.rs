@@ -71,9 +71,7 @@ async fn slots_lost_again_and_again_with_kills_at_any_step_lose_and_repeat_nothi
             running.kill();
         }
         running = relay(&shop);
-        let done = "select count(*) from walpost.checkpoint where recovery is null";
-        progress(&shop, &mut seeded).await;
-        until(LIMIT, "the end of the recovery", async || count(&shop, done).await == 1).await;
+        step(&shop, STEPS[3], before).await;
     }
     let mut written = 0;
     for writer in writers {

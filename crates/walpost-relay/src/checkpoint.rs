@@ -261,6 +261,11 @@ impl CheckpointStore {
              where pipeline = $1 and token = $2",
             self.table
         );
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            let set = server.set_initial(self.token, state, confirmed, floors, proven).await?;
+            return self.owned(set);
+        }
         let (initial, boundary, recovery) = state.columns();
         let updated = self
             .execute(
@@ -299,6 +304,10 @@ impl CheckpointStore {
              where pipeline = $1 and generation = $8 and confirmed_lsn = $9 returning {COLUMNS}",
             self.table
         );
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return server.replace(self.token, before, generation, state, floors).await;
+        }
         let (_, _, recovery) = state.columns();
         let parameters: [Parameter<'_>; 10] = [
             (&self.pipeline, Type::TEXT),

@@ -146,6 +146,15 @@ pub(crate) fn from_json(value: &Value) -> Option<Vec<TopicFloors>> {
     value.as_object()?.iter().map(topic).collect()
 }
 
+/// As [`to_json`] has it.
+#[cfg(test)]
+pub(crate) fn stored_json(topics: &[TopicFloors]) -> Value {
+    let topic = |topic: &TopicFloors| {
+        (topic.name.to_string(), json!({ "id": topic.id.as_deref(), "floors": topic.floors }))
+    };
+    Value::Object(topics.iter().map(topic).collect())
+}
+
 /// Adds a place that was found later, with where it begins, to what [`to_json`]
 /// wrote. Whether it was not there.
 pub(crate) fn add(floors: &mut Value, place: &Place) -> bool {

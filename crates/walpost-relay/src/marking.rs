@@ -10,7 +10,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     recovery,
-    retention::proven_by_all,
+    retention::{leaves, proven_by_all},
     sql::Sql,
     status::{Phase, StatusReporter},
     wal::{quote_identifier, quote_literal},
@@ -58,18 +58,22 @@ async fn session(
     sql.batch("setting up the session", settings).await?;
     while status.current().phase == Phase::Streaming {
         for table in &config.tables {
-            while mark(&sql, config, table, id_column).await? == BATCH_ROWS {}
+            for (leaf, _) in leaves(&sql, table).await? {
+                while mark(&sql, config, table, &leaf, id_column).await? == BATCH_ROWS {}
+            }
         }
         tokio::time::sleep(INTERVAL).await;
     }
     Ok(())
 }
 
-/// One transaction; how many rows it has marked.
+/// One transaction; how many rows it has marked of one of the tables that hold
+/// those of `table`.
 async fn mark(
     sql: &Sql,
     config: &RelayConfig,
     table: &TableName,
+    leaf: &str,
     id_column: &str,
 ) -> Result<u64, RelayError> {
     let proven = proven_by_all(sql, config, table).await?;
@@ -77,15 +81,14 @@ async fn mark(
         format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(snapshot))
     };
     let proven: Vec<String> = proven.iter().map(sees).collect();
-    let (table, id) = (table.quoted(), quote_identifier(id_column));
+    let id = quote_identifier(id_column);
     let statement = format!(
-        "with due as materialized (select o.tableoid as part, o.ctid as place from {table} o \
+        "with due as materialized (select o.ctid as place from {leaf} o \
              where o.published_at is null and {} and not exists (select from {}.parked p \
                  where p.event_id = o.{id}::text and p.state <> 'done') \
              order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
-         marked as (update {table} o set status = 'published', \
-             published_at = clock_timestamp() from due \
-             where o.ctid = due.place and o.tableoid = due.part returning 1) \
+         marked as (update {leaf} set status = 'published', published_at = clock_timestamp() \
+             where ctid = any (array(select place from due)) returning 1) \
          select count(*) from marked",
         proven.join(" and "),
         quote_identifier(&config.schema),

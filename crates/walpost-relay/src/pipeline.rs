@@ -75,6 +75,8 @@ pub(crate) struct Progress {
     /// A suspect that the sink has. Nothing else goes before its fate is known.
     alone: Option<Alone>,
     failed: HashMap<Ticket, DeliveryError>,
+    /// What is published has no place in the stream.
+    is_load: bool,
     received: Lsn,
     done: Lsn,
     checkpointed: Lsn,
@@ -145,6 +147,7 @@ impl Progress {
             held: None,
             alone: None,
             failed: HashMap::new(),
+            is_load: confirmed == Lsn::ZERO,
             received: confirmed,
             done: confirmed,
             checkpointed: confirmed,

@@ -49,8 +49,14 @@ impl Pair {
 impl Pair {
     /// Whether its snapshot sees what this transaction did.
     pub(crate) fn sees(&self, xid: u32) -> bool {
-        Snapshot::parse(&self.snapshot).is_some_and(|snapshot| snapshot.sees(xid))
+        sees(&self.snapshot, xid)
     }
+}
+
+/// Whether a snapshot sees what this transaction did.
+#[cfg(test)]
+pub(crate) fn sees(snapshot: &str, xid: u32) -> bool {
+    Snapshot::parse(snapshot).is_some_and(|snapshot| snapshot.sees(xid))
 }
 
 /// A snapshot of now, and where WAL was inserted just after it.

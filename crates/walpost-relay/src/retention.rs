@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
-pub(crate) use self::readers::proven_by_all;
 use self::removal::Removal;
+pub(crate) use self::{readers::proven_by_all, removal::leaves};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,

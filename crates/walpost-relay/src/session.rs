@@ -1,17 +1,17 @@
+mod first_start;
+
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio_postgres::types::Type;
 use walpost_encode::Encoding;
-use walpost_event::{Generation, Lsn};
+use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_router::Router;
 
+use self::first_start::all_published;
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
-    clock::now_us,
-    config::{Initial, RelayConfig, SourceKind},
+    config::{RelayConfig, SourceKind},
     convert::Converter,
     error::{RelayError, SourceError},
     headers::OwnHeaders,
@@ -20,7 +20,7 @@ use crate::{
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
-    proven::{Pair, Proofs},
+    proven::Proofs,
     published::Wanted,
     recovery::{self, replace},
     resume::{self, Resuming},
@@ -32,7 +32,7 @@ use crate::{
     wal::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
-        slot::{self, NewSlot, Slot},
+        slot::{self, NewSlot},
         snapshot::{Boundary, SnapshotSource, load_position},
     },
 };
@@ -98,12 +98,6 @@ impl Found {
         let (checkpoint, checkpoints) = (&self.checkpoint, &self.checkpoints);
         Resuming { checkpoint, checkpoints, wanted, sending }
     }
-}
-
-/// A pair whose snapshot sees what was there before a slot, once all of that is
-/// published.
-fn all_published(snapshot: &str, lsn: Lsn, floors: Value) -> Pair {
-    Pair { snapshot: snapshot.to_owned(), lsn, floors, taken_at: now_us() / 1_000_000 }
 }
 
 impl Session<'_> {
@@ -207,118 +201,14 @@ impl Session<'_> {
         Ok((found, replication))
     }
 
-    /// Makes what is missing, under a lock where there is no slot to hold yet.
-    async fn prepare(
-        &self,
-        found: &mut Found,
-        slot: Option<Slot>,
-        replication: &mut ReplicationClient,
-    ) -> Result<(), RelayError> {
-        match (found.stored, slot) {
-            (true, slot) if found.checkpoint.initial == InitialState::Creating => {
-                // Our own slot, whose first moments nobody noted.
-                self.alone(&found.sql).await?;
-                self.take(found).await?;
-                if slot.is_some() {
-                    slot::drop(&found.sql, &self.config.slot).await?;
-                }
-                self.create_slot(found, replication).await
-            }
-            (true, Some(_)) => {
-                if found.checkpoint.initial != InitialState::Done {
-                    self.alone(&found.sql).await?;
-                    self.take(found).await?;
-                }
-                Ok(())
-            }
-            (true, None) => Err(history::slot_gone(&found.checkpoint, self.config)),
-            // Somebody may still move it: its row is made once it is held.
-            (false, Some(slot)) => {
-                found.checkpoint.confirmed = slot.confirmed.unwrap_or_default();
-                found.checkpoint.initial = InitialState::Done;
-                Ok(())
-            }
-            (false, None) => {
-                self.alone(&found.sql).await?;
-                found.checkpoints.create(&found.checkpoint).await?;
-                found.stored = true;
-                self.create_slot(found, replication).await
-            }
-        }
-    }
-
     /// A session on the first host that takes it, and that host alone.
-    async fn connect_to(&self, database: &Database) -> Result<(Sql, Database), RelayError> {
+    pub(crate) async fn connect_to(
+        &self,
+        database: &Database,
+    ) -> Result<(Sql, Database), RelayError> {
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
         let (client, database) = database.connect_to_one().await?;
         Ok((Sql::new(Arc::new(client), limit), database))
-    }
-
-    /// Before there is a slot to hold, a lock keeps a second relay from the
-    /// first start. It goes with the session.
-    pub(crate) async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
-        let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
-        let pipeline = [(&self.config.pipeline as _, Type::TEXT)];
-        let row = sql.one("locking the first start", lock, &pipeline).await?;
-        if row.get(0) {
-            return Ok(());
-        }
-        Err(RelayError::Source(SourceError::SlotInUse {
-            slot: self.config.slot.clone(),
-            detail: "another relay makes the first start".to_owned(),
-        }))
-    }
-
-    fn first_checkpoint(&self, identity: &ServerIdentity) -> Checkpoint {
-        let random = uuid::Uuid::new_v4().as_u64_pair().0;
-        Checkpoint {
-            generation: Generation::from(random as u32),
-            system_id: identity.system_id.clone(),
-            timeline: identity.timeline,
-            slot: self.config.slot.clone(),
-            confirmed: Lsn::ZERO,
-            initial: InitialState::Creating,
-            floors: Vec::new(),
-            clean: true,
-            fence: None,
-            publication: None,
-            proven: None,
-            pending: None,
-            taken_by: None,
-            requested: None,
-            has_messages: false,
-        }
-    }
-
-    pub(crate) async fn create_slot(
-        &self,
-        found: &mut Found,
-        replication: &mut ReplicationClient,
-    ) -> Result<(), RelayError> {
-        let version = found.server.version;
-        let new = slot::create(replication, &found.sql, self.config, version).await?;
-        let (reader, _) = self.connect_to(&found.database).await?;
-        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
-        let initial = match (found.checkpoint.initial.clone(), self.config.initial) {
-            (InitialState::Recreating(loss), _) => {
-                InitialState::Recover { loss, boundary: before.boundary.clone() }
-            }
-            (_, Some(Initial::Skip)) => InitialState::Done,
-            // Without a choice the table was empty when we looked: what it
-            // holds now was committed before the slot could see it.
-            (_, None) if !before.has_rows => InitialState::Done,
-            _ => InitialState::Publish { boundary: before.boundary.clone() },
-        };
-        let proven = (initial == InitialState::Done)
-            .then(|| all_published(&before.boundary, new.consistent, json!({})));
-        let (position, proven) = (new.consistent, proven.as_ref());
-        found.checkpoints.set_initial(&initial, position, None, proven).await?;
-        tracing::info!(slot = self.config.slot, position = %new.consistent, "slot created");
-        found.checkpoint.confirmed = new.consistent;
-        found.checkpoint.initial = initial;
-        found.checkpoint.proven = proven.cloned().or(found.checkpoint.proven.take());
-        found.new_slot = Some(new);
-        Ok(())
     }
 
     /// Publishes the rows that were there before the slot.
@@ -339,6 +229,20 @@ impl Session<'_> {
         let (config, status) = (self.config, self.status.clone());
         let source =
             SnapshotSource::open(&found.database, config, rows, proven, position, status).await?;
+        self.publish_rows(found, source, boundary, stop, connect_sink).await
+    }
+
+    /// Publishes the rows that `source` brings, which are all that there were
+    /// before the slot and are not published.
+    pub(crate) async fn publish_rows<S: Source, K: Sink>(
+        &mut self,
+        found: &mut Found,
+        source: S,
+        boundary: &str,
+        stop: watch::Receiver<bool>,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<Ended<()>, RelayError> {
+        let position = found.checkpoint.confirmed;
         let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
         self.working(Phase::Loading, position);
         let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;
@@ -397,7 +301,7 @@ impl Session<'_> {
 
     /// Makes the row ours. Whoever had it until now may have moved it; whether
     /// it was left in order is what we know from before.
-    async fn take(&self, found: &mut Found) -> Result<(), RelayError> {
+    pub(crate) async fn take(&self, found: &mut Found) -> Result<(), RelayError> {
         let taken = found.checkpoints.take(found.identity.timeline).await?;
         self.as_before(&found.checkpoint, taken.as_ref())?;
         let clean = found.checkpoint.clean;

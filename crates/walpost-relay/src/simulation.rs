@@ -10,6 +10,7 @@
 mod brokers;
 mod oracle;
 mod relay;
+mod rows;
 mod schedule;
 mod server;
 mod shrink;
@@ -37,6 +38,9 @@ pub(crate) enum Bug {
     AnySnapshot,
     /// A snapshot counts before everything below its position is done.
     ProvenAtOnce,
+    /// What a lost slot has published is looked for from the floors of the last
+    /// checkpoint on.
+    FloorsOfNow,
 }
 
 thread_local! {

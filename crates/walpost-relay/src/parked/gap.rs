@@ -3,6 +3,8 @@
 use tokio_postgres::{Row, types::Type};
 
 use super::{Aggregate, aggregates::WAITING_MAX, table::ParkedTable};
+#[cfg(test)]
+use crate::simulation::ParkedRow;
 use crate::{
     config::RelayConfig,
     error::RelayError,
@@ -30,6 +32,16 @@ impl ParkedTable {
         proven: &str,
         id: &str,
     ) -> Result<Vec<Gap>, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            let gap = |(row, comes_again): (ParkedRow, bool)| Gap {
+                event_id: row.event_id.filter(|_| comes_again),
+                aggregate: row
+                    .aggregate_id
+                    .map(|id| Aggregate { kind: row.aggregate_type, id: Some(id) }),
+            };
+            return Ok(server.gap(proven).await?.into_iter().map(gap).collect());
+        }
         let id = quote_identifier(id);
         let ids = config.tables.iter().map(|table| {
             format!("select {id}::text as id from {} where {}", table.quoted(), not_proven(proven))

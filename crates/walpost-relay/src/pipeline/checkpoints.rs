@@ -52,18 +52,25 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     /// The floors of every place that is known, at the position that is done.
     pub(super) fn floors(&mut self) -> Value {
+        self.floors_at(self.progress.done)
+    }
+
+    fn floors_at(&mut self, position: Lsn) -> Value {
         let places = self.sink.places();
         let progress = &mut self.progress;
         for place in &places[progress.floors.len()..] {
             progress.floors.open(place.start, place.end);
             progress.proofs.open(place);
         }
-        let floors = progress.floors.at(progress.done, progress.tracker.first_unconfirmed());
+        let floors = progress.floors.at(position, progress.tracker.first_unconfirmed());
         floors::to_json(places, &floors)
     }
 
     pub(super) fn start_checkpoint(&mut self) {
-        let floors = self.floors();
+        // As long as the row says that rows are to be loaded, a successor looks
+        // for all of them.
+        let position = if self.progress.is_load { Lsn::ZERO } else { self.progress.done };
+        let floors = self.floors_at(position);
         let names = self.sink.places().len();
         let checkpoints = self.checkpoints.clone();
         let progress = &mut self.progress;

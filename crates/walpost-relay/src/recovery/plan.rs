@@ -12,7 +12,7 @@ use crate::{
     error::RelayError,
     history,
     sql::Sql,
-    wal::{membership, preflight, slot},
+    wal::{membership, preflight, publication, slot},
 };
 
 /// What the recovery of a lost slot would do.
@@ -127,10 +127,12 @@ async fn plan(
     if let Some(proven) = row.proven.as_ref().filter(|_| is_sound) {
         let slow = sql.within_ms(config.slot_timeout_ms);
         for table in &config.tables {
+            let filter = publication::row_filter(sql, config, table).await?;
             let query = format!(
-                "select count(*) from {} where {}",
+                "select count(*) from {} where {} and {}",
                 table.quoted(),
-                not_proven(&proven.snapshot)
+                not_proven(&proven.snapshot),
+                filter.as_deref().unwrap_or("true")
             );
             let count = slow.one("counting the rows that are not proven", &query, &[]).await?;
             let count = u64::try_from(count.get::<_, i64>(0)).unwrap_or(0);

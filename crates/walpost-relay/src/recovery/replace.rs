@@ -11,6 +11,8 @@
 
 use walpost_event::Generation;
 
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     checkpoint::{Checkpoint, InitialState, Loss},
     error::RelayError,
@@ -33,6 +35,15 @@ impl Session<'_> {
         replication: &mut ReplicationClient,
     ) -> Result<(), RelayError> {
         self.alone(&found.sql).await?;
+        self.note_loss(found).await?;
+        if slot.is_some() {
+            slot::drop(&found.sql, &self.config.slot).await?;
+        }
+        self.create_slot(found, replication).await
+    }
+
+    /// Step 1.
+    pub(crate) async fn note_loss(&self, found: &mut Found) -> Result<(), RelayError> {
         let before = &found.checkpoint;
         // Nothing has come from the slot of one that was begun before, so what
         // it has published of the rows is still told by the generation.
@@ -50,6 +61,11 @@ impl Session<'_> {
         let floors =
             before.proven.as_ref().map(|pair| floors::with_all_topics(&pair.floors, known));
         let floors = floors.unwrap_or_else(|| serde_json::json!({}));
+        #[cfg(test)]
+        let floors = match simulation::has(simulation::Bug::FloorsOfNow) {
+            true => floors::stored_json(known),
+            false => floors,
+        };
         let (state, timeline) = (InitialState::Recreating(loss), found.identity.timeline);
         let replaced =
             found.checkpoints.replace(before, timeline, generation, &state, &floors).await?;
@@ -65,10 +81,7 @@ impl Session<'_> {
              they were published are lost"
         );
         found.checkpoint = Checkpoint { clean: before.clean, ..replaced };
-        if slot.is_some() {
-            slot::drop(&found.sql, &self.config.slot).await?;
-        }
-        self.create_slot(found, replication).await
+        Ok(())
     }
 }
 

@@ -175,7 +175,7 @@ impl Removal {
 }
 
 /// The tables that hold the rows, and how many blocks they have.
-async fn leaves(sql: &Sql, table: &TableName) -> Result<Vec<(String, i64)>, RelayError> {
+pub(crate) async fn leaves(sql: &Sql, table: &TableName) -> Result<Vec<(String, i64)>, RelayError> {
     let query = "select format('%I.%I', n.nspname, c.relname), \
             pg_relation_size(c.oid) / current_setting('block_size')::int8 \
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'r' and \

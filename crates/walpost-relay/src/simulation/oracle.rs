@@ -6,7 +6,11 @@ use super::{
     schedule::{Event, Kind, PARTITIONS, Schedule},
     world::xid,
 };
-use crate::{config::ParkMode, floors, proven::Pair};
+use crate::{
+    config::ParkMode,
+    floors,
+    proven::{Pair, sees},
+};
 
 /// Knows what was committed, what is in the log and what is parked, and says
 /// what is wrong with it as soon as it is.
@@ -106,7 +110,35 @@ impl Oracle {
         }
     }
 
-    pub(super) fn parked(&mut self, position: Position) {
+    /// The transaction of an event, once it is committed.
+    pub(super) fn transaction_of(&self, event: usize) -> Option<usize> {
+        self.transactions.iter().position(|transaction| transaction.events.contains(&event))
+    }
+
+    /// Events of committed transactions that a snapshot does not see, and that
+    /// stand below an end of the WAL, in the order in which they were written.
+    pub(super) fn rows_of(&self, boundary: &str, proven: &str) -> Vec<Event> {
+        let transactions = self.transactions.iter().enumerate();
+        let missing = transactions
+            .filter(|(index, _)| sees(boundary, xid(*index)) && !sees(proven, xid(*index)));
+        let mut numbers: Vec<usize> =
+            missing.flat_map(|(_, transaction)| transaction.events.clone()).collect();
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(|number| self.events[number].event).collect()
+    }
+
+    /// A slot that was lost is replaced, and nothing of it is missing any more.
+    pub(super) fn recovered(&mut self, position: u64, commit_end: u64) {
+        self.checkpointed(position, commit_end);
+        self.confirmed = position;
+    }
+
+    pub(super) fn parked(&mut self, position: Position, id: Option<&str>) {
+        let number = id.and_then(|id| id[1..].parse::<usize>().ok());
+        if let Some(state) = number.and_then(|number| self.events.get_mut(number)) {
+            state.is_parked = true;
+            return;
+        }
         let found = self
             .transactions
             .iter()

@@ -17,6 +17,7 @@ use walpost_router::{Routed, Router, RouterConfig};
 use super::{
     Bug, Planted,
     brokers::SETTLE_MS,
+    rows::RowsOfWorld,
     schedule::{Life, Schedule},
     server::Server,
     sink::Producer,
@@ -24,7 +25,7 @@ use super::{
     world::{PIPELINE, World, lsn},
 };
 use crate::{
-    checkpoint::CheckpointStore,
+    checkpoint::{CheckpointStore, InitialState},
     config::RelayConfig,
     error::RelayError,
     metrics::PipelineMetrics,
@@ -165,7 +166,6 @@ impl<'a> Relay<'a> {
             metrics: &self.metrics,
             carried,
         };
-        let source = WalOfWorld::start(self.world, checkpoint.confirmed);
         let mut found = Found {
             database: DATABASE.clone(),
             left_at: None,
@@ -177,9 +177,46 @@ impl<'a> Relay<'a> {
             stored: true,
             new_slot: None,
         };
+        if found.checkpoint.initial != InitialState::Done || self.world.lock().is_lost() {
+            match self.recover(&mut session, &mut found, stop.clone()).await? {
+                Ended::Reached((), _) => {}
+                Ended::Stopped => return Ok(Ended::Stopped),
+                Ended::Rejected => return Ok(Ended::Rejected),
+            }
+        }
+        let source = WalOfWorld::start(self.world, found.checkpoint.confirmed);
         let slot = lsn(self.world.lock().slot());
         session.own(&mut found, slot).await?;
         session.stream(&found, source, stop, async || Ok(Producer::connect(self.world))).await
+    }
+
+    /// As a session replaces a lost slot, and publishes what that has not brought.
+    async fn recover(
+        &self,
+        session: &mut Session<'_>,
+        found: &mut Found,
+        stop: watch::Receiver<bool>,
+    ) -> Result<Ended<()>, RelayError> {
+        let is_noted = matches!(found.checkpoint.initial, InitialState::Recover { .. });
+        let is_new = !is_noted || self.world.lock().is_lost();
+        if is_new {
+            session.note_loss(found).await?;
+            let (begin, boundary) = self.world.lock().create_slot();
+            self.world.written();
+            let before = preflight::Before { boundary, has_rows: true };
+            session.note_slot(found, lsn(begin), before).await?;
+        } else {
+            session.take(found).await?;
+        }
+        let InitialState::Recover { boundary, .. } = found.checkpoint.initial.clone() else {
+            unreachable!("the slot was just noted")
+        };
+        let proven = found.checkpoint.proven.as_ref().expect("from the beginning on");
+        let position = found.checkpoint.confirmed.into();
+        let rows =
+            RowsOfWorld::open(self.world, position, &boundary, &proven.snapshot, is_new).await;
+        let mut connect = async || Ok(Producer::connect(self.world));
+        session.publish_rows(found, rows, &boundary, stop, &mut connect).await
     }
 }
 

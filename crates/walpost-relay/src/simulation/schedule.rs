@@ -69,6 +69,16 @@ pub(super) enum Kind {
     Undecodable,
 }
 
+impl Kind {
+    fn in_table(self) -> Self {
+        match self {
+            Self::Emitted => Self::Row,
+            Self::Undecodable => Self::Unroutable,
+            kind => kind,
+        }
+    }
+}
+
 /// How a session ends by itself, if nothing else ends it before.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Life {
@@ -88,6 +98,8 @@ pub(super) enum Fault {
     ReadBack { number: usize },
     /// The server dies; the slot goes back by so many confirmations.
     Server { at_ms: u64, back: usize },
+    /// The slot is lost, with all the WAL before the next one.
+    Loss { at_ms: u64 },
     /// Somebody else writes a record.
     Foreign { at_ms: u64, place: usize, what: Foreign },
 }
@@ -124,11 +136,16 @@ impl Schedule {
         let settings = settings(chance);
         let poison = [0, 0, 4, 20][chance.below(4)];
         let mut events = 0;
-        let transactions: Vec<_> =
+        let mut transactions: Vec<_> =
             (0..=chance.below(8)).map(|_| transaction(chance, poison, &mut events)).collect();
         let lives = (0..chance.below(5)).map(|_| life(chance)).collect();
         let last_ms: u64 = transactions.iter().map(|transaction| transaction.after_ms).sum();
-        let faults = (0..chance.below(5)).map(|_| fault(chance, last_ms, events)).collect();
+        let faults: Vec<_> = (0..chance.below(5)).map(|_| fault(chance, last_ms, events)).collect();
+        if faults.iter().any(|fault| matches!(fault, Fault::Loss { .. })) {
+            // What is in no table is lost with the slot.
+            let events = transactions.iter_mut().flat_map(|one| &mut one.events);
+            events.for_each(|event| event.kind = event.kind.in_table());
+        }
         Self { seed, settings, transactions, lives, faults }
     }
 
@@ -204,7 +221,8 @@ fn fault(chance: &mut Seeded, last_ms: u64, events: usize) -> Fault {
         }
         45..65 => Fault::Statement { number: chance.below(40), happens: chance.chance(50) },
         65..70 => Fault::ReadBack { number: chance.below(4) },
-        70..85 => Fault::Server { at_ms, back: chance.below(4) },
+        70..80 => Fault::Server { at_ms, back: chance.below(4) },
+        80..87 => Fault::Loss { at_ms },
         _ => {
             let place = chance.below(TOPICS * PARTITIONS);
             Fault::Foreign { at_ms, place, what: foreign(chance, events) }

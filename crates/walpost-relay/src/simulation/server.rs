@@ -1,17 +1,18 @@
 use std::{collections::HashMap, time::Duration};
 
+use serde_json::{Value, json};
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn, Position};
 
 use super::{
     schedule::Fault,
-    world::{GENERATION, State, World, lsn},
+    world::{GENERATION, State, World, lsn, xid},
 };
 use crate::{
     checkpoint::{Checkpoint, InitialState, Note},
     error::RelayError,
     floors,
-    proven::{Pair, Seen},
+    proven::{Pair, Seen, sees},
 };
 
 /// A statement's own WAL, before its commit record.
@@ -46,7 +47,12 @@ impl Rows {
             floors: Vec::new(),
             clean: true,
             fence: None,
-            proven: None,
+            proven: Some(Pair {
+                snapshot: "100:100:".to_owned(),
+                lsn: start,
+                floors: json!({}),
+                taken_at: 0,
+            }),
             pending: None,
             taken_by: None,
             requested: None,
@@ -54,6 +60,11 @@ impl Rows {
             publication: None,
         };
         Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
+    }
+
+    /// Whether nothing is left to do before the stream.
+    pub(super) fn is_done(&self) -> bool {
+        self.checkpoint.initial == InitialState::Done
     }
 
     /// Whether the committed checkpoint names the topic.
@@ -114,7 +125,10 @@ impl Server {
             checkpoint.pending =
                 note.pairs.pending.as_ref().map_or(checkpoint.pending.clone(), pair);
             let (confirmed, proven) = (checkpoint.confirmed, checkpoint.proven.clone());
-            state.oracle.checkpointed(confirmed.into(), end);
+            // Before that the position is only where the new slot begins.
+            if checkpoint.initial == InitialState::Done {
+                state.oracle.checkpointed(confirmed.into(), end);
+            }
             if let Some(proven) = proven {
                 state.oracle.proven(&proven);
             }
@@ -126,6 +140,82 @@ impl Server {
     pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
         let flushed = |state: &mut State| lsn(state.wal_end());
         self.statement("reading the WAL position", flushed).await
+    }
+
+    /// How many rows were written.
+    pub(crate) async fn set_initial(
+        &self,
+        token: Uuid,
+        initial: &InitialState,
+        confirmed: Lsn,
+        floors: Option<&Value>,
+        proven: Option<&Pair>,
+    ) -> Result<u64, RelayError> {
+        let set = |state: &mut State| {
+            if state.rows.token != Some(token) {
+                return 0;
+            }
+            let end = state.append(STATEMENT_BYTES, None);
+            let checkpoint = &mut state.rows.checkpoint;
+            checkpoint.initial = initial.clone();
+            checkpoint.confirmed = checkpoint.confirmed.max(confirmed);
+            if let Some(floors) = floors {
+                checkpoint.floors = floors::from_json(floors).expect("floors as they are written");
+            }
+            if let Some(proven) = proven {
+                checkpoint.proven = Some(proven.clone());
+                state.oracle.proven(proven);
+            }
+            if *initial == InitialState::Done {
+                state.oracle.recovered(confirmed.into(), end);
+            }
+            1
+        };
+        self.statement("noting the first start", set).await
+    }
+
+    pub(crate) async fn replace(
+        &self,
+        token: Uuid,
+        before: &Checkpoint,
+        generation: Generation,
+        initial: &InitialState,
+        floors: &Value,
+    ) -> Result<Option<Checkpoint>, RelayError> {
+        let replace = |state: &mut State| {
+            let now = &state.rows.checkpoint;
+            if (now.generation, now.confirmed) != (before.generation, before.confirmed) {
+                return None;
+            }
+            state.append(STATEMENT_BYTES, None);
+            let taken_by = state.next_xid();
+            let rows = &mut state.rows;
+            rows.token = Some(token);
+            let checkpoint = &mut rows.checkpoint;
+            checkpoint.taken_by = Some(taken_by);
+            checkpoint.generation = generation;
+            checkpoint.initial = initial.clone();
+            checkpoint.floors = floors::from_json(floors).expect("floors as they are written");
+            checkpoint.pending = None;
+            checkpoint.clean = false;
+            Some(rows.checkpoint.clone())
+        };
+        self.statement("replacing the slot in the checkpoint", replace).await
+    }
+
+    /// Parked rows, and whether their events are rows that a snapshot does not
+    /// see.
+    pub(crate) async fn gap(&self, proven: &str) -> Result<Vec<(ParkedRow, bool)>, RelayError> {
+        let read = |state: &mut State| {
+            let comes_again = |row: &ParkedRow| {
+                let number = row.event_id.as_deref().and_then(|id| id[1..].parse().ok());
+                let index = number.and_then(|number| state.oracle.transaction_of(number));
+                index.is_some_and(|index| !sees(proven, xid(index)))
+            };
+            let rows = state.rows.parked.iter();
+            rows.map(|row| (row.clone(), comes_again(row))).collect()
+        };
+        self.statement("reading which missing events are parked", read).await
     }
 
     pub(crate) async fn see(&self) -> Result<Seen, RelayError> {
@@ -162,7 +252,7 @@ impl Server {
                     (there.position, &there.event_id) == (row.position, &row.event_id)
                 };
                 if !state.rows.parked.iter().any(is_same) {
-                    state.oracle.parked(row.position);
+                    state.oracle.parked(row.position, row.event_id.as_deref());
                     state.rows.parked.push(row);
                 }
             }

@@ -16,6 +16,7 @@ use crate::{
 pub(super) struct WalOfWorld {
     world: World,
     epoch: u32,
+    losses: u32,
     /// Index of the next entry, and of its next item.
     entry: usize,
     item: usize,
@@ -30,13 +31,14 @@ impl WalOfWorld {
         let state = world.lock();
         let start = state.slot().max(position.into());
         let entry = state.wal.partition_point(|entry| entry.start < start);
-        let epoch = state.epoch;
+        let (epoch, losses) = (state.epoch, state.losses);
         drop(state);
-        Self { world: world.clone(), epoch, entry, item: 0, told: start }
+        Self { world: world.clone(), epoch, losses, entry, item: 0, told: start }
     }
 
     fn is_alive(&self, state: &State) -> Result<(), SourceError> {
-        if state.epoch == self.epoch { Ok(()) } else { Err(SourceError::Ended) }
+        let is_same = (state.epoch, state.losses) == (self.epoch, self.losses);
+        if is_same && !state.is_lost() { Ok(()) } else { Err(SourceError::Ended) }
     }
 
     fn read(&mut self, state: &mut State, items: &mut Vec<SourceItem>) {
@@ -144,7 +146,7 @@ fn relation(name: &str) -> Arc<Relation> {
     })
 }
 
-fn change(event: &Event) -> SourceItem {
+pub(super) fn change(event: &Event) -> SourceItem {
     let Event { number, aggregate, kind } = *event;
     let (id, of) = (format!("e{number}"), format!("a{aggregate}"));
     let topic = format!("t{}", aggregate % TOPICS);

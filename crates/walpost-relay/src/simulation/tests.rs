@@ -9,7 +9,7 @@ use super::{Bug, relay::run, schedule::Schedule, shrink::shrink};
 /// Of one run of the tests.
 const SCHEDULES: u64 = 100_000;
 /// Within which each planted mistake has to be noticed.
-const NOTICED_WITHIN: u64 = 2_000;
+const NOTICED_WITHIN: u64 = 5_000;
 const THREADS: u64 = 2;
 
 /// With `WALPOST_TEST_SCHEDULES` as many as it says, from `WALPOST_TEST_SEED` on.
@@ -77,6 +77,12 @@ fn a_snapshot_that_misses_what_has_come_is_noticed() {
 fn a_snapshot_that_is_proven_too_early_is_noticed() {
     let wrong = noticed(Bug::ProvenAtOnce);
     assert!(wrong.contains("is proven, and neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
+fn a_recovery_that_looks_from_the_last_floors_on_is_noticed() {
+    let wrong = noticed(Bug::FloorsOfNow);
+    assert!(wrong.contains("is twice in the log"), "{wrong}");
 }
 
 #[test]

@@ -16,7 +16,10 @@ use super::{
     schedule::{Fault, Foreign, Schedule},
     server::Rows,
 };
-use crate::headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER};
+use crate::{
+    headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
+    proven::sees,
+};
 
 pub(super) const PIPELINE: &str = "shop";
 pub(super) const GENERATION: u32 = 0x1f;
@@ -59,6 +62,9 @@ pub(super) struct State {
     /// When each committed transaction becomes visible, which may be later than
     /// it is in the WAL.
     visible_ms: Vec<u64>,
+    is_lost: bool,
+    /// Slots that were lost.
+    pub(super) losses: u32,
     visibility: Seeded,
     /// Faults that have their time, by time.
     timed: Vec<(u64, Fault)>,
@@ -138,7 +144,9 @@ impl State {
     fn new(schedule: &Arc<Schedule>) -> Self {
         let seed = schedule.seed;
         let timed = schedule.faults.iter().filter_map(|fault| match fault {
-            Fault::Server { at_ms, .. } | Fault::Foreign { at_ms, .. } => Some((*at_ms, *fault)),
+            Fault::Server { at_ms, .. } | Fault::Foreign { at_ms, .. } | Fault::Loss { at_ms } => {
+                Some((*at_ms, *fault))
+            }
             Fault::Batch { .. } | Fault::Statement { .. } | Fault::ReadBack { .. } => None,
         });
         let mut timed: Vec<_> = timed.collect();
@@ -161,6 +169,8 @@ impl State {
             confirmations: vec![START],
             committed: 0,
             visible_ms: Vec::new(),
+            is_lost: false,
+            losses: 0,
             visibility: Seeded::new(seed ^ 3),
             commit_ms: schedule.transactions.first().map_or(0, |first| first.after_ms),
             timed,
@@ -198,16 +208,40 @@ impl State {
 
     /// As `pg_current_snapshot()` has it.
     pub(super) fn snapshot(&self) -> String {
-        let is_visible =
-            |index: usize| self.visible_ms.get(index).is_some_and(|at_ms| *at_ms <= self.now_ms);
+        self.snapshot_of(|index| {
+            self.visible_ms.get(index).is_some_and(|at_ms| *at_ms <= self.now_ms)
+        })
+    }
+
+    fn snapshot_of(&self, is_seen: impl Fn(usize) -> bool) -> String {
         let indexes = 0..self.schedule.transactions.len();
-        let (seen, open): (Vec<_>, Vec<_>) = indexes.partition(|index| is_visible(*index));
+        let (seen, open): (Vec<_>, Vec<_>) = indexes.partition(|index| is_seen(*index));
         let xmax = seen.into_iter().map(|index| xid(index) + 1).max().unwrap_or(xid(1));
         let mut open: Vec<u32> = open.into_iter().map(xid).filter(|xid| *xid < xmax).collect();
         open.sort_unstable();
         let xmin = open.first().copied().unwrap_or(xmax);
         let open: Vec<String> = open.iter().map(u32::to_string).collect();
         format!("{xmin}:{xmax}:{}", open.join(","))
+    }
+
+    /// Whether the slot is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Another slot under the name of the lost one: where it begins, and a
+    /// snapshot of what was committed before, which is made of the WAL.
+    pub(super) fn create_slot(&mut self) -> (u64, String) {
+        self.is_lost = false;
+        let begin = self.wal_end();
+        self.confirmations = vec![begin];
+        (begin, self.snapshot_of(|index| index < self.committed))
+    }
+
+    /// Whether everything that this snapshot sees is visible.
+    pub(super) fn is_visible(&self, snapshot: &str) -> bool {
+        let mut seen = (0..self.committed).filter(|index| sees(snapshot, xid(*index)));
+        seen.all(|index| self.visible_ms[index] <= self.now_ms)
     }
 
     /// When the server or somebody else does something next.
@@ -219,7 +253,10 @@ impl State {
 
     fn is_over(&self) -> bool {
         self.oracle.first_wrong().is_some()
-            || self.next_ms().is_none() && self.oracle.all_is_confirmed()
+            || self.next_ms().is_none()
+                && !self.is_lost
+                && self.rows.is_done()
+                && self.oracle.all_is_confirmed()
     }
 
     /// Lets everything happen that is due, in its order.
@@ -269,6 +306,10 @@ impl State {
                 let kept = self.confirmations.len().saturating_sub(back).max(1);
                 self.confirmations.truncate(kept);
                 self.oracle.went_back(self.slot());
+            }
+            Fault::Loss { .. } => {
+                self.is_lost = true;
+                self.losses += 1;
             }
             Fault::Foreign { place, what, .. } => {
                 let headers = self.foreign(what);

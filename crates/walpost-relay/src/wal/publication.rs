@@ -124,6 +124,24 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
     ))
 }
 
+/// The rows of a table that the publication is limited to, as a condition;
+/// PostgreSQL 15 and newer have such.
+pub(crate) async fn row_filter(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+) -> Result<Option<String>, RelayError> {
+    let query = "select to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p \
+                 where pubname = $1 and schemaname = $2 and tablename = $3";
+    let names = [
+        (&config.publication as _, Type::TEXT),
+        (&table.schema as _, Type::TEXT),
+        (&table.name as _, Type::TEXT),
+    ];
+    let row = sql.opt("reading the publication's row filter", query, &names).await?;
+    Ok(row.and_then(|row| row.get(0)))
+}
+
 async fn create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     may_create(sql, config).await?;
     sql.batch("creating the publication", &creation(config)).await?;

@@ -7,6 +7,7 @@ use walpost_postgres::Database;
 
 use super::{
     load::{Load, Loaded, Loader},
+    publication::row_filter,
     quote_identifier, quote_literal,
 };
 use crate::{
@@ -22,6 +23,11 @@ use crate::{
 pub(crate) const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'postgres'; \
      set timezone = 'UTC'; set extra_float_digits = 3; set bytea_output = 'hex'; \
      set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
+
+const BEGIN: &str = "begin isolation level repeatable read read only";
+
+/// Between two looks whether a commit is visible.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// The rows that were in the outbox tables before the slot, as one transaction
 /// that ends where the slot begins.
@@ -63,18 +69,18 @@ impl SnapshotSource {
         let sql = Sql::new(client.clone(), first_limit);
         let attempt = "opening the initial load";
         sql.batch(attempt, SESSION_SETTINGS).await?;
-        let begin = match boundary {
-            Boundary::Exported(name) => format!(
-                "begin isolation level repeatable read read only; set transaction snapshot {}",
-                quote_literal(name)
-            ),
-            Boundary::Stored(_) => "begin isolation level repeatable read read only".to_owned(),
-        };
-        sql.batch(attempt, &begin).await?;
+        match boundary {
+            Boundary::Exported(name) => {
+                let adopt = format!("{BEGIN}; set transaction snapshot {}", quote_literal(name));
+                sql.batch(attempt, &adopt).await?;
+            }
+            Boundary::Stored(snapshot) => begin_behind(&sql, snapshot, first_limit).await?,
+        }
         let mut loads = Vec::new();
         for (index, table) in config.tables.iter().enumerate() {
             let relation = describe(&sql, table).await?;
-            let mut conditions = Vec::new();
+            // What the stream would not bring belongs to another pipeline.
+            let mut conditions = Vec::from_iter(row_filter(&sql, config, table).await?);
             if let Boundary::Stored(snapshot) = boundary {
                 check_xids(&sql, table, &relation).await?;
                 let snapshot = quote_literal(snapshot);
@@ -142,6 +148,31 @@ impl Source for SnapshotSource {
 
     async fn keep_alive(&mut self) -> Result<(), SourceError> {
         Ok(())
+    }
+}
+
+/// Begins a transaction that sees all that `snapshot` does. That one was made of
+/// the WAL, where a commit is before it is visible, with synchronous replication
+/// long before.
+async fn begin_behind(sql: &Sql, snapshot: &str, limit: Duration) -> Result<(), RelayError> {
+    let attempt = "waiting for commits that are not visible yet";
+    let sees_all = format!(
+        "select pg_snapshot_xmax(now) >= pg_snapshot_xmax(before) and not exists \
+         (select from pg_snapshot_xip(now) xid where pg_visible_in_snapshot(xid, before)) \
+         from (select pg_current_snapshot() as now, {}::pg_snapshot as before) snapshots",
+        quote_literal(snapshot)
+    );
+    let deadline = Instant::now() + limit;
+    loop {
+        sql.batch(attempt, BEGIN).await?;
+        if sql.one(attempt, &sees_all, &[]).await?.get(0) {
+            return Ok(());
+        }
+        sql.batch(attempt, "rollback").await?;
+        if Instant::now() >= deadline {
+            return Err(RelayError::SqlTimeout { attempt, limit });
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //! from the table: nothing is missing, and nothing comes twice.
 
 use tokio_postgres::Client;
-use walpost_relay::{LostSlot, Phase, RunningRelay, plan_recovery, request_recovery};
+use walpost_relay::{Initial, LostSlot, Phase, RunningRelay, plan_recovery, request_recovery};
 use walpost_testkit::{local::Postgres, until};
 
 use crate::{
@@ -236,6 +236,30 @@ async fn parked_rows_keep_their_place_over_a_recovery_on_postgres_15() {
 #[tokio::test]
 async fn parked_rows_keep_their_place_over_a_recovery_on_postgres_18() {
     parked_rows_keep_their_place(18).await;
+}
+
+#[tokio::test]
+async fn rows_that_the_publication_leaves_out_stay_out() {
+    let mut rig = recovering_rig(server_of(18)).await;
+    let filter = "drop publication walpost; create publication walpost for table walpost.outbox \
+                  where (id is not null and aggregatetype = 'order') with (publish = 'insert')";
+    rig.client.batch_execute(filter).await.unwrap();
+    let other = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                 values ('other', 'a', 'Placed', '\"other\"')";
+    rig.config.initial = Some(Initial::Publish);
+    insert(&rig, "a", &["a0"]).await;
+    rig.client.batch_execute(other).await.unwrap();
+    let relay = rig.streaming().await;
+    insert(&rig, "a", &["a1"]).await;
+    proven(&rig, 3).await;
+    stop(relay).await;
+    drop_slot(&rig).await;
+    rig.client.batch_execute(other).await.unwrap();
+    insert(&rig, "a", &["a2"]).await;
+    let relay = rig.streaming().await;
+    insert(&rig, "a", &["a3"]).await;
+    assert_eq!(rig.landed(4).await, quoted(&["a0", "a1", "a2", "a3"]));
+    stop(relay).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,147 @@
+//! What a session makes that is missing: the slot, and the row that says where
+//! it begins.
+
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+use walpost_event::{Generation, Lsn};
+
+use super::{Found, Session};
+use crate::{
+    checkpoint::{Checkpoint, InitialState},
+    clock::now_us,
+    config::Initial,
+    error::{RelayError, SourceError},
+    history,
+    proven::Pair,
+    sql::Sql,
+    wal::{
+        ReplicationClient, ServerIdentity,
+        preflight::{self, Before},
+        slot::{self, Slot},
+    },
+};
+
+/// A pair whose snapshot sees what was there before a slot, once all of that is
+/// published.
+pub(super) fn all_published(snapshot: &str, lsn: Lsn, floors: Value) -> Pair {
+    Pair { snapshot: snapshot.to_owned(), lsn, floors, taken_at: now_us() / 1_000_000 }
+}
+
+impl Session<'_> {
+    /// Makes what is missing, under a lock where there is no slot to hold yet.
+    pub(super) async fn prepare(
+        &self,
+        found: &mut Found,
+        slot: Option<Slot>,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        match (found.stored, slot) {
+            (true, slot) if found.checkpoint.initial == InitialState::Creating => {
+                // Our own slot, whose first moments nobody noted.
+                self.alone(&found.sql).await?;
+                self.take(found).await?;
+                if slot.is_some() {
+                    slot::drop(&found.sql, &self.config.slot).await?;
+                }
+                self.create_slot(found, replication).await
+            }
+            (true, Some(_)) => {
+                if found.checkpoint.initial != InitialState::Done {
+                    self.alone(&found.sql).await?;
+                    self.take(found).await?;
+                }
+                Ok(())
+            }
+            (true, None) => Err(history::slot_gone(&found.checkpoint, self.config)),
+            // Somebody may still move it: its row is made once it is held.
+            (false, Some(slot)) => {
+                found.checkpoint.confirmed = slot.confirmed.unwrap_or_default();
+                found.checkpoint.initial = InitialState::Done;
+                Ok(())
+            }
+            (false, None) => {
+                self.alone(&found.sql).await?;
+                found.checkpoints.create(&found.checkpoint).await?;
+                found.stored = true;
+                self.create_slot(found, replication).await
+            }
+        }
+    }
+
+    /// Before there is a slot to hold, a lock keeps a second relay from the
+    /// first start. It goes with the session.
+    pub(crate) async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
+        let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
+        let pipeline = [(&self.config.pipeline as _, Type::TEXT)];
+        let row = sql.one("locking the first start", lock, &pipeline).await?;
+        if row.get(0) {
+            return Ok(());
+        }
+        Err(RelayError::Source(SourceError::SlotInUse {
+            slot: self.config.slot.clone(),
+            detail: "another relay makes the first start".to_owned(),
+        }))
+    }
+
+    pub(super) fn first_checkpoint(&self, identity: &ServerIdentity) -> Checkpoint {
+        let random = uuid::Uuid::new_v4().as_u64_pair().0;
+        Checkpoint {
+            generation: Generation::from(random as u32),
+            system_id: identity.system_id.clone(),
+            timeline: identity.timeline,
+            slot: self.config.slot.clone(),
+            confirmed: Lsn::ZERO,
+            initial: InitialState::Creating,
+            floors: Vec::new(),
+            clean: true,
+            fence: None,
+            publication: None,
+            proven: None,
+            pending: None,
+            taken_by: None,
+            requested: None,
+            has_messages: false,
+        }
+    }
+
+    pub(crate) async fn create_slot(
+        &self,
+        found: &mut Found,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        let version = found.server.version;
+        let new = slot::create(replication, &found.sql, self.config, version).await?;
+        let (reader, _) = self.connect_to(&found.database).await?;
+        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
+        self.note_slot(found, new.consistent, before).await?;
+        found.new_slot = Some(new);
+        Ok(())
+    }
+
+    /// Notes where a new slot begins, and what was there before it.
+    pub(crate) async fn note_slot(
+        &self,
+        found: &mut Found,
+        position: Lsn,
+        before: Before,
+    ) -> Result<(), RelayError> {
+        let initial = match (found.checkpoint.initial.clone(), self.config.initial) {
+            (InitialState::Recreating(loss), _) => {
+                InitialState::Recover { loss, boundary: before.boundary.clone() }
+            }
+            (_, Some(Initial::Skip)) => InitialState::Done,
+            // Without a choice the table was empty when we looked: what it
+            // holds now was committed before the slot could see it.
+            (_, None) if !before.has_rows => InitialState::Done,
+            _ => InitialState::Publish { boundary: before.boundary.clone() },
+        };
+        let proven = (initial == InitialState::Done)
+            .then(|| all_published(&before.boundary, position, json!({})));
+        found.checkpoints.set_initial(&initial, position, None, proven.as_ref()).await?;
+        tracing::info!(slot = self.config.slot, %position, "slot created");
+        found.checkpoint.confirmed = position;
+        found.checkpoint.initial = initial;
+        found.checkpoint.proven = proven.or(found.checkpoint.proven.take());
+        Ok(())
+    }
+}
