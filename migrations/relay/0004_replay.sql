@@ -47,3 +47,8 @@ comment on column {schema}.replay.asked_by is
     'Role that asked for it';
 comment on column {schema}.replay.asked_from is
     'User and host of the process that asked, as they say';
+
+-- parked: events of a topic that does not exist, or that refuses the relay.
+alter table {schema}.parked drop constraint parked_reason_check;
+alter table {schema}.parked add constraint parked_reason_check check
+    (reason in ('unroutable', 'oversize', 'rejected', 'undecodable', 'no_topic', 'behind'));

@@ -7,6 +7,7 @@ mod bad_input;
 mod big_transaction;
 mod records;
 mod replay;
+mod topics;
 
 /// The consumer under test.
 const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");

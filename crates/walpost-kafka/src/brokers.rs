@@ -14,7 +14,7 @@ use rdkafka::{
 use walpost_librdkafka::{TopicIdError, topic_ids, topic_settings, topics_in_use};
 
 use crate::{
-    deliveries::{Answer, Context, Found, Origin, Reports},
+    deliveries::{Answer, Context, Found, Origin, Reports, Unusable},
     questions::{Asked, Question},
     topic::{MaxMessageBytes, TopicLimits, explain, unanswered},
 };
@@ -53,7 +53,7 @@ impl Brokers {
 
     /// Where the brokers have auto.create.topics.enable, this creates the
     /// topic.
-    fn resolve(&self, topic: &str) -> Result<Found, String> {
+    fn resolve(&self, topic: &str) -> Result<Found, Unusable> {
         let metadata = self
             .producer
             .client()
@@ -86,7 +86,7 @@ impl Brokers {
 
     /// The id first: ends of a topic that was created anew meanwhile are then
     /// those of the newer one, and lower.
-    fn origin(&self, topic: &str, partitions: i32) -> Result<Origin, String> {
+    fn origin(&self, topic: &str, partitions: i32) -> Result<Origin, Unusable> {
         let client = self.producer.client();
         let id = match topic_ids(client, &[topic], REQUEST_TIMEOUT) {
             Ok(mut ids) => match ids.remove(0) {

@@ -21,10 +21,10 @@ pub(crate) fn classify(error: &KafkaError) -> DeliveryErrorKind {
             | Code::InvalidDifferentRecord,
         ) => DeliveryErrorKind::NotSent,
         Some(
-            Code::TopicAuthorizationFailed
-            | Code::ClusterAuthorizationFailed
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownTopic
+            Code::TopicAuthorizationFailed | Code::UnknownTopicOrPartition | Code::UnknownTopic,
+        ) => DeliveryErrorKind::Unavailable,
+        Some(
+            Code::ClusterAuthorizationFailed
             | Code::UnknownPartition
             | Code::PolicyViolation
             | Code::InvalidTopic
@@ -58,6 +58,15 @@ mod tests {
         assert_eq!(kind(RDKafkaErrorCode::InvalidRecord), DeliveryErrorKind::Rejected);
         assert_eq!(kind(RDKafkaErrorCode::InvalidDifferentRecord), DeliveryErrorKind::NotSent);
         assert_eq!(kind(RDKafkaErrorCode::MessageSizeTooLarge), DeliveryErrorKind::NotSent);
+    }
+
+    #[test]
+    fn what_is_said_of_one_topic_is_not_said_of_all() {
+        for code in [RDKafkaErrorCode::TopicAuthorizationFailed, RDKafkaErrorCode::UnknownTopic] {
+            assert_eq!(kind(code), DeliveryErrorKind::Unavailable, "{code:?}");
+        }
+        let of_all = RDKafkaErrorCode::ClusterAuthorizationFailed;
+        assert_eq!(kind(of_all), DeliveryErrorKind::Refused);
     }
 
     #[test]

@@ -53,7 +53,15 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) topic: Arc<str>,
-    pub(crate) found: Result<Found, String>,
+    pub(crate) found: Result<Found, Unusable>,
+}
+
+/// Why a topic cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unusable {
+    pub(crate) reason: Arc<str>,
+    /// The brokers have answered, and mean this topic alone.
+    pub(crate) is_its_own: bool,
 }
 
 /// A topic as the brokers tell it.

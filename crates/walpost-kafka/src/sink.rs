@@ -185,11 +185,11 @@ impl KafkaSink {
             if found.is_ok() {
                 self.reports.clear_trouble();
             }
-            let reason = found.as_ref().err().cloned();
+            let reason = found.as_ref().err().map(|unusable| unusable.reason.clone());
             if self.topics.answered(&topic, found)
                 && let Some(reason) = reason
             {
-                tracing::warn!(reason, "events wait");
+                tracing::warn!(reason = &*reason, "events wait");
             }
         }
     }
@@ -313,7 +313,7 @@ impl Sink for KafkaSink {
     fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String> {
         match self.place(message, Size::of(message)) {
             Ok(lane) => Ok(Some(lane)),
-            Err(Refusal::Later) => Ok(None),
+            Err(Refusal::Later | Refusal::Away(_)) => Ok(None),
             Err(Refusal::Never(detail)) => Err(detail),
         }
     }
@@ -369,6 +369,7 @@ impl Sink for KafkaSink {
 fn unsent(refusal: Refusal, message: Message) -> Unsent {
     match refusal {
         Refusal::Later => Unsent::Full(Box::new(message)),
+        Refusal::Away(detail) => Unsent::Away { message: Box::new(message), detail },
         Refusal::Never(detail) => Unsent::Never { topic: message.topic, detail },
     }
 }

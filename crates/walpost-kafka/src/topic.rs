@@ -1,7 +1,9 @@
+use std::fmt::Display;
+
 use rdkafka::types::RDKafkaErrorCode;
 use walpost_event::Message;
 
-use crate::partition::partition_for_key;
+use crate::{deliveries::Unusable, partition::partition_for_key};
 
 /// What a record batch of one record needs beside key, value and headers.
 const FRAMING_BYTES: usize = 128;
@@ -107,32 +109,42 @@ pub(crate) fn is_legal_name(name: &str) -> bool {
 }
 
 /// Why a topic cannot be used, and what to do about it.
-pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> String {
-    match code {
-        RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => format!(
+pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> Unusable {
+    use RDKafkaErrorCode as Code;
+    let is_its_own = matches!(
+        code,
+        Code::UnknownTopicOrPartition
+            | Code::UnknownTopic
+            | Code::TopicAuthorizationFailed
+            | Code::InvalidTopic
+    );
+    let reason = match code {
+        Code::UnknownTopicOrPartition | Code::UnknownTopic => format!(
             "topic {topic:?} does not exist and the broker does not create it; create it, for \
              example with kafka-topics.sh --create --topic {topic}"
         ),
-        RDKafkaErrorCode::TopicAuthorizationFailed => format!(
+        Code::TopicAuthorizationFailed => format!(
             "the broker denies access to topic {topic:?}; grant Describe, DescribeConfigs, \
              Read and Write on it"
         ),
-        RDKafkaErrorCode::InvalidTopic => {
+        Code::InvalidTopic => {
             format!("{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249")
         }
         code => format!(
             "topic {topic:?} cannot be used now: {code}; see with kafka-topics.sh --describe \
              --topic {topic} whether its partitions have leaders"
         ),
-    }
+    };
+    Unusable { reason: reason.into(), is_its_own }
 }
 
 /// Why a question about a topic has no answer yet, and what to do about it.
-pub(crate) fn unanswered(topic: &str, asked_for: &str, reason: &dyn std::fmt::Display) -> String {
-    format!(
+pub(crate) fn unanswered(topic: &str, asked_for: &str, reason: &dyn Display) -> Unusable {
+    let reason = format!(
         "cannot read {asked_for} of topic {topic:?}: {reason}; it is tried again, see whether the \
          brokers run and can be reached"
-    )
+    );
+    Unusable { reason: reason.into(), is_its_own: false }
 }
 
 #[cfg(test)]
@@ -208,12 +220,16 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_names_the_topic_and_what_to_do() {
-        for (text, step) in [
-            (explain("shop", RDKafkaErrorCode::UnknownTopicOrPartition), "--create --topic shop"),
-            (explain("shop", RDKafkaErrorCode::TopicAuthorizationFailed), "grant Describe"),
-            (explain("shop", RDKafkaErrorCode::LeaderNotAvailable), "--describe --topic shop"),
-            (unanswered("shop", "the metadata", &"timed out"), "see whether the brokers run"),
+        use RDKafkaErrorCode as Code;
+        let explain = |code| explain("shop", code);
+        for (unusable, step, is_its_own) in [
+            (explain(Code::UnknownTopicOrPartition), "--create --topic shop", true),
+            (explain(Code::TopicAuthorizationFailed), "grant Describe", true),
+            (explain(Code::LeaderNotAvailable), "--describe --topic shop", false),
+            (unanswered("shop", "the metadata", &"timed out"), "see whether the brokers", false),
         ] {
+            let text = unusable.reason;
+            assert_eq!(unusable.is_its_own, is_its_own, "{text}");
             assert!(text.contains("\"shop\"") && text.contains(step), "{text}");
         }
     }

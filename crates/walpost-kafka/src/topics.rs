@@ -4,7 +4,7 @@ use walpost_event::Message;
 use walpost_relay::Place;
 
 use crate::{
-    deliveries::{Found, Origin},
+    deliveries::{Found, Origin, Unusable},
     lane::{Lane, LaneId},
     topic::TopicLimits,
 };
@@ -17,6 +17,8 @@ pub(crate) type TopicId = usize;
 pub(crate) enum Refusal {
     /// It may be later.
     Later,
+    /// Its topic cannot be used now, and why; others can.
+    Away(Arc<str>),
     /// It never will be, and why.
     Never(String),
 }
@@ -47,7 +49,7 @@ struct Topic {
 #[derive(Debug)]
 enum State {
     /// Being asked for, with the reason why that takes long.
-    Asked { trouble: Option<String> },
+    Asked { trouble: Option<Unusable> },
     /// Usable.
     Known { limits: TopicLimits, keyless: u32 },
 }
@@ -94,7 +96,7 @@ impl Topics {
     }
 
     /// Takes an answer of the brokers; whether it is news to be told.
-    pub(crate) fn answered(&mut self, name: &str, answer: Result<Found, String>) -> bool {
+    pub(crate) fn answered(&mut self, name: &str, answer: Result<Found, Unusable>) -> bool {
         let Some(id) = self.by_name.get(name).copied() else { return false };
         match (&mut self.topics[id].state, answer) {
             (_, Ok(found)) => {
@@ -151,8 +153,12 @@ impl Topics {
         now: impl FnOnce() -> Instant,
     ) -> Result<LaneId, Refusal> {
         let topic = &self.topics[id];
-        let State::Known { limits, keyless } = &topic.state else {
-            return Err(Refusal::Later);
+        let (limits, keyless) = match &topic.state {
+            State::Known { limits, keyless } => (limits, keyless),
+            State::Asked { trouble: Some(trouble) } if trouble.is_its_own => {
+                return Err(Refusal::Away(trouble.reason.clone()));
+            }
+            State::Asked { .. } => return Err(Refusal::Later),
         };
         limits.check_size(record_bytes).map_err(Refusal::Never)?;
         let partition = limits.partition(message, *keyless).map_err(Refusal::Never)?;
@@ -188,12 +194,12 @@ impl Topics {
     /// many more there are.
     pub(crate) fn trouble(&self) -> Option<String> {
         let mut reasons = self.topics.iter().filter_map(|topic| match &topic.state {
-            State::Asked { trouble } => trouble.as_ref(),
+            State::Asked { trouble } => trouble.as_ref().map(|trouble| &trouble.reason),
             State::Known { .. } => None,
         });
         let first = reasons.next()?;
         Some(match reasons.count() {
-            0 => first.clone(),
+            0 => first.to_string(),
             more => format!("{first} (and {more} more of the kind)"),
         })
     }
@@ -272,14 +278,18 @@ mod tests {
         let message = message("a", Some("k"));
         assert_eq!(place(&mut topics, &message), Err(Refusal::Later));
         assert_eq!(topics.trouble(), None);
-        assert!(topics.answered("a", Err("a is missing".into())), "news");
-        assert!(!topics.answered("a", Err("a is missing".into())), "told already");
-        assert!(topics.answered("b", Err("b is missing".into())));
+        let unusable = |reason: &str, is_its_own| Unusable { reason: reason.into(), is_its_own };
+        assert!(topics.answered("a", Err(unusable("no answer", false))), "news");
+        assert_eq!(place(&mut topics, &message), Err(Refusal::Later), "of all topics, perhaps");
+        assert!(topics.answered("a", Err(unusable("a is missing", true))), "news");
+        assert!(!topics.answered("a", Err(unusable("a is missing", true))), "told already");
+        assert_eq!(place(&mut topics, &message), Err(Refusal::Away("a is missing".into())));
+        assert!(topics.answered("b", Err(unusable("b is missing", true))));
         assert_eq!(topics.trouble().unwrap(), "a is missing (and 1 more of the kind)");
         topics.answered("a", Ok(found(1)));
         assert_eq!(topics.trouble().unwrap(), "b is missing");
         assert_eq!(place(&mut topics, &message), Ok(0));
-        assert!(!topics.answered("a", Err("away".into())), "what is known stays");
+        assert!(!topics.answered("a", Err(unusable("away", true))), "what is known stays");
         assert_eq!(place(&mut topics, &message), Ok(0));
     }
 

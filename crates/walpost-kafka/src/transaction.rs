@@ -145,7 +145,10 @@ fn judged(delivery: Delivery, outcome: &Outcome) -> Delivery {
 }
 
 fn is_said_of_the_record(kind: DeliveryErrorKind) -> bool {
-    matches!(kind, DeliveryErrorKind::Rejected | DeliveryErrorKind::Refused)
+    matches!(
+        kind,
+        DeliveryErrorKind::Rejected | DeliveryErrorKind::Unavailable | DeliveryErrorKind::Refused
+    )
 }
 
 #[cfg(test)]

@@ -43,6 +43,10 @@ pub struct RelayConfig {
     /// Events that may be parked in a row before the pipeline halts. Default
     /// 100.
     pub parked_halt_after: u32,
+    /// How long the events of a topic that does not exist, or that refuses us,
+    /// are set aside before they are parked, while events of other topics go on.
+    /// Default 60,000 ms.
+    pub missing_topic_timeout_ms: u64,
     /// Rows larger than this are parked unread. Default 8 MiB.
     pub max_event_bytes: usize,
     /// Events between the oldest that is not durable and the newest that was
@@ -110,6 +114,7 @@ impl RelayConfig {
             mark_published: false,
             park: ParkMode::Aggregate,
             parked_halt_after: 100,
+            missing_topic_timeout_ms: 60_000,
             max_event_bytes: 8 * 1024 * 1024,
             in_flight_max_events: 1_000_000,
             checkpoint_interval_ms: 1_000,
@@ -153,6 +158,7 @@ impl RelayConfig {
             return Err("neither tables nor message_prefixes: nothing would be an event".into());
         }
         let bounds = [
+            ("missing_topic_timeout_ms", self.missing_topic_timeout_ms, 100, 86_400_000),
             ("max_event_bytes", self.max_event_bytes as u64, 1024, 1 << 30),
             ("in_flight_max_events", self.in_flight_max_events as u64, 1, 100_000_000),
             ("checkpoint_interval_ms", self.checkpoint_interval_ms, 10, 60_000),

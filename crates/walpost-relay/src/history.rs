@@ -188,6 +188,7 @@ mod tests {
             floors: Vec::new(),
             clean: true,
             fence: None,
+            publication: None,
             proven: None,
             pending: None,
             taken_by: None,

@@ -11,6 +11,7 @@
 //! `checkpoint.rs`, and back to `wal/source.rs` as a confirmed position.
 
 mod ack;
+mod away;
 mod check;
 mod checkpoint;
 mod clock;

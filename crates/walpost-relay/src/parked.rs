@@ -94,6 +94,11 @@ impl Parking {
         self.detail = text(&self.detail).chars().take(DETAIL_MAX_CHARS).collect();
     }
 
+    /// Its topic does not exist, or refuses us.
+    pub(crate) fn no_topic(detail: String) -> Self {
+        Self { reason: ParkReason::NoTopic, detail }
+    }
+
     /// An earlier event of the aggregate is parked.
     pub(crate) fn behind() -> Self {
         let detail = "an earlier event of this aggregate is parked".to_owned();
@@ -112,6 +117,8 @@ pub(crate) enum ParkReason {
     Rejected,
     /// It cannot be encoded, or is no event.
     Undecodable,
+    /// Its topic does not exist, or refuses us.
+    NoTopic,
     /// An earlier event of its aggregate is parked.
     Behind,
 }
@@ -124,6 +131,7 @@ impl ParkReason {
             Self::Oversize => "oversize",
             Self::Rejected => "rejected",
             Self::Undecodable => "undecodable",
+            Self::NoTopic => "no_topic",
             Self::Behind => "behind",
         }
     }

@@ -1,3 +1,4 @@
+mod aside;
 mod checkpoints;
 mod events;
 mod flow;
@@ -7,6 +8,7 @@ mod stop;
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,6 +22,7 @@ use walpost_event::{Lsn, Message, Position};
 
 pub(crate) use self::stop::attend;
 use self::{
+    aside::Aside,
     checkpoints::{Noted, Written, written},
     retries::Retries,
     stop::Stopping,
@@ -72,6 +75,8 @@ pub(crate) struct Progress {
     floors: Floors,
     items: VecDeque<SourceItem>,
     held: Option<Held>,
+    /// Their topics cannot be used.
+    aside: Aside,
     /// A suspect that the sink has. Nothing else goes before its fate is known.
     alone: Option<Alone>,
     failed: HashMap<Ticket, DeliveryError>,
@@ -117,6 +122,18 @@ enum Held {
     OneTooMany(ParkedEvent),
 }
 
+/// What became of an event that was offered to the sink.
+enum Offered {
+    /// It is on its way, or parked.
+    Settled,
+    /// The sink has no room for it.
+    Wait(Event),
+    /// It goes alone, and something is on its way.
+    Alone(Event),
+    /// Its topic cannot be used, and why.
+    Away(Event, Arc<str>),
+}
+
 /// A suspect on its way, with what it takes to park it.
 struct Alone {
     ticket: Ticket,
@@ -145,6 +162,7 @@ impl Progress {
             floors: Floors::holding_until(published_until),
             items: VecDeque::new(),
             held: None,
+            aside: Aside::default(),
             alone: None,
             failed: HashMap::new(),
             is_load: confirmed == Lsn::ZERO,
@@ -242,13 +260,15 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Between two transactions, or when the sink takes nothing and owes
     /// nothing.
     fn may_stop(&self) -> bool {
-        let stuck = matches!(self.progress.held, Some(Held::Full(_)));
+        let stuck =
+            matches!(self.progress.held, Some(Held::Full(_))) || self.progress.aside.is_full();
         !self.progress.tracker.is_open() || stuck && self.sink.outstanding() == 0
     }
 
     fn may_read(&self) -> bool {
         self.progress.items.is_empty()
             && self.may_send()
+            && !self.progress.aside.is_full()
             && self.progress.tracker.span_events() < self.config.in_flight_max_events
     }
 
@@ -268,11 +288,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             && let Some(held) = self.progress.held.take()
         {
             match held {
-                Held::Full(event) | Held::Suspect(event) => self.offer(event)?,
+                Held::Full(event) | Held::Suspect(event) => self.offer_now(event)?,
                 Held::OneTooMany(event) => self.park(event)?,
             }
         }
+        self.release_aside()?;
         while self.may_send()
+            && !self.progress.aside.is_full()
             && let Some(item) = self.progress.items.pop_front()
         {
             self.take(item)?;
@@ -316,6 +338,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     async fn tick(&mut self) -> Result<(), RelayError> {
         self.source.keep_alive().await?;
+        self.park_aside()?;
         let due = self.progress.last_checkpoint.elapsed()
             >= Duration::from_millis(self.config.checkpoint_interval_ms);
         if due && self.progress.writing.is_none() {
@@ -333,7 +356,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let published = std::mem::take(&mut self.progress.unreported);
         let progress = &self.progress;
         let outstanding = self.sink.outstanding() as u64;
-        let trouble = self.sink.trouble();
+        let trouble = self.sink.trouble().or_else(|| self.carried.away.trouble());
         let oldest = progress.tracker.oldest_committed_at_us();
         let flow = self.flow();
         self.status.update(|status| {

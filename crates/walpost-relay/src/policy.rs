@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use walpost_event::{Lsn, Position};
 
-use crate::sink::DeliveryErrorKind;
+use crate::{away::AwayTopics, sink::DeliveryErrorKind};
 
 /// Refused events that are remembered one by one.
 const SUSPECTS_MAX: usize = 100_000;
@@ -33,9 +33,10 @@ pub(crate) fn decide(kind: DeliveryErrorKind, alone: bool) -> Disposition {
     match kind {
         DeliveryErrorKind::Rejected if alone => Disposition::Park,
         DeliveryErrorKind::Rejected => Disposition::RetryAlone,
-        DeliveryErrorKind::NotSent | DeliveryErrorKind::Unknown | DeliveryErrorKind::Refused => {
-            Disposition::Retry
-        }
+        DeliveryErrorKind::NotSent
+        | DeliveryErrorKind::Unknown
+        | DeliveryErrorKind::Unavailable
+        | DeliveryErrorKind::Refused => Disposition::Retry,
     }
 }
 
@@ -46,6 +47,7 @@ pub(crate) struct Carried {
     pub(crate) streak: ParkStreak,
     pub(crate) suspects: Suspects,
     pub(crate) retries: RetrySuspects,
+    pub(crate) away: AwayTopics,
 }
 
 /// The events parked since the last one that was delivered, in the order of
@@ -56,6 +58,8 @@ pub(crate) struct Carried {
 #[derive(Debug, Default)]
 pub(crate) struct ParkStreak {
     parked: BTreeSet<Position>,
+    /// The furthest that was delivered, as far as anybody asked.
+    delivered: Option<Position>,
 }
 
 impl ParkStreak {
@@ -67,6 +71,12 @@ impl ParkStreak {
     /// count no longer.
     pub(crate) fn delivered(&mut self, position: Position) {
         self.parked.retain(|parked| *parked > position);
+        self.delivered = self.delivered.max(Some(position));
+    }
+
+    /// Whether something behind this was delivered.
+    pub(crate) fn has_delivered_behind(&self, position: Position) -> bool {
+        self.delivered > Some(position)
     }
 
     /// An event is about to be parked: whether it may be, of `halt_after` in a
@@ -166,9 +176,12 @@ mod tests {
     fn only_a_message_that_was_refused_alone_is_parked() {
         assert_eq!(decide(DeliveryErrorKind::Rejected, true), Disposition::Park);
         assert_eq!(decide(DeliveryErrorKind::Rejected, false), Disposition::RetryAlone);
-        for kind in
-            [DeliveryErrorKind::NotSent, DeliveryErrorKind::Unknown, DeliveryErrorKind::Refused]
-        {
+        for kind in [
+            DeliveryErrorKind::NotSent,
+            DeliveryErrorKind::Unknown,
+            DeliveryErrorKind::Unavailable,
+            DeliveryErrorKind::Refused,
+        ] {
             for alone in [false, true] {
                 assert_eq!(decide(kind, alone), Disposition::Retry, "{kind:?}");
             }
@@ -199,6 +212,16 @@ mod tests {
         assert!(streak.may_park(at(7, 6), 3));
         assert!(streak.may_park(at(7, 7), 3));
         assert!(!streak.may_park(at(7, 8), 3), "the fifth, the sixth and the seventh");
+    }
+
+    #[test]
+    fn what_was_delivered_is_behind_what_stands_before_it_in_the_stream() {
+        let mut streak = ParkStreak::default();
+        assert!(!streak.has_delivered_behind(at(0, 0)));
+        streak.delivered(at(9, 1));
+        streak.delivered(at(8, 5));
+        assert!(streak.has_delivered_behind(at(9, 0)) && streak.has_delivered_behind(at(8, 9)));
+        assert!(!streak.has_delivered_behind(at(9, 1)) && !streak.has_delivered_behind(at(9, 2)));
     }
 
     #[test]

@@ -108,6 +108,13 @@ pub trait Sink: Send {
 pub enum Unsent {
     /// No room now; offer it again later.
     Full(Box<Message>),
+    /// Its topic cannot be used now, and it alone: messages of others go on.
+    Away {
+        /// The message; offer it again later.
+        message: Box<Message>,
+        /// Why; never contents.
+        detail: Arc<str>,
+    },
     /// It can never be taken; the sink goes on.
     Never {
         /// Topic, or whatever names the place in the sink.
@@ -191,7 +198,10 @@ pub enum DeliveryErrorKind {
     NotSent,
     /// Nobody knows whether it landed.
     Unknown,
-    /// The sink as a whole refuses: rights, a topic that does not exist, a
-    /// producer that was fenced.
+    /// It did not land because its topic takes none of ours: it does not exist
+    /// any more, or we have no right. Others may.
+    Unavailable,
+    /// The sink as a whole refuses: rights on the cluster, a producer that was
+    /// fenced.
     Refused,
 }

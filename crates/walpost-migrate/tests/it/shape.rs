@@ -215,7 +215,7 @@ async fn closed_sets_are_closed() {
     for (initial, boundary) in [("creating", "null"), ("publish", "'5:9:7'"), ("done", "null")] {
         client.batch_execute(&checkpoint(initial, boundary)).await.unwrap();
     }
-    for reason in ["unroutable", "oversize", "rejected", "undecodable", "behind"] {
+    for reason in ["unroutable", "oversize", "rejected", "undecodable", "no_topic", "behind"] {
         client.batch_execute(&parked(reason, "open")).await.unwrap();
     }
     for state in ["done", "discarded"] {

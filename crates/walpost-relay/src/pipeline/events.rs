@@ -3,7 +3,7 @@
 use walpost_event::{Identity, Operation, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
-use super::{Alone, Event, Held, Pipeline};
+use super::{Alone, Event, Held, Offered, Pipeline};
 #[cfg(test)]
 use crate::simulation;
 use crate::{
@@ -170,14 +170,38 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         is_published
     }
 
-    /// Sends the event, holds it until it can go, or parks it.
+    /// Sends the event, holds it until it can go, sets it aside, or parks it.
     pub(super) fn offer(&mut self, event: Event) -> Result<(), RelayError> {
-        let is_suspect = self.carried.suspects.contains(event.position);
-        if is_suspect && self.sink.outstanding() > 0 {
-            self.progress.held = Some(Held::Suspect(event));
+        if self.waits_aside(&event) {
+            self.set_aside(event);
             return Ok(());
         }
+        self.offer_now(event)
+    }
+
+    /// The same of an event that waits behind no other of its topic.
+    pub(super) fn offer_now(&mut self, event: Event) -> Result<(), RelayError> {
+        let held = match self.hand_over(event)? {
+            Offered::Settled => None,
+            Offered::Wait(event) => Some(Held::Full(event)),
+            Offered::Alone(event) => Some(Held::Suspect(event)),
+            Offered::Away(event, detail) => self.miss_topic(event, detail).map(Held::Full),
+        };
+        // What was parked may be held as one too many.
+        if held.is_some() {
+            self.progress.held = held;
+        }
+        Ok(())
+    }
+
+    /// Sends the event or parks it, or gives it back.
+    pub(super) fn hand_over(&mut self, event: Event) -> Result<Offered, RelayError> {
+        let is_suspect = self.carried.suspects.contains(event.position);
+        if is_suspect && self.sink.outstanding() > 0 {
+            return Ok(Offered::Alone(event));
+        }
         let Event { ticket, position, message, origin } = event;
+        let topic = (!self.carried.away.is_empty()).then(|| message.topic.clone());
         match self.sink.try_send(ticket, message) {
             Ok(lane) => {
                 self.progress.floors.sent(lane, ticket);
@@ -188,17 +212,20 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 if is_suspect {
                     self.progress.alone = Some(Alone { ticket, position, origin });
                 }
-                Ok(())
+                topic.inspect(|topic| self.carried.away.found(topic));
+                Ok(Offered::Settled)
             }
             Err(Unsent::Full(message)) => {
-                let event = Event { ticket, position, message: *message, origin };
-                self.progress.held = Some(Held::Full(event));
-                Ok(())
+                Ok(Offered::Wait(Event { ticket, position, message: *message, origin }))
+            }
+            Err(Unsent::Away { message, detail }) => {
+                Ok(Offered::Away(Event { ticket, position, message: *message, origin }, detail))
             }
             Err(Unsent::Never { topic, detail }) => {
                 let parking = Parking::rejected(format!("{topic}: {detail}"));
                 let attempts = self.carried.suspects.refusals(position);
-                self.park_origin(ticket, position, origin, parking, attempts)
+                self.park_origin(ticket, position, origin, parking, attempts)?;
+                Ok(Offered::Settled)
             }
         }
     }
@@ -209,10 +236,15 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.progress.floors.landed(landed.lane, offset);
         }
         let streak = &mut self.carried.streak;
-        if !streak.is_empty()
+        if (!streak.is_empty() || !self.progress.aside.is_empty())
             && let Some(position) = self.progress.tracker.position(ticket)
         {
             streak.delivered(position);
+        }
+        if !self.carried.away.is_empty()
+            && let Some(place) = self.sink.places().get(landed.lane as usize)
+        {
+            self.carried.away.delivered(&place.topic);
         }
         self.progress.alone.take_if(|alone| alone.ticket == ticket);
         self.progress.tracker.done(ticket);

@@ -34,6 +34,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         {
             return Some(event.message.topic.clone());
         }
+        if let Some(topic) = self.progress.aside.topic_of(ticket) {
+            return Some(topic);
+        }
         let places = self.sink.places();
         let mut topics = self.progress.floors.lanes_of(ticket);
         let topic = &places.get(topics.next()?)?.topic;

@@ -43,9 +43,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     /// Puts an event into the next batch of rows, unless it is one too many.
     pub(super) fn park(&mut self, event: ParkedEvent) -> Result<(), RelayError> {
-        // What waits behind a parked event is no sign of a fault.
+        // What waits behind a parked event is no sign of a fault, and what waits
+        // for its topic is parked only where others are fine.
         let halt_after = self.config.parked_halt_after;
-        if event.parking.reason == ParkReason::Behind
+        if matches!(event.parking.reason, ParkReason::Behind | ParkReason::NoTopic)
             || self.carried.streak.may_park(event.position, halt_after)
         {
             return self.parked.add(event);
@@ -63,11 +64,15 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     /// The rows of these events are committed.
     pub(super) fn note_parked(&mut self, events: Vec<ParkedEvent>) {
-        let mut waiting = 0_usize;
+        let (mut waiting, mut without_topic) = (0_usize, 0_usize);
         for event in &events {
             self.progress.tracker.done(event.ticket);
             if event.parking.reason == ParkReason::Behind {
                 waiting += 1;
+                continue;
+            }
+            if event.parking.reason == ParkReason::NoTopic {
+                without_topic += 1;
                 continue;
             }
             let id = event.identity.event_id.as_deref().map(String::from_utf8_lossy);
@@ -83,6 +88,12 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             tracing::warn!(
                 events = waiting,
                 "events parked behind earlier ones of their aggregates"
+            );
+        }
+        if without_topic > 0 {
+            tracing::warn!(
+                events = without_topic,
+                "events parked whose topics cannot be used; see them with `walpost parked list`"
             );
         }
         let count = events.len() as u64;
@@ -118,12 +129,14 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let (mut suspects, mut convicted, mut retry) = (0_usize, None, None);
         let mut rejected = false;
         for (disposition, error) in self.judge_retries() {
+            self.topic_refused(&error);
             match disposition {
                 Disposition::Retry => retry = Some(error),
                 Disposition::Park | Disposition::RetryAlone => rejected = true,
             }
         }
         for (ticket, error) in std::mem::take(&mut self.progress.failed) {
+            self.topic_refused(&error);
             let was_alone = alone.as_ref().is_some_and(|alone| alone.ticket == ticket);
             match decide(error.kind, was_alone) {
                 Disposition::Retry => retry = Some(error),

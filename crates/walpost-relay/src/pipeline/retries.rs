@@ -241,7 +241,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                     retries.alone = suspect.then_some(ticket);
                     retries.on_way.insert(ticket, retry);
                 }
-                Err(Unsent::Full(message)) => {
+                Err(Unsent::Full(message) | Unsent::Away { message, .. }) => {
                     retries.begun.push(Begun { retry, message: *message, wal });
                 }
                 Err(Unsent::Never { topic, detail }) => {
@@ -273,8 +273,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn begin_ready(&mut self) {
         let mut begin = Vec::new();
         for mut ready in std::mem::take(&mut self.progress.retries.ready) {
+            let may_try = self.carried.away.may_try(&ready.message.topic, Instant::now());
             let lane = match self.sink.lane_of(&ready.message) {
-                Ok(lane) => lane,
+                Ok(lane) => lane.filter(|_| may_try),
                 Err(detail) => {
                     let topic = &ready.message.topic;
                     let parking = Parking::rejected(format!("{topic}: {detail}"));

@@ -273,7 +273,7 @@ impl<K: Sink> Sending<K> {
                     self.state.first_sent.get_or_insert(now);
                     self.state.last_news = now;
                 }
-                Err(Unsent::Full(message)) => {
+                Err(Unsent::Full(message) | Unsent::Away { message, .. }) => {
                     self.state.held = Some((seq, *message));
                     return None;
                 }

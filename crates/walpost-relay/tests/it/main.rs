@@ -4,6 +4,7 @@
 
 mod abandoned;
 mod advice;
+mod aside;
 mod clone;
 mod confirm;
 mod connection;

@@ -31,6 +31,7 @@ struct State {
     reject: HashSet<String>,
     spoil: HashSet<String>,
     never: HashSet<String>,
+    missing: HashSet<String>,
     sessions: usize,
     keeping_open: bool,
     closing: usize,
@@ -155,6 +156,16 @@ impl World {
         self.state.lock().unwrap().closing
     }
 
+    /// The topic is not there.
+    pub(crate) fn remove_topic(&self, topic: &str) {
+        self.state.lock().unwrap().missing.insert(topic.to_owned());
+    }
+
+    /// It is there again.
+    pub(crate) fn create_topic(&self, topic: &str) {
+        self.state.lock().unwrap().missing.remove(topic);
+    }
+
     /// Never accept the message with this value.
     pub(crate) fn never(&self, value: &str) {
         self.state.lock().unwrap().never.insert(value.to_owned());
@@ -234,11 +245,16 @@ impl Sink for MemorySink {
         if self.world.state.lock().unwrap().never.contains(&value(message)) {
             return Err("too large".to_owned());
         }
-        Ok((self.allowed > 0).then_some(0))
+        let is_missing = self.world.state.lock().unwrap().missing.contains(&*message.topic);
+        Ok((self.allowed > 0 && !is_missing).then_some(0))
     }
 
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
         self.meet();
+        if self.world.state.lock().unwrap().missing.contains(&*message.topic) {
+            let detail = format!("topic {} is missing", message.topic).into();
+            return Err(Unsent::Away { message: Box::new(message), detail });
+        }
         if self.allowed == 0 || self.ended || self.queue.len() >= 100 {
             return Err(Unsent::Full(Box::new(message)));
         }

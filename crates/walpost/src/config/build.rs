@@ -73,6 +73,7 @@ impl Config {
         )?;
         config.parked_halt_after =
             self.number("pipeline", "parked_halt_after", section.parked_halt_after)?;
+        config.missing_topic_timeout_ms = section.missing_topic_timeout_ms;
         config.max_event_bytes =
             self.number("pipeline", "max_event_bytes", section.max_event_bytes)?;
         config.in_flight_max_events =

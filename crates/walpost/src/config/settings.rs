@@ -51,6 +51,7 @@ pub(crate) struct PipelineSection {
     pub(crate) mark_published: bool,
     pub(crate) park: String,
     pub(crate) parked_halt_after: u64,
+    pub(crate) missing_topic_timeout_ms: u64,
     pub(crate) max_event_bytes: u64,
     pub(crate) in_flight_max_events: u64,
     pub(crate) checkpoint_interval_ms: u64,

@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long)]
     pipeline: Option<String>,
     /// Parked for this reason alone
-    #[arg(long, value_parser = ["unroutable", "oversize", "rejected", "undecodable", "behind"])]
+    #[arg(long, value_parser = ["unroutable", "oversize", "rejected", "undecodable", "no_topic", "behind"])]
     reason: Option<String>,
     /// At most so many, the oldest first
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
