@@ -5,6 +5,7 @@
 mod atomicity;
 mod bad_input;
 mod big_transaction;
+mod examples;
 mod records;
 mod replay;
 mod topics;

@@ -6,6 +6,7 @@ mod chaos;
 mod kills;
 mod lost_slots;
 mod late;
+mod pollers;
 mod zombie_relays;
 mod zombies;
 

@@ -215,7 +215,7 @@ fn fail(name: &'static str, detail: String, next_step: &str) -> CheckResult {
     CheckResult { name, outcome: Outcome::Fail, detail, next_step: Some(next_step.to_owned()) }
 }
 
-fn failed(name: &'static str, error: &RelayError) -> CheckResult {
+pub(crate) fn failed(name: &'static str, error: &RelayError) -> CheckResult {
     match error {
         RelayError::Prerequisite { problem, remedy } => fail(name, problem.clone(), remedy),
         RelayError::Sql { source, .. }

@@ -56,6 +56,12 @@ impl OwnHeaders {
             headers.push(source.clone());
         }
     }
+
+    /// The same for a record that has no position, as it was not in the stream.
+    pub(crate) fn add_source(&self, headers: &mut Headers) {
+        headers.retain(|header| !header.name.starts_with(OWN));
+        headers.extend(self.source.clone());
+    }
 }
 
 /// Adds Walpost's own headers to records that are published once more: no

@@ -27,6 +27,7 @@ mod parked;
 mod pipeline;
 mod policy;
 mod proven;
+mod polling;
 mod published;
 mod ready;
 mod recovery;
@@ -54,6 +55,10 @@ pub use crate::{
     error::{RelayError, ServerError, SourceError},
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
+    polling::{
+        AppliesTo, PollingConfig, PollingRelay, PollingSight, Requeue, Requeued, check_polling,
+        polling_sight, requeue,
+    },
     published::Marks,
     ready::{Readiness, ReadyWatch},
     recovery::plan::{RecoveryPlan, plan_recovery, request_recovery},

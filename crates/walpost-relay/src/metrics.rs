@@ -52,6 +52,28 @@ pub fn describe_metrics() {
     );
     describe_gauge!("walpost_relay_streaming", "1 while events are published, else 0");
     describe_slot();
+    describe_polling();
+}
+
+fn describe_polling() {
+    describe_gauge!("walpost_polling_pending_events", "Rows of a polled outbox to be published");
+    describe_gauge!(
+        "walpost_polling_failed_events",
+        "Rows of a polled outbox that could not be published, and wait to be requeued"
+    );
+    describe_gauge!(
+        "walpost_polling_oldest_pending_seconds",
+        Unit::Seconds,
+        "Age of the oldest pending row of a polled outbox; 0 where the table does not tell it"
+    );
+    describe_counter!(
+        "walpost_polling_attempts_failed_total",
+        "Attempts to publish a row of a polled outbox that failed"
+    );
+    describe_counter!(
+        "walpost_polling_rows_failed_total",
+        "Rows of a polled outbox that were given up"
+    );
 }
 
 fn describe_slot() {

@@ -47,7 +47,7 @@ pub struct RunningRelay {
 /// Between two attempts to take a slot that another relay holds.
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks of the gauges at the status, also while nothing runs.
-const OBSERVE_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const OBSERVE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Relay {
     /// Checks the settings. Nothing is connected yet.
@@ -184,14 +184,14 @@ async fn stopped_while_starting(stop: &mut watch::Receiver<bool>, status: &Statu
 }
 
 /// How long to wait after a failed session.
-struct Retries {
+pub(crate) struct Retries {
     schedule: RetrySchedule,
     failures: u32,
     give_up: Option<Instant>,
 }
 
 impl Retries {
-    fn new(config: &RelayConfig) -> Self {
+    pub(crate) fn new(config: &RelayConfig) -> Self {
         let start_timeout = config.start_timeout_ms.map(Duration::from_millis);
         Self {
             schedule: RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(30)),
@@ -207,7 +207,7 @@ impl Retries {
 
     /// A session has ended with an error: whether it had come to stream, and
     /// whether it had done anything that lasts.
-    fn ended(&mut self, streamed: bool, worked: bool) {
+    pub(crate) fn ended(&mut self, streamed: bool, worked: bool) {
         if streamed {
             self.give_up = None;
         }
@@ -216,7 +216,7 @@ impl Retries {
         }
     }
 
-    fn after(
+    pub(crate) fn after(
         &mut self,
         error: RelayError,
         status: &StatusReporter,
@@ -256,6 +256,14 @@ fn is_standby(error: &RelayError) -> bool {
 }
 
 impl RunningRelay {
+    pub(crate) fn new(
+        stop: watch::Sender<bool>,
+        status: watch::Receiver<PipelineStatus>,
+        finished: oneshot::Receiver<Result<(), RelayError>>,
+    ) -> Self {
+        Self { stop, status, finished }
+    }
+
     /// Asks the pipeline to stop: nothing new, everything on its way settled,
     /// the last position confirmed.
     pub fn stop(&self) {

@@ -3,7 +3,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use walpost_event::Lsn;
 
-use crate::sight::{Flow, SlotSight};
+use crate::{
+    polling::PollingSight,
+    sight::{Flow, SlotSight},
+};
 
 /// What a pipeline is doing: for the readiness probe, the CLI and tests.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +40,9 @@ pub struct PipelineStatus {
     /// What the server last said of the slot, which is asked every two seconds
     /// on a session of its own.
     pub slot: Option<SlotSight>,
+    /// What a polling pipeline has seen in its outbox table, which it counts
+    /// every two seconds.
+    pub polling: Option<PollingSight>,
     /// `system_identifier` of the server that the pipeline last found.
     pub(crate) system_id: Option<String>,
     pub(crate) flow: Flow,

@@ -2,7 +2,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     command::{
-        check, config, demo, demo_consumer, migrate, parked, prune, replay, run, slot, status,
+        check, config, demo, demo_consumer, migrate, parked, prune, replay, requeue, run, slot,
+        status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -49,6 +50,8 @@ enum Command {
     /// Publishes events of the outbox table once more, on purpose
     #[command(after_help = EXIT_CODES)]
     Replay(replay::Args),
+    /// Makes failed rows of a polled outbox pending again, in order
+    Requeue(requeue::Args),
     /// Shows the whole chain at work, with its processes killed half-way
     Demo(demo::Args),
     #[command(hide = true)]
@@ -65,6 +68,7 @@ impl Cli {
             Command::Slot(args) => args.json(),
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
+            Command::Requeue(args) => args.json,
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
                 false
@@ -85,6 +89,7 @@ impl Cli {
             Command::Slot(args) => block_on(slot::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
+            Command::Requeue(args) => block_on(requeue::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),
         }

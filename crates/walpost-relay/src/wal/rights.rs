@@ -11,6 +11,7 @@ pub(crate) enum Right {
     Select,
     Insert,
     Update,
+    Delete,
 }
 
 impl Right {
@@ -19,6 +20,7 @@ impl Right {
             Self::Select => "select",
             Self::Insert => "insert",
             Self::Update => "update",
+            Self::Delete => "delete",
         }
     }
 }
@@ -51,7 +53,8 @@ impl Reach {
 pub(crate) async fn reach(sql: &Sql, table: &TableName) -> Result<Option<Reach>, RelayError> {
     let query = "select current_user::text, has_schema_privilege(n.oid, 'usage'), \
                  has_table_privilege(c.oid, 'select'), has_table_privilege(c.oid, 'insert'), \
-                 has_table_privilege(c.oid, 'update'), pg_has_role(c.relowner, 'usage') \
+                 has_table_privilege(c.oid, 'update'), pg_has_role(c.relowner, 'usage'), \
+                 has_table_privilege(c.oid, 'delete') \
                  from pg_namespace n left join pg_class c \
                  on c.relnamespace = n.oid and c.relname = $2 where n.nspname = $1";
     let names = [(&table.schema as _, Type::TEXT), (&table.name as _, Type::TEXT)];
@@ -67,7 +70,7 @@ pub(crate) async fn reach(sql: &Sql, table: &TableName) -> Result<Option<Reach>,
         ));
     }
     let Some(owns) = row.get::<_, Option<bool>>(5) else { return Ok(None) };
-    let granted = [(2, Right::Select), (3, Right::Insert), (4, Right::Update)]
+    let granted = [(2, Right::Select), (3, Right::Insert), (4, Right::Update), (6, Right::Delete)]
         .into_iter()
         .filter(|(column, _)| row.get::<_, Option<bool>>(*column) == Some(true))
         .map(|(_, right)| right)

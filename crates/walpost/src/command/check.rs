@@ -3,7 +3,7 @@ use serde_json::json;
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{CheckResult, Outcome, RelayConfig};
+use walpost_relay::{CheckResult, Outcome, PollingConfig, RelayConfig};
 use walpost_router::RouterConfig;
 
 use crate::{
@@ -28,7 +28,8 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let connector = config.kafka()?;
     config.encoding()?;
     config.listen()?;
-    let postgres = check_postgres(&database, &relay, &router).await;
+    let polling = config.polling()?;
+    let postgres = check_postgres(&database, &relay, polling.as_ref(), &router).await;
     let replacement = router.topic_replacement;
     let kafka = tokio::task::spawn_blocking(move || check_kafka(&connector, &replacement))
         .await
@@ -53,10 +54,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
 async fn check_postgres(
     database: &Database,
     relay: &RelayConfig,
+    polling: Option<&PollingConfig>,
     router: &RouterConfig,
 ) -> Vec<CheckResult> {
     match database.connect().await {
-        Ok(_) => walpost_relay::check(database, relay, router).await,
+        Ok(_) => match polling {
+            Some(polling) => walpost_relay::check_polling(database, relay, polling, router).await,
+            None => walpost_relay::check(database, relay, router).await,
+        },
         Err(error) => vec![CheckResult {
             name: "connection",
             outcome: Outcome::Fail,

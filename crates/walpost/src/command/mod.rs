@@ -10,6 +10,7 @@ pub(crate) mod parked;
 pub(crate) mod prune;
 pub(crate) mod replay;
 pub(crate) mod retention;
+pub(crate) mod requeue;
 pub(crate) mod run;
 pub(crate) mod slot;
 pub(crate) mod sql;

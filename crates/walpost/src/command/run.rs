@@ -2,7 +2,7 @@ use std::{process, time::Duration};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::time;
-use walpost_relay::{Phase, Relay, RunningRelay};
+use walpost_relay::{Phase, PollingRelay, Relay, RunningRelay};
 
 use crate::{
     command::retention::Retention,
@@ -26,6 +26,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let (relay_config, router) = (config.relay()?, config.router()?);
     let (encoding, listen) = (config.encoding()?, config.listen()?);
     let retention = config.settings.retention.enabled.then(|| config.retention()).transpose()?;
+    let polling = config.polling()?;
     log::start(&config)?;
     let mut signals = Signals::listen()?;
     let metrics = record_metrics()?;
@@ -41,9 +42,18 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
         "walpost starts"
     );
     let (outbox, id_column) = (database.clone(), router.event_id.clone());
-    let relay = Relay::new(database, relay_config.clone(), router, encoding)
-        .map_err(|error| Failure::of_relay(error, false))?;
-    let mut running = relay.start(async move || connector.connect().await);
+    let connect = async move || connector.connect().await;
+    let refused = |error| Failure::of_relay(error, false);
+    let mut running = match polling {
+        Some(polling) => {
+            PollingRelay::new(database, relay_config.clone(), polling, router, encoding)
+                .map_err(refused)?
+                .start(connect)
+        }
+        None => Relay::new(database, relay_config.clone(), router, encoding)
+            .map_err(refused)?
+            .start(connect),
+    };
     let watched = http::Watched::new(running.status(), &relay_config);
     let readiness = tokio::spawn(watched.clone().watch());
     let upkeep = tokio::spawn(upkeep(metrics.clone()));

@@ -3,7 +3,8 @@ mod event;
 use serde::Serialize;
 use tokio_postgres::{Client, types::PgLsn};
 use walpost_event::Lsn;
-use walpost_relay::{RelayConfig, WalBudget};
+use walpost_postgres::Database;
+use walpost_relay::{PollingConfig, RelayConfig, WalBudget};
 
 use crate::{
     command::sql,
@@ -29,6 +30,20 @@ struct Report {
     database: String,
     pipelines: Vec<Pipeline>,
     outboxes: Vec<Outbox>,
+    /// Absent where the WAL is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    polled: Option<Polled>,
+}
+
+/// What a pipeline that polls has before it.
+#[derive(Debug, Serialize)]
+struct Polled {
+    pipeline: String,
+    table: String,
+    pending: u64,
+    failed: u64,
+    /// Absent where nothing is pending, or the table does not tell it.
+    oldest_pending_seconds: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,13 +106,33 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     for table in &relay.tables {
         outboxes.push(outbox(&client, &table.quoted(), table.to_string()).await.map_err(&failed)?);
     }
-    let report = Report { database: database.to_string(), pipelines, outboxes };
+    let polled = match config.polling()? {
+        Some(polling) => Some(polled(&database, &relay, &polling).await?),
+        None => None,
+    };
+    let report = Report { database: database.to_string(), pipelines, outboxes, polled };
     if args.json {
         let line = serde_json::to_string(&report).map_err(Failure::running)?;
         output::print(format_args!("{line}\n"))
     } else {
         output::print(as_text(&report))
     }
+}
+
+async fn polled(
+    database: &Database,
+    relay: &RelayConfig,
+    polling: &PollingConfig,
+) -> Result<Polled, Failure> {
+    let sight = walpost_relay::polling_sight(database, relay, polling).await;
+    let sight = sight.map_err(|error| Failure::of_relay(error, false))?;
+    Ok(Polled {
+        pipeline: relay.pipeline.clone(),
+        table: relay.tables.first().map(ToString::to_string).unwrap_or_default(),
+        pending: sight.pending,
+        failed: sight.failed,
+        oldest_pending_seconds: sight.oldest_pending_seconds,
+    })
 }
 
 async fn pipelines(
@@ -186,9 +221,12 @@ async fn outbox(
 
 fn as_text(report: &Report) -> String {
     let mut text = format!("{}\n\n", report.database);
-    if report.pipelines.is_empty() {
+    if let Some(polled) = &report.polled {
+        text.push_str(&polled_table(polled).to_string());
+    } else if report.pipelines.is_empty() {
         text.push_str("no pipeline has run here yet; start one with `walpost run`\n");
-    } else {
+    }
+    if !report.pipelines.is_empty() {
         text.push_str(&pipeline_table(&report.pipelines).to_string());
         text.extend(report.pipelines.iter().map(budget_line));
         text.extend(report.pipelines.iter().map(proven_line));
@@ -205,6 +243,19 @@ fn as_text(report: &Report) -> String {
         ]);
     }
     text + "\n" + &table.to_string()
+}
+
+fn polled_table(polled: &Polled) -> Table {
+    let titles = ["pipeline", "polls", "pending", "oldest pending", "failed"];
+    let mut table = Table::titled(titles).right([2, 3, 4]);
+    table.row([
+        polled.pipeline.clone(),
+        polled.table.clone(),
+        thousands(polled.pending),
+        polled.oldest_pending_seconds.map_or_else(|| "-".to_owned(), duration),
+        thousands(polled.failed),
+    ]);
+    table
 }
 
 fn pipeline_table(pipelines: &[Pipeline]) -> Table {
@@ -378,7 +429,12 @@ mod tests {
     }
 
     fn text(pipeline: Pipeline) -> String {
-        let report = Report { database: "d".into(), pipelines: vec![pipeline], outboxes: vec![] };
+        let report = Report {
+            database: "d".into(),
+            pipelines: vec![pipeline],
+            outboxes: vec![],
+            polled: None,
+        };
         as_text(&report)
     }
 

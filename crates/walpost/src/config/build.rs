@@ -9,7 +9,7 @@ use walpost_relay::{
 };
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
-use super::{Config, ConfigError, settings::LogFormat};
+use super::{Config, ConfigError, polling::POLLING, settings::LogFormat};
 
 /// Debezium's keys whose values can be wrong in themselves, and ours.
 const ROUTER_KEYS: [(&str, &str); 3] = [
@@ -54,7 +54,12 @@ impl Config {
         config.schema = section.schema;
         config.source = self.choice(
             ("pipeline", "source", &section.source),
-            &[("native", SourceKind::Native), ("pgwire", SourceKind::Pgwire)],
+            &[
+                ("native", SourceKind::Native),
+                ("pgwire", SourceKind::Pgwire),
+                // Reads no WAL: see `Config::polling`.
+                (POLLING, SourceKind::Native),
+            ],
         )?;
         config.initial = self.choice(
             ("pipeline", "initial", &section.initial),
@@ -283,7 +288,7 @@ impl Config {
         self.wrong("pipeline", key, problem)
     }
 
-    fn choice<T: Copy>(
+    pub(super) fn choice<T: Copy>(
         &self,
         (section, key, value): (&str, &str, &str),
         choices: &[(&str, T)],
@@ -296,7 +301,7 @@ impl Config {
         })
     }
 
-    fn number<T: TryFrom<u64>>(
+    pub(super) fn number<T: TryFrom<u64>>(
         &self,
         section: &str,
         key: &str,

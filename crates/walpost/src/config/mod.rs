@@ -5,6 +5,7 @@ mod build;
 mod error;
 mod layers;
 mod nearest;
+mod polling;
 mod print;
 mod secret;
 mod settings;

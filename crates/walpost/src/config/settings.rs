@@ -9,6 +9,7 @@ use serde::Deserialize;
 pub(crate) struct Settings {
     pub(crate) postgres: PostgresSection,
     pub(crate) pipeline: PipelineSection,
+    pub(crate) polling: PollingSection,
     pub(crate) router: RouterSection,
     pub(crate) encode: EncodeSection,
     pub(crate) kafka: BTreeMap<String, String>,
@@ -66,6 +67,36 @@ pub(crate) struct PipelineSection {
     pub(crate) wal_budget_bytes: u64,
     pub(crate) position_header: bool,
     pub(crate) source_header: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PollingSection {
+    pub(crate) id_column: String,
+    pub(crate) aggregate_columns: Vec<String>,
+    pub(crate) order_columns: Vec<String>,
+    pub(crate) status_column: String,
+    pub(crate) pending_value: String,
+    pub(crate) published_value: String,
+    pub(crate) failed_value: String,
+    pub(crate) attempts_column: String,
+    pub(crate) next_attempt_at_column: String,
+    pub(crate) last_attempt_at_column: String,
+    pub(crate) published_at_column: String,
+    pub(crate) last_error_column: String,
+    pub(crate) created_at_column: String,
+    pub(crate) retry_limit_column: String,
+    pub(crate) retry_wait_ms_column: String,
+    pub(crate) retry_delays: Vec<String>,
+    pub(crate) max_attempts: u64,
+    pub(crate) max_attempts_applies_to: String,
+    pub(crate) poll_interval_ms: u64,
+    pub(crate) claim_max_aggregates: u64,
+    pub(crate) aggregate_max_events: u64,
+    pub(crate) claim_max_events: u64,
+    pub(crate) claim_max_bytes: u64,
+    pub(crate) send_timeout_ms: u64,
+    pub(crate) claim_timeout_ms: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

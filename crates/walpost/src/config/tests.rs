@@ -279,3 +279,39 @@ fn a_missing_address_says_where_to_set_it() {
     let error = load("").unwrap().kafka().unwrap_err();
     assert!(error.next_step().contains("WALPOST_KAFKA_BOOTSTRAP_SERVERS"));
 }
+
+#[test]
+fn polling_is_asked_for_by_the_source_and_its_defaults_are_those_of_the_code() {
+    use walpost_relay::PollingConfig;
+
+    assert_eq!(load("").unwrap().polling().unwrap(), None);
+    let polling = |text: &str| {
+        let text = format!("[pipeline]\nsource = \"polling\"\n{text}");
+        load(&text).unwrap().polling().map_err(|error| error.to_string())
+    };
+    assert_eq!(polling(""), Ok(Some(PollingConfig::default())));
+    let delays = polling("[polling]\nretry_delays = [\"5s\", \"1d\"]\n").unwrap_err();
+    assert!(delays.contains("line 4: polling.retry_delays has \"1d\""), "{delays}");
+    let bound = polling("[polling]\nclaim_timeout_ms = 1\n").unwrap_err();
+    assert!(bound.contains("polling.claim_timeout_ms is 1; it lies between 15000"), "{bound}");
+    let counted = polling("[polling]\nmax_attempts_applies_to = \"none\"\n").unwrap_err();
+    assert!(counted.contains("one of \"row\", \"all\""), "{counted}");
+    let tables = polling("tables = [\"a\", \"b\"]\n").unwrap_err();
+    assert!(tables.contains("names 2 tables"), "{tables}");
+    let fenced = polling("[sink]\npublish = \"transactional\"\n").unwrap_err();
+    assert!(fenced.contains("would fence each other off"), "{fenced}");
+    let unknown = refusal("[polling]\nstatus_colum = \"s\"\n");
+    assert!(unknown.ends_with("did you mean polling.status_column?"), "{unknown}");
+}
+
+#[test]
+fn every_field_of_polling_can_be_set() {
+    let names = format!("{:?}", walpost_relay::PollingConfig::default());
+    let fields = names.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));
+    let mut seen = 0;
+    for field in fields {
+        assert!(DEFAULT_FILE.contains(&format!("\n{field} = ")), "{field}");
+        seen += 1;
+    }
+    assert!(seen > 20, "{names}");
+}

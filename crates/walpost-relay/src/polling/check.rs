@@ -1,0 +1,223 @@
+//! Looks whether a table can be polled.
+
+mod index;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio_postgres::types::Type;
+use walpost_event::Relation;
+use walpost_postgres::Database;
+use walpost_router::RouterConfig;
+
+use super::{
+    config::PollingConfig,
+    table::{describe, polled},
+};
+use crate::{
+    check::{CheckResult, Outcome, failed},
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    sql::Sql,
+    wal::{
+        preflight, quote_identifier, quote_literal,
+        rights::{self, Right},
+    },
+};
+
+/// Looks at everything that [`PollingRelay::start`](crate::PollingRelay::start)
+/// would need, and changes nothing.
+pub async fn check_polling(
+    database: &Database,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    router: &RouterConfig,
+) -> Vec<CheckResult> {
+    let mut results = Vec::new();
+    if let Err(error) = checks(database, config, polling, router, &mut results).await {
+        results.push(failed("database", &error));
+    }
+    results
+}
+
+async fn checks(
+    database: &Database,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    router: &RouterConfig,
+    results: &mut Vec<CheckResult>,
+) -> Result<(), RelayError> {
+    let limit = Duration::from_millis(config.statement_timeout_ms);
+    let (client, database) = database.connect_to_one().await?;
+    let sql = Sql::new(Arc::new(client), limit);
+    results.push(ok("connection", database.to_string()));
+    results.push(found("server", server(&sql).await));
+    results.push(found("walpost's tables", own_table(&sql, config).await));
+    let table = polled(config)?;
+    let columns = columns(&sql, config, polling, router).await;
+    let is_there = columns.is_ok();
+    results.push(found("outbox table", columns));
+    if is_there {
+        results.push(index::check(&sql, table, polling).await?);
+    }
+    Ok(())
+}
+
+/// What a poller cannot do without.
+pub(super) async fn run(
+    sql: &Sql,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    router: &RouterConfig,
+) -> Result<(), RelayError> {
+    server(sql).await?;
+    own_table(sql, config).await?;
+    columns(sql, config, polling, router).await.map(drop)
+}
+
+async fn server(sql: &Sql) -> Result<String, RelayError> {
+    let attempt = "reading the server's settings";
+    let text = "select current_setting('server_version_num')::int4, \
+                current_setting('server_version'), pg_is_in_recovery()";
+    let row = sql.one(attempt, text, &[]).await?;
+    let version: &str = row.get(1);
+    if row.get::<_, i32>(0) < 140_000 {
+        return Err(RelayError::prerequisite(
+            format!("the server is PostgreSQL {version}"),
+            "walpost needs PostgreSQL 14 or newer",
+        ));
+    }
+    if row.get(2) {
+        return Err(RelayError::prerequisite(
+            "the server is a standby",
+            "connect to the primary, or list all hosts and set target_session_attrs=read-write",
+        ));
+    }
+    Ok(format!("PostgreSQL {version}"))
+}
+
+async fn own_table(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+    let name = "polling_attempts".to_owned();
+    let table = TableName { schema: config.schema.clone(), name };
+    let Some(reach) = rights::reach(sql, &table).await? else {
+        return Err(RelayError::prerequisite(
+            format!("table {table} does not exist"),
+            "run `walpost migrate` against this database",
+        ));
+    };
+    let rights = [Right::Select, Right::Insert, Right::Update, Right::Delete];
+    match reach.grant(&rights) {
+        None => Ok(format!("in schema {:?}", config.schema)),
+        Some(grant) => Err(RelayError::prerequisite(
+            format!("the role may not read and write table {table}"),
+            format!("let its owner run `{grant}`"),
+        )),
+    }
+}
+
+/// Table, columns, states and rights.
+async fn columns(
+    sql: &Sql,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    router: &RouterConfig,
+) -> Result<String, RelayError> {
+    let table = polled(config)?;
+    preflight::columns(sql, table, router).await?;
+    let (relation, types) = describe(sql, table).await?;
+    if let Some(missing) = missing(&relation, polling) {
+        let ddl = additions(table, &relation, polling);
+        return Err(RelayError::prerequisite(
+            format!("outbox table {table} has no column {missing:?}, as [polling] names it"),
+            match ddl {
+                Some(ddl) => format!("name the column that it has, or run `{ddl}`"),
+                None => "name the column that it has, or \"\" for none".to_owned(),
+            },
+        ));
+    }
+    states(sql, table, polling, &types).await?;
+    let reach = rights::reach(sql, table).await?;
+    if let Some(grant) = reach.and_then(|reach| reach.grant(&[Right::Select, Right::Update])) {
+        return Err(RelayError::prerequisite(
+            format!("the role may not read and update table {table}"),
+            format!("let its owner run `{grant}`"),
+        ));
+    }
+    Ok(format!("{table}, {} columns", relation.columns.len()))
+}
+
+fn missing<'a>(relation: &Relation, polling: &'a PollingConfig) -> Option<&'a String> {
+    let optional = [
+        &polling.attempts_column,
+        &polling.next_attempt_at_column,
+        &polling.last_attempt_at_column,
+        &polling.published_at_column,
+        &polling.last_error_column,
+        &polling.created_at_column,
+        &polling.retry_limit_column,
+        &polling.retry_wait_ms_column,
+    ];
+    [&polling.id_column, &polling.status_column]
+        .into_iter()
+        .chain(&polling.aggregate_columns)
+        .chain(&polling.order_columns)
+        .chain(optional.into_iter().filter(|name| !name.is_empty()))
+        .find(|name| relation.column_index(name).is_none())
+}
+
+/// The columns of states and attempts that a table lacks. None where it lacks
+/// others, which nobody but its owner can tell.
+fn additions(table: &TableName, relation: &Relation, polling: &PollingConfig) -> Option<String> {
+    let state = format!("text not null default {}", quote_literal(&polling.pending_value).trim());
+    let known = [
+        (&polling.status_column, state.as_str()),
+        (&polling.attempts_column, "int not null default 0"),
+        (&polling.next_attempt_at_column, "timestamptz"),
+        (&polling.published_at_column, "timestamptz"),
+        (&polling.last_error_column, "text"),
+    ];
+    let is_missing = |name: &String| !name.is_empty() && relation.column_index(name).is_none();
+    let parts: Vec<String> = known
+        .iter()
+        .filter(|(name, _)| is_missing(name))
+        .map(|(name, kind)| format!("add {} {kind}", quote_identifier(name)))
+        .collect();
+    (!parts.is_empty()).then(|| format!("alter table {} {}", table.quoted(), parts.join(", ")))
+}
+
+/// Whether the column of states can hold the values.
+async fn states(
+    sql: &Sql,
+    table: &TableName,
+    polling: &PollingConfig,
+    types: &HashMap<String, String>,
+) -> Result<(), RelayError> {
+    let attempt = "reading the states of the outbox table";
+    let text = "select t.typtype::text, coalesce((select array_agg(enumlabel::text) from pg_enum \
+                where enumtypid = t.oid), '{}') from pg_attribute a join pg_type t \
+                on t.oid = a.atttypid where a.attrelid = to_regclass($1) and a.attname = $2";
+    let (quoted, column) = (table.quoted(), &polling.status_column);
+    let parameters = [(&quoted as _, Type::TEXT), (column as _, Type::TEXT)];
+    let row = sql.one(attempt, text, &parameters).await?;
+    let labels: Vec<String> = row.get(1);
+    let values = [&polling.pending_value, &polling.published_value, &polling.failed_value];
+    let wrong = values.into_iter().find(|value| !labels.contains(value));
+    let kind = types.get(column).map_or("", String::as_str);
+    match wrong {
+        Some(value) if row.get::<_, &str>(0) == "e" => Err(RelayError::prerequisite(
+            format!("column {column:?} of {table} has type {kind}, which has no value {value:?}"),
+            format!("name the value that it has in [polling]; it has {}", labels.join(", ")),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn ok(name: &'static str, detail: String) -> CheckResult {
+    CheckResult { name, outcome: Outcome::Ok, detail, next_step: None }
+}
+
+fn found(name: &'static str, step: Result<String, RelayError>) -> CheckResult {
+    match step {
+        Ok(detail) => ok(name, detail),
+        Err(error) => failed(name, &error),
+    }
+}

@@ -1,0 +1,358 @@
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+use walpost_encode::Encoding;
+use walpost_event::{Generation, error_chain, jitter};
+use walpost_postgres::Database;
+use walpost_router::Router;
+
+use super::{
+    batch::{Candidate, Content, lanes},
+    check,
+    config::PollingConfig,
+    metrics::PollingMetrics,
+    send::{Outgoing, SendEnd, Sending},
+    table::{Noted, Place, PolledTable},
+    verdict::{Fate, Judge},
+};
+use crate::{
+    config::RelayConfig,
+    convert::Converter,
+    error::RelayError,
+    headers::OwnHeaders,
+    sink::Sink,
+    sql::Sql,
+    status::{Phase, StatusReporter},
+    wal::snapshot::SESSION_SETTINGS,
+};
+
+/// Between two counts of what is pending.
+const SIGHT_INTERVAL: Duration = Duration::from_secs(2);
+/// Claims that find rows in one window, before the next is looked at.
+const STAY_MAX_CLAIMS: u32 = 50;
+/// Ids of rows that were refused in company, which are sent alone.
+const SUSPECTS_MAX: usize = 10_000;
+/// Rows that have failed together and are told one by one.
+const FAILED_TOLD_MAX: usize = 10;
+/// Aggregates of one claim whose rows are sent one at a time.
+const ALONE_MAX_LANES: usize = 10;
+/// Details name topics and ids, which come from the event.
+const DETAIL_MAX_CHARS: usize = 1_000;
+
+/// One life of a poller between two errors.
+pub(super) struct PollingSession<'a> {
+    pub(super) database: &'a Database,
+    pub(super) config: &'a RelayConfig,
+    pub(super) polling: &'a PollingConfig,
+    pub(super) router: &'a Router,
+    pub(super) encoding: &'a Encoding,
+    pub(super) status: &'a StatusReporter,
+    pub(super) metrics: &'a PollingMetrics,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What a session works with.
+struct Work<K> {
+    table: PolledTable,
+    converter: Converter,
+    headers: OwnHeaders,
+    judge: Judge,
+    /// Connected when there is something to send.
+    sink: Option<K>,
+    suspects: HashSet<String>,
+    sighted: Option<Instant>,
+    /// Claims look at pending rows behind this one.
+    after: Option<Place>,
+    /// Claims made there.
+    stayed: u32,
+}
+
+impl PollingSession<'_> {
+    /// Runs until told to stop, or until an error. At its end the sink is
+    /// closed, and what it still had is nobody's: it comes again.
+    pub(super) async fn run<K: Sink>(
+        mut self,
+        mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<(), RelayError> {
+        self.status.starting();
+        let mut work = self.open().await?;
+        self.status.phase(Phase::Streaming);
+        let result = self.poll(&mut work, &mut connect_sink).await;
+        if let Some(sink) = work.sink.take() {
+            sink.close().await;
+        }
+        result
+    }
+
+    async fn open<K>(&self) -> Result<Work<K>, RelayError> {
+        let limit = Duration::from_millis(self.config.statement_timeout_ms);
+        let client = Arc::new(self.database.connect().await?);
+        let sql = Sql::new(client.clone(), limit);
+        let settings = format!(
+            "{SESSION_SETTINGS}; set idle_in_transaction_session_timeout = {}",
+            self.polling.claim_timeout_ms
+        );
+        sql.batch("setting up the session", &settings).await?;
+        check::run(&sql, self.config, self.polling, self.router.config()).await?;
+        Ok(Work {
+            table: PolledTable::open(client, self.config, self.polling).await?,
+            converter: Converter::new(self.router.clone(), *self.encoding, self.config),
+            headers: OwnHeaders::new(self.config, Generation::from(0)),
+            judge: Judge::new(self.polling),
+            sink: None,
+            suspects: HashSet::new(),
+            sighted: None,
+            after: None,
+            stayed: 0,
+        })
+    }
+
+    async fn poll<K: Sink>(
+        &mut self,
+        work: &mut Work<K>,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<(), RelayError> {
+        let interval = Duration::from_millis(self.polling.poll_interval_ms);
+        while !*self.stop.borrow() {
+            if work.sighted.is_none_or(|at| at.elapsed() >= SIGHT_INTERVAL) {
+                let sight = work.table.sight().await?;
+                work.sighted = Some(Instant::now());
+                self.metrics.sighted(&sight);
+                self.status.update(|status| {
+                    status.polling = Some(sight);
+                    if sight.pending == 0 {
+                        status.trouble = None;
+                    }
+                });
+            }
+            if !self.claim_next(work, connect_sink).await? {
+                tokio::select! {
+                    _ = self.stop.wait_for(|stop| *stop) => {}
+                    () = tokio::time::sleep(interval) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One claim, and where the next one looks; whether that is worth it at
+    /// once. A claim begins at the oldest rows, and stays where it finds some for
+    /// a while; where none of a window's rows can be claimed, it goes on behind
+    /// them, and comes round.
+    async fn claim_next<K: Sink>(
+        &self,
+        work: &mut Work<K>,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<bool, RelayError> {
+        let claimed = self.claim(work, connect_sink).await?;
+        work.stayed += 1;
+        if claimed.is_some() && work.stayed < STAY_MAX_CLAIMS {
+            return Ok(claimed > Some(0));
+        }
+        work.stayed = 0;
+        work.after = work.table.window_end(work.after.as_ref()).await?;
+        Ok(claimed > Some(0) || work.after.is_some())
+    }
+
+    /// One claim, from its locks to its commit; how many rows were published,
+    /// `None` where there was nothing to claim.
+    async fn claim<K: Sink>(
+        &self,
+        work: &mut Work<K>,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<Option<usize>, RelayError> {
+        let deadline = Instant::now() + Duration::from_millis(self.polling.send_timeout_ms);
+        let heads = work.table.claim(work.after.as_ref()).await?;
+        if heads.is_empty() {
+            work.table.commit().await?;
+            return Ok(None);
+        }
+        let mut candidates = work.table.rows(&heads).await?;
+        let mut lanes = lanes(&candidates);
+        let is_suspect = |row: &usize| work.suspects.contains(&candidates[*row].id);
+        let alone = lanes.iter().flatten().any(is_suspect);
+        if alone {
+            // The others are for the next claim.
+            lanes.retain(|lane| lane.iter().any(is_suspect));
+            lanes.truncate(ALONE_MAX_LANES);
+        }
+        let mut outgoing = self.convert(work, &candidates, &lanes.concat());
+        self.status.update(|status| status.outstanding = lanes.concat().len() as u64);
+        let end = match self.sink(work, connect_sink, deadline).await {
+            Ok(()) => {
+                let sink = work.sink.as_mut().expect("it is connected");
+                let sending = Sending::new(sink, &lanes, &mut outgoing, alone);
+                sending.run(deadline, self.stop_limit()).await
+            }
+            Err(detail) => {
+                for row in outgoing.iter_mut().flatten().filter(|row| row.message.is_some()) {
+                    row.fate = Fate::Unanswered(detail.clone());
+                }
+                SendEnd::Settled
+            }
+        };
+        for (candidate, outgoing) in candidates.iter_mut().zip(outgoing) {
+            if let Some(outgoing) = outgoing {
+                candidate.fate = outgoing.fate;
+            }
+        }
+        let published = self.settle(work, &candidates).await?;
+        if end == SendEnd::SinkSpent
+            && let Some(sink) = work.sink.take()
+        {
+            sink.close().await;
+        }
+        Ok(Some(published))
+    }
+
+    /// Messages of the rows that are sent; of others, and of those that become
+    /// none, their place is empty.
+    fn convert<K>(
+        &self,
+        work: &mut Work<K>,
+        candidates: &[Candidate],
+        sent: &[usize],
+    ) -> Vec<Option<Outgoing>> {
+        let mut outgoing: Vec<Option<Outgoing>> = candidates.iter().map(|_| None).collect();
+        for index in sent.iter().copied() {
+            let message = match &candidates[index].content {
+                Content::Row(change) => {
+                    work.converter.message(change).map_err(|parking| parking.detail)
+                }
+                Content::Oversize { size_bytes } => Err(format!(
+                    "the row has {size_bytes} bytes, and max_event_bytes is {}",
+                    self.config.max_event_bytes
+                )),
+            };
+            match message {
+                Ok(mut message) => {
+                    work.headers.add_source(&mut message.headers);
+                    let message = Some(message);
+                    outgoing[index] = Some(Outgoing { message, fate: Fate::Untouched });
+                }
+                Err(detail) => {
+                    outgoing[index] = Some(Outgoing { message: None, fate: Fate::Refused(detail) });
+                }
+            }
+        }
+        outgoing
+    }
+
+    /// Connects the sink if there is none. Why there is none, else.
+    async fn sink<K: Sink>(
+        &self,
+        work: &mut Work<K>,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+        deadline: Instant,
+    ) -> Result<(), String> {
+        if work.sink.is_some() {
+            return Ok(());
+        }
+        let connecting = async {
+            let mut sink = connect_sink().await?;
+            sink.read_back(Vec::new(), None, Box::new(|_| ())).await?;
+            Ok::<K, RelayError>(sink)
+        };
+        match timeout_at(deadline, connecting).await {
+            Ok(Ok(sink)) => {
+                work.sink = Some(sink);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error_chain(&error)),
+            Err(_) => Err("the sink could not be connected in time".to_owned()),
+        }
+    }
+
+    /// When told to stop, until when what is on its way may be settled.
+    async fn stop_limit(&self) -> Instant {
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+        Instant::now() + Duration::from_millis(self.config.drain_timeout_ms / 2)
+    }
+
+    /// Commits what became of the claimed rows.
+    async fn settle<K>(
+        &self,
+        work: &mut Work<K>,
+        candidates: &[Candidate],
+    ) -> Result<usize, RelayError> {
+        let (mut published, mut tried_before, mut noted) = (Vec::new(), Vec::new(), Vec::new());
+        let mut trouble = None;
+        for candidate in candidates {
+            let (detail, own) = match &candidate.fate {
+                Fate::Untouched => continue,
+                Fate::Suspect => {
+                    if work.suspects.len() >= SUSPECTS_MAX {
+                        work.suspects.clear();
+                    }
+                    work.suspects.insert(candidate.id.clone());
+                    continue;
+                }
+                Fate::Published => {
+                    published.push(candidate.id.as_str());
+                    if candidate.tried.attempts > 0 || candidate.tried.refused > 0 {
+                        tried_before.push(candidate.id.as_str());
+                    }
+                    work.suspects.remove(&candidate.id);
+                    continue;
+                }
+                Fate::Refused(detail) => (detail, true),
+                Fate::Unanswered(detail) => {
+                    trouble = Some(detail.clone());
+                    (detail, false)
+                }
+            };
+            let verdict = work.judge.judge(&candidate.tried, own, jitter());
+            let error = detail.replace('\0', "").chars().take(DETAIL_MAX_CHARS).collect();
+            noted.push(Noted { id: candidate.id.clone(), verdict, error });
+        }
+        if !published.is_empty() {
+            work.table.publish(&published).await?;
+        }
+        if !tried_before.is_empty() {
+            work.table.forget(&tried_before).await?;
+        }
+        if !noted.is_empty() {
+            work.table.fail(&noted).await?;
+        }
+        work.table.commit().await?;
+        self.tell(published.len(), &noted, trouble);
+        Ok(published.len())
+    }
+
+    fn tell(&self, published: usize, noted: &[Noted], trouble: Option<String>) {
+        let failed = noted.iter().filter(|row| row.verdict.failed).count();
+        self.metrics.settled(published, noted.len(), failed);
+        for row in noted.iter().filter(|row| row.verdict.failed).take(FAILED_TOLD_MAX) {
+            tracing::error!(
+                row = row.id,
+                attempts = row.verdict.attempts,
+                reason = row.error,
+                "a row has failed; mend the cause and requeue it with `walpost requeue`"
+            );
+        }
+        if failed > FAILED_TOLD_MAX {
+            tracing::error!(rows = failed - FAILED_TOLD_MAX, "further rows have failed with them");
+        }
+        let before = self.status.current().trouble;
+        match &trouble {
+            Some(reason) if before.as_ref() != Some(reason) => {
+                tracing::warn!(reason, rows = noted.len(), "rows were not acknowledged, and wait");
+            }
+            None if before.is_some() && published > 0 => {
+                tracing::info!("resumed: rows are acknowledged again");
+            }
+            _ => {}
+        }
+        self.status.update(|status| {
+            status.outstanding = 0;
+            status.published += published as u64;
+            // Nothing sent says nothing.
+            if published > 0 || trouble.is_some() {
+                status.trouble = trouble;
+            }
+        });
+    }
+}

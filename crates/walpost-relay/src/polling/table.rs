@@ -1,0 +1,294 @@
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
+use walpost_event::{Column, Relation, ReplicaIdentity, Row, RowChange};
+
+use super::{
+    batch::{Candidate, Content},
+    config::PollingConfig,
+    sight::PollingSight,
+    statements::{EXTRA_COLUMNS, Shape, Statements},
+    verdict::{Fate, Tried, Verdict},
+};
+use crate::{
+    config::{RelayConfig, TableName},
+    error::RelayError,
+    sql::Sql,
+};
+
+/// Rows of one fetch.
+const FETCH_ROWS: usize = 100;
+
+/// Where a row stands in insert order, each column as text.
+pub(super) type Place = Vec<String>;
+
+/// A failed attempt as it is noted.
+pub(super) struct Noted {
+    pub(super) id: String,
+    pub(super) verdict: Verdict,
+    /// Why; never contents.
+    pub(super) error: String,
+}
+
+/// The outbox table of a pipeline that polls, in one session.
+pub(super) struct PolledTable {
+    client: Arc<Client>,
+    sql: Sql,
+    limit: Duration,
+    relation: Arc<Relation>,
+    statements: Statements,
+    pipeline: String,
+    max_event_bytes: usize,
+    claim_max_aggregates: i64,
+    claim_max_bytes: usize,
+}
+
+impl PolledTable {
+    pub(super) async fn open(
+        client: Arc<Client>,
+        config: &RelayConfig,
+        polling: &PollingConfig,
+    ) -> Result<Self, RelayError> {
+        let limit = Duration::from_millis(config.statement_timeout_ms);
+        let sql = Sql::new(client.clone(), limit);
+        let table = polled(config)?;
+        let (relation, types) = describe(&sql, table).await?;
+        let shape = Shape { table, relation: &relation, types: &types };
+        let statements = Statements::new(config, polling, &shape);
+        Ok(Self {
+            client,
+            sql,
+            limit,
+            statements,
+            relation: Arc::new(relation),
+            pipeline: config.pipeline.clone(),
+            max_event_bytes: config.max_event_bytes,
+            claim_max_aggregates: i64::try_from(polling.claim_max_aggregates).unwrap_or(i64::MAX),
+            claim_max_bytes: polling.claim_max_bytes,
+        })
+    }
+
+    /// Begins a transaction and takes the first rows of aggregates that nobody
+    /// has, of the window behind `after`. Their locks last until it ends, and go
+    /// with the session.
+    pub(super) async fn claim(&self, after: Option<&Place>) -> Result<Vec<String>, RelayError> {
+        self.sql.batch("beginning a claim", "begin isolation level read committed").await?;
+        let attempt = "claiming rows of the outbox table";
+        let pipeline = (&self.pipeline as _, Type::TEXT);
+        let most = (&self.claim_max_aggregates as _, Type::INT8);
+        let Statements { claim, claim_after, .. } = &self.statements;
+        let rows = match after {
+            None => self.sql.query(attempt, claim, &[pipeline, most]).await?,
+            Some(after) => {
+                let after = (after as _, Type::TEXT_ARRAY);
+                self.sql.query(attempt, claim_after, &[pipeline, most, after]).await?
+            }
+        };
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Where the window behind `after` ends, if there may be more behind it.
+    pub(super) async fn window_end(
+        &self,
+        after: Option<&Place>,
+    ) -> Result<Option<Place>, RelayError> {
+        let attempt = "looking for further pending rows";
+        let Statements { window_end, window_end_after, .. } = &self.statements;
+        let row = match after {
+            None => self.sql.opt(attempt, window_end, &[]).await?,
+            Some(after) => {
+                let after = (after as _, Type::TEXT_ARRAY);
+                self.sql.opt(attempt, window_end_after, &[after]).await?
+            }
+        };
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// The claimed rows and those behind them, in order. In a statement of its
+    /// own, so that it sees what others committed before they let go.
+    pub(super) async fn rows(&self, heads: &[String]) -> Result<Vec<Candidate>, RelayError> {
+        let fetch = format!("fetch {FETCH_ROWS} from walpost_claim");
+        let rows = self.statements.rows(heads);
+        let mut text = format!("declare walpost_claim no scroll cursor for {rows}; {fetch}");
+        let (mut candidates, mut bytes) = (Vec::new(), 0);
+        loop {
+            let before = candidates.len();
+            self.fetch(&text, &mut candidates, &mut bytes).await?;
+            if candidates.len() - before < FETCH_ROWS || bytes > self.claim_max_bytes {
+                return Ok(candidates);
+            }
+            text.clone_from(&fetch);
+        }
+    }
+
+    /// Appends what `text` selects, up to the row that goes beyond the bytes of a
+    /// claim; of those behind it there are no more than a fetch has.
+    async fn fetch(
+        &self,
+        text: &str,
+        candidates: &mut Vec<Candidate>,
+        bytes: &mut usize,
+    ) -> Result<(), RelayError> {
+        let attempt = "reading the claimed rows";
+        let read = async {
+            let stream = self.client.simple_query_raw(text).await?;
+            let mut stream = pin!(stream);
+            while let Some(message) = stream.next().await {
+                let SimpleQueryMessage::Row(row) = message? else { continue };
+                if *bytes <= self.claim_max_bytes {
+                    let candidate = self.candidate(&row);
+                    *bytes += candidate.size_bytes();
+                    candidates.push(candidate);
+                }
+            }
+            Ok(())
+        };
+        let timed_out = |_| RelayError::SqlTimeout { attempt, limit: self.limit };
+        let read = tokio::time::timeout(self.limit, read).await.map_err(timed_out)?;
+        read.map_err(RelayError::sql(attempt))
+    }
+
+    fn candidate(&self, row: &SimpleQueryRow) -> Candidate {
+        let columns = self.relation.columns.len();
+        debug_assert_eq!(row.len(), columns + EXTRA_COLUMNS);
+        let values = (0..columns).map(|index| row.get(index));
+        let size_bytes = values.clone().flatten().map(str::len).sum();
+        let content = match size_bytes <= self.max_event_bytes {
+            true => {
+                let row = Row::from_text(self.relation.clone(), values);
+                Content::Row(Box::new(RowChange::insert(row)))
+            }
+            false => Content::Oversize { size_bytes },
+        };
+        let extra = |index: usize| row.get(columns + index);
+        let number = |index| extra(index).and_then(|text| text.parse::<i64>().ok());
+        let count = |index| u32::try_from(number(index).unwrap_or(0).max(0)).unwrap_or(u32::MAX);
+        let wait_ms = number(7).map(|wait_ms| u64::try_from(wait_ms).unwrap_or(0));
+        Candidate {
+            id: extra(0).unwrap_or_default().to_owned(),
+            head: number(1).and_then(|head| u64::try_from(head).ok()).unwrap_or(0),
+            pending: number(2) == Some(1),
+            due: number(3) == Some(1),
+            tried: Tried {
+                attempts: count(4),
+                refused: count(5),
+                retry_limit: number(6).map(|limit| u32::try_from(limit.max(0)).unwrap_or(u32::MAX)),
+                retry_wait: wait_ms.map(Duration::from_millis),
+            },
+            content,
+            fate: Fate::Untouched,
+        }
+    }
+
+    /// Notes what was published; how many rows that were.
+    pub(super) async fn publish(&self, ids: &[&str]) -> Result<(), RelayError> {
+        let parameters = [(&ids as _, Type::TEXT_ARRAY)];
+        let attempt = "noting what was published";
+        self.sql.query(attempt, &self.statements.publish, &parameters).await.map(drop)
+    }
+
+    /// Forgets attempts that rows have behind them.
+    pub(super) async fn forget(&self, ids: &[&str]) -> Result<(), RelayError> {
+        let parameters = [(&self.pipeline as _, Type::TEXT), (&ids as _, Type::TEXT_ARRAY)];
+        let attempt = "forgetting failed attempts";
+        self.sql.query(attempt, &self.statements.forget, &parameters).await.map(drop)
+    }
+
+    /// Notes failed attempts, in Walpost's own table and in the outbox table.
+    pub(super) async fn fail(&self, noted: &[Noted]) -> Result<(), RelayError> {
+        fn column<'a, T>(noted: &'a [Noted], value: impl Fn(&'a Noted) -> T) -> Vec<T> {
+            noted.iter().map(value).collect()
+        }
+        let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let ids = column(noted, |row| row.id.as_str());
+        let attempts = column(noted, |row| count(row.verdict.attempts));
+        let refused = column(noted, |row| count(row.verdict.refused));
+        let waits = column(noted, |row| row.verdict.wait.as_secs_f64());
+        let failed = column(noted, |row| row.verdict.failed);
+        let errors = column(noted, |row| row.error.as_str());
+        let parameters = [
+            (&self.pipeline as _, Type::TEXT),
+            (&ids as _, Type::TEXT_ARRAY),
+            (&attempts as _, Type::INT4_ARRAY),
+            (&refused as _, Type::INT4_ARRAY),
+            (&waits as _, Type::FLOAT8_ARRAY),
+            (&failed as _, Type::BOOL_ARRAY),
+            (&errors as _, Type::TEXT_ARRAY),
+        ];
+        let attempt = "noting failed attempts";
+        for statement in [&self.statements.note, &self.statements.fail] {
+            self.sql.query(attempt, statement, &parameters).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn commit(&self) -> Result<(), RelayError> {
+        self.sql.batch("ending a claim", "commit").await
+    }
+
+    pub(super) async fn sight(&self) -> Result<PollingSight, RelayError> {
+        let row = self.sql.one("counting pending rows", &self.statements.sight, &[]).await?;
+        let count = |index| u64::try_from(row.get::<_, i64>(index)).unwrap_or(0);
+        Ok(PollingSight { pending: count(0), failed: count(1), oldest_pending_seconds: row.get(2) })
+    }
+}
+
+impl Candidate {
+    fn size_bytes(&self) -> usize {
+        match &self.content {
+            Content::Row(change) => change.row.size_bytes(),
+            Content::Oversize { .. } => 0,
+        }
+    }
+}
+
+/// The one table that is polled.
+pub(super) fn polled(config: &RelayConfig) -> Result<&TableName, RelayError> {
+    match config.tables.as_slice() {
+        [table] => Ok(table),
+        tables => Err(RelayError::Config(format!(
+            "tables has {} tables; a pipeline polls one, so make a pipeline for each",
+            tables.len()
+        ))),
+    }
+}
+
+/// A table's columns, and the type of each as SQL has it.
+pub(super) async fn describe(
+    sql: &Sql,
+    table: &TableName,
+) -> Result<(Relation, HashMap<String, String>), RelayError> {
+    let rows = sql
+        .query(
+            "reading the outbox table's columns",
+            "select attname::text, atttypid, atttypmod, attrelid, \
+             format_type(atttypid, atttypmod) from pg_attribute \
+             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
+            &[(&table.quoted(), Type::TEXT)],
+        )
+        .await?;
+    if rows.is_empty() {
+        return Err(RelayError::prerequisite(
+            format!("outbox table {table} does not exist"),
+            "create it with `walpost migrate`, or name your own in `tables`",
+        ));
+    }
+    let relation = Relation {
+        oid: rows[0].get(3),
+        schema: table.schema.clone(),
+        name: table.name.clone(),
+        replica_identity: ReplicaIdentity::Default,
+        columns: rows
+            .iter()
+            .map(|row| Column {
+                name: row.get::<_, &str>(0).into(),
+                type_oid: row.get(1),
+                type_modifier: row.get(2),
+                is_key: false,
+            })
+            .collect(),
+    };
+    let types = rows.iter().map(|row| (row.get(0), row.get(4))).collect();
+    Ok((relation, types))
+}

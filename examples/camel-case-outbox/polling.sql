@@ -1,0 +1,1 @@
+-- Nothing is to be added: the table has its partial index.
