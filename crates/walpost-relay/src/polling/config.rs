@@ -59,9 +59,12 @@ pub struct PollingConfig {
     /// Between two looks at the table when there was nothing to do. Default
     /// 200 ms.
     pub poll_interval_ms: u64,
+    /// Channel of LISTEN on which a notification says that there are new rows.
+    /// Default none: whoever notifies has its commits wait for one another.
+    pub notify_channel: String,
     /// Aggregates of one claim. Default 200.
     pub claim_max_aggregates: usize,
-    /// Rows of one aggregate in one claim. Default 100.
+    /// Rows of one aggregate in one claim. Default 1,000.
     pub aggregate_max_events: usize,
     /// Rows of one claim. Default 1,000.
     pub claim_max_events: usize,
@@ -111,8 +114,9 @@ impl Default for PollingConfig {
             max_attempts: 8,
             max_attempts_applies_to: AppliesTo::Row,
             poll_interval_ms: 200,
+            notify_channel: String::new(),
             claim_max_aggregates: 200,
-            aggregate_max_events: 100,
+            aggregate_max_events: 1_000,
             claim_max_events: 1_000,
             claim_max_bytes: 16 * 1024 * 1024,
             send_timeout_ms: 10_000,
@@ -149,6 +153,9 @@ impl PollingConfig {
                 "pending_value is {:?}, published_value {:?} and failed_value {:?}; they differ",
                 self.pending_value, self.published_value, self.failed_value
             ));
+        }
+        if self.notify_channel.len() > 63 {
+            return Err(format!("notify_channel is {:?}; at most 63 bytes", self.notify_channel));
         }
         self.validate_written()?;
         if self.order_columns.is_empty() && !self.aggregate_columns.is_empty() {
@@ -225,6 +232,8 @@ mod tests {
         assert!(text.starts_with("id_column is"), "{text}");
         let text = refusal(|config| config.failed_value = "NEW".to_owned());
         assert!(text.contains("failed_value \"NEW\""), "{text}");
+        let text = refusal(|config| config.notify_channel = "n".repeat(64));
+        assert!(text.starts_with("notify_channel is"), "{text}");
         let text = refusal(|config| config.order_columns.clear());
         assert!(text.starts_with("order_columns is []"), "{text}");
         let text = refusal(|config| config.retry_delays.clear());

@@ -12,6 +12,7 @@
 mod batch;
 mod check;
 mod config;
+mod listen;
 mod metrics;
 mod requeue;
 mod send;

@@ -13,6 +13,7 @@ use super::{
     batch::{Candidate, Content, lanes},
     check,
     config::PollingConfig,
+    listen::Listener,
     metrics::PollingMetrics,
     send::{Outgoing, SendEnd, Sending},
     table::{Noted, Place, PolledTable},
@@ -31,6 +32,10 @@ use crate::{
 
 /// Between two counts of what is pending.
 const SIGHT_INTERVAL: Duration = Duration::from_secs(2);
+/// Before a session that listened is replaced.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
+/// Bound on the start of a session that listens.
+const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 /// Claims that find rows in one window, before the next is looked at.
 const STAY_MAX_CLAIMS: u32 = 50;
 /// Ids of rows that were refused in company, which are sent alone.
@@ -64,10 +69,22 @@ struct Work<K> {
     sink: Option<K>,
     suspects: HashSet<String>,
     sighted: Option<Instant>,
+    /// Where notifications are asked for.
+    listener: Option<Listener>,
     /// Claims look at pending rows behind this one.
     after: Option<Place>,
     /// Claims made there.
     stayed: u32,
+}
+
+/// Waits for new rows to be told of, or for the end of who tells it; for ever
+/// where nobody does.
+async fn notified(listener: &mut Option<Listener>) {
+    let Some(told) = listener else { return std::future::pending().await };
+    if !told.notified().await {
+        *listener = None;
+        tokio::time::sleep(LISTEN_PAUSE).await;
+    }
 }
 
 impl PollingSession<'_> {
@@ -105,6 +122,7 @@ impl PollingSession<'_> {
             sink: None,
             suspects: HashSet::new(),
             sighted: None,
+            listener: None,
             after: None,
             stayed: 0,
         })
@@ -117,6 +135,11 @@ impl PollingSession<'_> {
     ) -> Result<(), RelayError> {
         let interval = Duration::from_millis(self.polling.poll_interval_ms);
         while !*self.stop.borrow() {
+            if work.listener.is_none() && !self.polling.notify_channel.is_empty() {
+                let channel = &self.polling.notify_channel;
+                // Before the claim: what comes behind it is heard of.
+                work.listener = Listener::start(self.database, channel, LISTEN_LIMIT).await;
+            }
             if work.sighted.is_none_or(|at| at.elapsed() >= SIGHT_INTERVAL) {
                 let sight = work.table.sight().await?;
                 work.sighted = Some(Instant::now());
@@ -131,6 +154,7 @@ impl PollingSession<'_> {
             if !self.claim_next(work, connect_sink).await? {
                 tokio::select! {
                     _ = self.stop.wait_for(|stop| *stop) => {}
+                    () = notified(&mut work.listener) => {}
                     () = tokio::time::sleep(interval) => {}
                 }
             }

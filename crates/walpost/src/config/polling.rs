@@ -62,6 +62,7 @@ impl Config {
             &[("row", AppliesTo::Row), ("all", AppliesTo::All)],
         )?;
         config.poll_interval_ms = section.poll_interval_ms;
+        config.notify_channel = section.notify_channel;
         config.claim_max_aggregates =
             self.number("polling", "claim_max_aggregates", section.claim_max_aggregates)?;
         config.aggregate_max_events =

@@ -91,6 +91,7 @@ pub(crate) struct PollingSection {
     pub(crate) max_attempts: u64,
     pub(crate) max_attempts_applies_to: String,
     pub(crate) poll_interval_ms: u64,
+    pub(crate) notify_channel: String,
     pub(crate) claim_max_aggregates: u64,
     pub(crate) aggregate_max_events: u64,
     pub(crate) claim_max_events: u64,
