@@ -4,8 +4,8 @@
 
 mod chaos;
 mod kills;
-mod lost_slots;
 mod late;
+mod lost_slots;
 mod pollers;
 mod zombie_relays;
 mod zombies;
