@@ -139,6 +139,10 @@ impl<'a, K: Sink> Sending<'a, K> {
                     self.row(row).message = Some(*message);
                     return;
                 }
+                Err(Unsent::Away { detail, .. }) => {
+                    self.row(row).fate = Fate::Unanswered(detail.to_string());
+                    self.stopped[lane] = true;
+                }
                 Err(Unsent::Never { topic, detail }) => {
                     self.row(row).fate = Fate::Refused(format!("{topic}: {detail}"));
                     self.stopped[lane] = true;
