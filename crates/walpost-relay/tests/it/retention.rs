@@ -154,8 +154,8 @@ async fn write(client: Client, writer: usize, ended: Arc<AtomicBool>) -> usize {
             written += 1;
         }
         let late_ms = if chance.chance(10) { chance.below(300) } else { chance.below(4) };
-        tokio::time::sleep(Duration::from_millis(late_ms as u64)).await;
-        client.batch_execute("commit").await.unwrap();
+        let end = format!("select pg_sleep({late_ms} / 1000.0); commit");
+        client.batch_execute(&end).await.unwrap();
     }
     written
 }
