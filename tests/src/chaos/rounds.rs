@@ -26,8 +26,8 @@ const MOMENT_MOST: Duration = Duration::from_millis(20);
 const LITTLE_EVENTS: u64 = 1_000;
 const CATCH_UP_MAX: Duration = Duration::from_secs(300);
 const SAY_EVERY: Duration = Duration::from_secs(3);
-/// For the events that are left when the load has ended.
-const REST_MAX: Duration = Duration::from_secs(120);
+/// Without a record for so long, what is left when the load has ended is lost.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 const REST_POLL: Duration = Duration::from_millis(20);
 
 /// One fault in each round, under load.
@@ -153,9 +153,12 @@ impl Run {
         let Self { stage, tail, counts, .. } = &self;
         let committed = load::committed(&stage.url()).await;
         stage.say(format_args!("{} committed, waiting for the rest", committed.len()));
-        let waiting = Instant::now();
-        while tail.distinct() < committed.len() as u64 && waiting.elapsed() < REST_MAX {
+        let (mut seen, mut silent_since) = (tail.distinct(), Instant::now());
+        while seen < committed.len() as u64 && silent_since.elapsed() < SILENCE_MAX {
             pass(REST_POLL).await;
+            if tail.distinct() > seen {
+                (seen, silent_since) = (tail.distinct(), Instant::now());
+            }
         }
         let orderly_end = relay.terminate().await || stage.setting.subject == Subject::Debezium;
         let isolation = stage.setting.mode.isolation();
