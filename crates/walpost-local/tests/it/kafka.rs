@@ -39,21 +39,29 @@ fn three_brokers_replicate_a_topic_and_keep_it_while_one_is_frozen() {
     let bootstrap = first.bootstrap();
     let topics = |args: &[&str]| {
         let class = "org.apache.kafka.tools.TopicCommand";
-        first.run_tool(class, [&["--bootstrap-server", &bootstrap], args].concat()).unwrap()
+        first.run_tool(class, [&["--bootstrap-server", &bootstrap], args].concat())
     };
-    topics(&["--create", "--topic", "three", "--partitions", "3", "--replication-factor", "3"]);
+    let create = ["--create", "--topic", "three", "--partitions", "3", "--replication-factor", "3"];
+    topics(&create).unwrap();
     others[1].pause().unwrap();
     let start = Instant::now();
     // The frozen one is counted out when its session is over.
     loop {
-        let described = topics(&["--describe", "--topic", "three"]);
+        // The tool may have asked the frozen one, and waited for it in vain.
+        let described = match topics(&["--describe", "--topic", "three"]) {
+            Ok(described) => described,
+            Err(error) => {
+                assert!(start.elapsed().as_secs() < 120, "{error}");
+                continue;
+            }
+        };
         let in_sync = described.lines().filter_map(|line| line.split("Isr: ").nth(1));
         let in_sync: Vec<_> = in_sync.filter_map(|rest| rest.split_whitespace().next()).collect();
         assert_eq!(in_sync.len(), 3, "{described}");
         if in_sync.iter().all(|brokers| !brokers.contains('3')) {
             break;
         }
-        assert!(start.elapsed().as_secs() < 60, "{described}");
+        assert!(start.elapsed().as_secs() < 120, "{described}");
     }
     others[1].resume().unwrap();
 }

@@ -15,6 +15,11 @@ pub(super) struct Coalescer {
 
 /// Between two reads of a busy stream.
 const PAUSE: Duration = Duration::from_micros(200);
+/// Behind a read of many rows. Longer ones let small segments fill a receive
+/// buffer of the default size, and then the server waits.
+const LONG_PAUSE: Duration = Duration::from_micros(500);
+/// What a read of many rows brings.
+const MANY_ROWS_BYTES: usize = 4 * 1024;
 /// A read that had to wait longer than this found the stream idle.
 const IDLE_AFTER: Duration = Duration::from_micros(500);
 /// Reads in a row without an idle one that make a stream busy.
@@ -35,7 +40,8 @@ impl Coalescer {
         if self.busy_reads < BUSY_READS || bytes >= LARGE_READ_BYTES {
             return Duration::ZERO;
         }
-        PAUSE.saturating_sub(since_last)
+        let pause = if bytes < MANY_ROWS_BYTES { PAUSE } else { LONG_PAUSE };
+        pause.saturating_sub(since_last)
     }
 }
 
@@ -72,6 +78,7 @@ mod tests {
         }
         assert_eq!(coalescer.pause(SOON, 400), Duration::from_micros(180));
         assert_eq!(coalescer.pause(Duration::from_micros(300), 400), Duration::ZERO);
+        assert_eq!(coalescer.pause(SOON, MANY_ROWS_BYTES), Duration::from_micros(480));
         assert_eq!(coalescer.pause(SOON, LARGE_READ_BYTES), Duration::ZERO);
     }
 
