@@ -89,8 +89,14 @@ impl Rig {
 
     /// A relay that streams.
     pub(crate) async fn streaming(&self) -> RunningRelay {
-        let relay = self.start();
-        phase(&relay, &Phase::Streaming).await;
+        let mut relay = self.start();
+        let mut status = relay.status();
+        let streams = status.wait_for(|status| status.phase == Phase::Streaming);
+        match tokio::time::timeout(SOON, streams).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => panic!("it never streamed: {:?}", relay.finished().await),
+            Err(_) => panic!("it does not stream: {:?}", relay.status().borrow()),
+        }
         relay
     }
 
