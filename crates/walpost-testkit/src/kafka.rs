@@ -2,7 +2,7 @@
 //! tested.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     time::{Duration, Instant},
 };
 
@@ -173,12 +173,7 @@ pub async fn end_offsets(bootstrap: &str, topic: &str) -> Vec<i64> {
     let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
     blocking(move || {
         let consumer = consumer(&bootstrap, Isolation::ReadUncommitted);
-        let end = |partition| {
-            consumer
-                .fetch_watermarks(&topic, partition, ADMIN_LIMIT)
-                .unwrap_or_else(|error| panic!("cannot read the end of {topic}: {error}"))
-                .1
-        };
+        let end = |partition| end_offset(&consumer, &topic, partition);
         partitions(&consumer, &topic).into_iter().map(end).collect()
     })
     .await
@@ -213,16 +208,20 @@ fn consumer(bootstrap: &str, isolation: Isolation) -> BaseConsumer {
         .expect("a consumer")
 }
 
-/// The consumer is assigned by hand, so its group is never joined.
+/// The consumer is assigned by hand, so its group is never joined. The ends are
+/// those of the start: beside a writer that never pauses no partition is ever
+/// reported as read to its end.
 fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRecord> {
     let consumer = consumer(bootstrap, isolation);
-    let mut open: HashSet<i32> = partitions(&consumer, topic).into_iter().collect();
+    let mut open = HashMap::new();
     let mut assignment = TopicPartitionList::new();
-    for partition in &open {
+    for partition in partitions(&consumer, topic) {
+        open.insert(partition, end_offset(&consumer, topic, partition));
         assignment
-            .add_partition_offset(topic, *partition, Offset::Beginning)
+            .add_partition_offset(topic, partition, Offset::Beginning)
             .expect("the beginning is an offset");
     }
+    open.retain(|_, end| *end > 0);
     consumer.assign(&assignment).expect("a list of partitions can be assigned");
     let start = Instant::now();
     let mut records = Vec::new();
@@ -230,7 +229,17 @@ fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRe
         assert!(start.elapsed() < READ_LIMIT, "waited {READ_LIMIT:?} for the end of {topic}");
         match consumer.poll(POLL) {
             None => {}
-            Some(Ok(message)) => records.push(owned(&message)),
+            Some(Ok(message)) => {
+                let (partition, offset) = (message.partition(), message.offset());
+                let Some(end) = open.get(&partition).copied() else { continue };
+                if offset < end {
+                    records.push(owned(&message));
+                }
+                if offset + 1 >= end {
+                    open.remove(&partition);
+                }
+            }
+            // The last offsets may be markers of transactions.
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 open.remove(&partition);
             }
@@ -239,6 +248,11 @@ fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRe
     }
     records.sort_unstable_by_key(|record| (record.partition, record.offset));
     records
+}
+
+fn end_offset(consumer: &BaseConsumer, topic: &str, partition: i32) -> i64 {
+    let watermarks = consumer.fetch_watermarks(topic, partition, ADMIN_LIMIT);
+    watermarks.unwrap_or_else(|error| panic!("cannot read the end of {topic}: {error}")).1
 }
 
 fn owned(message: &BorrowedMessage<'_>) -> ReadRecord {
