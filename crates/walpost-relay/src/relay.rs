@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use tokio::{
+    runtime::Runtime,
     sync::{oneshot, watch},
     time::{Instant, interval},
 };
@@ -76,34 +77,25 @@ impl Relay {
         K: Sink + 'static,
         F: AsyncFnMut() -> Result<K, RelayError> + Send + 'static,
     {
-        let (stop, stopped) = watch::channel(false);
-        let (reporter, status) = StatusReporter::new();
-        let (finish, finished) = oneshot::channel();
-        std::thread::Builder::new()
-            .name(format!("relay-{}", self.config.pipeline))
-            .spawn(move || {
+        RunningRelay::on_thread(
+            format!("relay-{}", self.config.pipeline),
+            move |stopped, reporter| {
                 let metrics = PipelineMetrics::new(&self.config.pipeline, K::NAME);
                 let watch =
                     Watch::start(self.database.clone(), self.config.clone(), reporter.clone());
-                let result = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .map_err(|error| RelayError::Config(error.to_string()))
-                    .and_then(|runtime| {
-                        runtime.spawn(observe(reporter.clone(), metrics.clone()));
-                        if self.config.mark_published {
-                            runtime.spawn(self.mark(reporter.clone()));
-                        }
-                        runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
-                    });
+                let result = runtime().and_then(|runtime| {
+                    runtime.spawn(observe(reporter.clone(), metrics.clone()));
+                    if self.config.mark_published {
+                        runtime.spawn(self.mark(reporter.clone()));
+                    }
+                    runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
+                });
                 drop(watch);
                 reporter.phase(Phase::Stopped);
                 metrics.observe(&reporter.current(), now_us());
-                // Nobody may be waiting any more.
-                let _ = finish.send(result);
-            })
-            .expect("a thread for the pipeline");
-        RunningRelay { stop, status, finished }
+                result
+            },
+        )
     }
 
     fn mark(&self, status: StatusReporter) -> impl Future<Output = ()> + use<> {
@@ -255,12 +247,34 @@ fn is_standby(error: &RelayError) -> bool {
     matches!(error, RelayError::Source(SourceError::SlotInUse { .. }))
 }
 
+/// Of a pipeline's own thread.
+pub(crate) fn runtime() -> Result<Runtime, RelayError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| RelayError::Config(error.to_string()))
+}
+
 impl RunningRelay {
-    pub(crate) fn new(
-        stop: watch::Sender<bool>,
-        status: watch::Receiver<PipelineStatus>,
-        finished: oneshot::Receiver<Result<(), RelayError>>,
+    /// Runs a pipeline on a thread of its own, until it ends by itself or is
+    /// told to stop.
+    ///
+    /// # Panics
+    /// If the operating system gives no thread.
+    pub(crate) fn on_thread(
+        name: String,
+        pipeline: impl FnOnce(watch::Receiver<bool>, StatusReporter) -> Result<(), RelayError>
+        + Send
+        + 'static,
     ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let (reporter, status) = StatusReporter::new();
+        let (finish, finished) = oneshot::channel();
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                // Nobody may be waiting any more.
+                let _ = finish.send(pipeline(stopped, reporter));
+            })
+            .expect("a thread for the pipeline");
         Self { stop, status, finished }
     }
 

@@ -22,10 +22,7 @@ mod statements;
 mod table;
 mod verdict;
 
-use tokio::{
-    sync::{oneshot, watch},
-    time::interval,
-};
+use tokio::{sync::watch, time::interval};
 use walpost_encode::Encoding;
 use walpost_event::error_chain;
 use walpost_postgres::Database;
@@ -41,7 +38,7 @@ use self::{metrics::PollingMetrics, session::PollingSession};
 use crate::{
     config::RelayConfig,
     error::RelayError,
-    relay::{OBSERVE_INTERVAL, Retries, RunningRelay},
+    relay::{OBSERVE_INTERVAL, Retries, RunningRelay, runtime},
     sink::Sink,
     status::{Phase, StatusReporter},
 };
@@ -91,28 +88,19 @@ impl PollingRelay {
         K: Sink + 'static,
         F: AsyncFnMut() -> Result<K, RelayError> + Send + 'static,
     {
-        let (stop, stopped) = watch::channel(false);
-        let (reporter, status) = StatusReporter::new();
-        let (finish, finished) = oneshot::channel();
-        std::thread::Builder::new()
-            .name(format!("poller-{}", self.config.pipeline))
-            .spawn(move || {
+        RunningRelay::on_thread(
+            format!("poller-{}", self.config.pipeline),
+            move |stopped, reporter| {
                 let metrics = PollingMetrics::new(&self.config.pipeline);
-                let result = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .map_err(|error| RelayError::Config(error.to_string()))
-                    .and_then(|runtime| {
-                        runtime.spawn(observe(reporter.clone(), metrics.clone()));
-                        runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
-                    });
+                let result = runtime().and_then(|runtime| {
+                    runtime.spawn(observe(reporter.clone(), metrics.clone()));
+                    runtime.block_on(self.run(stopped, &reporter, &metrics, connect_sink))
+                });
                 reporter.phase(Phase::Stopped);
                 metrics.observe(&reporter.current());
-                // Nobody may be waiting any more.
-                let _ = finish.send(result);
-            })
-            .expect("a thread for the pipeline");
-        RunningRelay::new(stop, status, finished)
+                result
+            },
+        )
     }
 
     async fn run<K: Sink>(

@@ -2,7 +2,7 @@ use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
-use walpost_event::{Column, Relation, ReplicaIdentity, Row, RowChange};
+use walpost_event::{Relation, Row, RowChange};
 
 use super::{
     batch::{Candidate, Content},
@@ -15,6 +15,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
+    wal::snapshot::relation,
 };
 
 /// Rows of one fetch.
@@ -274,21 +275,6 @@ pub(super) async fn describe(
             "create it with `walpost migrate`, or name your own in `tables`",
         ));
     }
-    let relation = Relation {
-        oid: rows[0].get(3),
-        schema: table.schema.clone(),
-        name: table.name.clone(),
-        replica_identity: ReplicaIdentity::Default,
-        columns: rows
-            .iter()
-            .map(|row| Column {
-                name: row.get::<_, &str>(0).into(),
-                type_oid: row.get(1),
-                type_modifier: row.get(2),
-                is_key: false,
-            })
-            .collect(),
-    };
     let types = rows.iter().map(|row| (row.get(0), row.get(4))).collect();
-    Ok((relation, types))
+    Ok((relation(table, &rows), types))
 }

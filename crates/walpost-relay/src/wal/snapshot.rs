@@ -186,7 +186,13 @@ pub(crate) async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, R
             &[(&table.quoted(), Type::TEXT)],
         )
         .await?;
-    Ok(Relation {
+    Ok(relation(table, &rows))
+}
+
+/// The relation whose columns these rows are: name, type, modifier, and the
+/// table's object id.
+pub(crate) fn relation(table: &TableName, rows: &[tokio_postgres::Row]) -> Relation {
+    Relation {
         oid: rows.first().map_or(0, |row| row.get(3)),
         schema: table.schema.clone(),
         name: table.name.clone(),
@@ -200,7 +206,7 @@ pub(crate) async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, R
                 is_key: false,
             })
             .collect(),
-    })
+    }
 }
 
 /// A load that was interrupted goes on by transaction ids, which mean nothing
