@@ -12,7 +12,7 @@ use super::{
 use crate::LIMIT;
 
 const BEFORE_EVENTS: u64 = 1_000;
-/// Committed while its requests are held.
+/// Committed since the last answer.
 const HELD_EVENTS: usize = 200;
 
 /// What came of requests that arrived late.
@@ -43,14 +43,11 @@ pub async fn held(setting: Setting) -> Held {
     let load = run.load().await;
     run.published(BEFORE_EVENTS).await;
     let proxy = run.stage.proxy(Link::Kafka);
-    let before = (proxy.bytes_to_target(), committed(&run).await);
+    let before = proxy.bytes_to_target();
     proxy.hold(Direction::ToTarget);
+    hold_produce_requests(&run).await;
     // Its answers reach nobody: whoever asked will be dead.
-    proxy.swallow(Direction::ToClient);
-    until(LIMIT, "requests that are held", async || {
-        proxy.bytes_to_target() > before.0 && committed(&run).await >= before.1 + HELD_EVENTS
-    })
-    .await;
+    run.stage.proxy(Link::Kafka).swallow(Direction::ToClient);
     run.counts.unknown_commits = load.stop().await;
     run.counts.kills = 1;
     relay.kill();
@@ -63,10 +60,25 @@ pub async fn held(setting: Setting) -> Held {
     proxy.forward(Direction::ToTarget);
     until(LIMIT, "the end of what was held", async || proxy.open() == 0).await;
     let landed = records(&run).await - before_release;
-    let bytes = proxy.bytes_to_target() - before.0;
+    let bytes = proxy.bytes_to_target() - before;
     let copies_out_of_order = copies_out_of_order(&run).await;
     let outcome = run.judge(successor, copies_allowed).await;
     Held { outcome, bytes, missing, landed, copies_out_of_order }
+}
+
+/// Waits until the relay has an answer to all that has passed, and so is free to
+/// send what commits from then on.
+async fn hold_produce_requests(run: &Run) {
+    let proxy = run.stage.proxy(Link::Kafka);
+    let mut last = (proxy.bytes_to_client(), committed(run).await);
+    until(LIMIT, "requests that are held", async || {
+        let now = (proxy.bytes_to_client(), committed(run).await);
+        if now.0 != last.0 {
+            last = now;
+        }
+        now.1 >= last.1 + HELD_EVENTS
+    })
+    .await;
 }
 
 async fn committed(run: &Run) -> usize {
