@@ -62,6 +62,9 @@ enum Which {
     /// Walpost with sink.publish = "transactional"
     #[value(name = "walpost_transactional")]
     Transactional,
+    /// Walpost beside its database, by the Unix socket
+    #[value(name = "walpost_socket")]
+    Socket,
     Debezium,
 }
 
@@ -78,6 +81,11 @@ impl RelayArgs {
                         .named("walpost_transactional"),
                 )
             }
+            Which::Socket => Box::new(
+                Walpost::new(self.walpost.as_deref(), &self.settings)?
+                    .named("walpost_socket")
+                    .by_socket(),
+            ),
             Which::Debezium => Box::new(Debezium::fetched()?),
         })
     }

@@ -18,6 +18,7 @@ pub(crate) struct Walpost {
     name: &'static str,
     program: PathBuf,
     settings: Vec<String>,
+    by_socket: bool,
 }
 
 impl Walpost {
@@ -37,12 +38,24 @@ impl Walpost {
         }
         // It runs in another folder.
         let program = program.canonicalize()?;
-        Ok(Self { name: "walpost", program, settings: settings.to_vec() })
+        Ok(Self { name: "walpost", program, settings: settings.to_vec(), by_socket: false })
     }
 
     /// The same under another name, beside one with other settings.
     pub(crate) fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
+    }
+
+    /// The same, that reads from PostgreSQL through its Unix socket.
+    pub(crate) fn by_socket(self) -> Self {
+        Self { by_socket: true, ..self }
+    }
+
+    fn postgres_url(&self, services: &Services) -> String {
+        match self.by_socket {
+            true => services.postgres.socket_conninfo(DATABASE),
+            false => services.postgres.url(DATABASE),
+        }
     }
 }
 
@@ -54,9 +67,11 @@ impl Subject for Walpost {
     fn version(&self, _: &Services) -> Result<String> {
         let output = Command::new(&self.program).arg("--version").output()?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Ok(match self.settings.is_empty() {
+        let socket = self.by_socket.then(|| "the Unix socket".to_owned());
+        let other: Vec<String> = self.settings.iter().cloned().chain(socket).collect();
+        Ok(match other.is_empty() {
             true => version,
-            false => format!("{version} with {}", self.settings.join(", ")),
+            false => format!("{version} with {}", other.join(", ")),
         })
     }
 
@@ -66,7 +81,7 @@ impl Subject for Walpost {
 
     fn start(&self, job: &Job<'_>) -> Result<ChildGuard> {
         let config = job.folder.join("walpost.toml");
-        fs::write(&config, config_text(job))
+        fs::write(&config, config_text(job, &self.postgres_url(job.services)))
             .with_context(|| format!("writing {}", config.display()))?;
         Launch::new("walpost", &self.program, job.log())
             .arg("--config")
@@ -82,7 +97,7 @@ impl Subject for Walpost {
 
 /// The same record as Debezium's in `connectors/orders.json`. The rest is the
 /// default.
-fn config_text(job: &Job<'_>) -> String {
+fn config_text(job: &Job<'_>, postgres_url: &str) -> String {
     let services = job.services;
     let text = |value: &str| Value::from(value).to_string();
     format!(
@@ -91,7 +106,7 @@ fn config_text(job: &Job<'_>) -> String {
          [router]\nadditional_placement = \"type:header:eventType\"\ntopic_replacement = {}\n\
          [kafka]\n\"bootstrap.servers\" = {}\n\
          [http]\nlisten = \"\"\n",
-        text(&services.postgres.url(DATABASE)),
+        text(postgres_url),
         text(PUBLICATION),
         text(job.topic),
         text(&services.kafka.bootstrap()),
