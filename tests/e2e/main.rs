@@ -5,6 +5,7 @@
 mod atomicity;
 mod bad_input;
 mod big_transaction;
+mod dead_letters;
 mod examples;
 mod records;
 mod replay;

@@ -14,7 +14,9 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use walpost_librdkafka::message_headers;
-use walpost_relay::{ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER};
+use walpost_relay::{
+    DEAD_LETTER_HEADER, ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER,
+};
 
 use crate::{log::Quiet, nudge::Nudge};
 
@@ -209,6 +211,9 @@ fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
             marks.source = value;
         } else if name == REPLAY_HEADER.as_bytes() {
             marks.replay = Some(value.unwrap_or_default());
+        } else if name == DEAD_LETTER_HEADER.as_bytes() {
+            // Not its value, which another one's record that was sent on has.
+            marks.replay.get_or_insert_default();
         }
     }
     marks

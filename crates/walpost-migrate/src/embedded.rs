@@ -79,6 +79,11 @@ const RELAY: &[Migration] = &[
         name: "publication",
         template: include_str!("../migrations/relay/0006_publication.sql"),
     },
+    Migration {
+        number: 9,
+        name: "dead_letters",
+        template: include_str!("../migrations/relay/0009_dead_letters.sql"),
+    },
 ];
 
 const CONSUMER: &[Migration] = &[Migration {

@@ -13,6 +13,7 @@ use walpost_router::{Router, RouterConfig};
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::RelayConfig,
+    dead_letters,
     error::RelayError,
     history, marking, recovery,
     sql::Sql,
@@ -59,7 +60,8 @@ pub async fn check(
 ) -> Vec<CheckResult> {
     let mut results = Vec::new();
     let settings = config.validate().and_then(|()| {
-        Router::new(router.clone()).map(|_| ()).map_err(|error| error_chain(&error))
+        let router = Router::new(router.clone()).map_err(|error| error_chain(&error))?;
+        dead_letters::apart(config, &router)
     });
     results.push(match settings {
         Ok(()) => ok("configuration", format!("pipeline {:?}", config.pipeline)),

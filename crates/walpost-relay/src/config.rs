@@ -47,6 +47,9 @@ pub struct RelayConfig {
     /// are set aside before they are parked, while events of other topics go on.
     /// Default 60,000 ms.
     pub missing_topic_timeout_ms: u64,
+    /// Topic to which events that are parked are published as well, by
+    /// [`DeadLetters`](crate::DeadLetters). Default none.
+    pub dead_letter_topic: Option<String>,
     /// Rows larger than this are parked unread. Default 8 MiB.
     pub max_event_bytes: usize,
     /// Events between the oldest that is not durable and the newest that was
@@ -115,6 +118,7 @@ impl RelayConfig {
             park: ParkMode::Aggregate,
             parked_halt_after: 100,
             missing_topic_timeout_ms: 60_000,
+            dead_letter_topic: None,
             max_event_bytes: 8 * 1024 * 1024,
             in_flight_max_events: 1_000_000,
             checkpoint_interval_ms: 1_000,
@@ -156,6 +160,17 @@ impl RelayConfig {
         }
         if self.tables.is_empty() && self.message_prefixes.is_empty() {
             return Err("neither tables nor message_prefixes: nothing would be an event".into());
+        }
+        if let Some(topic) = &self.dead_letter_topic {
+            let is_legal = (1..=249).contains(&topic.len())
+                && topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+                && !matches!(topic.as_str(), "." | "..");
+            if !is_legal {
+                return Err(format!(
+                    "dead_letter_topic is {topic:?}; a topic's name has 1 to 249 of letters, \
+                     digits, '.', '_' and '-'"
+                ));
+            }
         }
         let bounds = [
             ("missing_topic_timeout_ms", self.missing_topic_timeout_ms, 100, 86_400_000),
@@ -301,5 +316,11 @@ mod tests {
         config = RelayConfig::new("shop");
         config.max_event_bytes = 1;
         assert!(config.validate().unwrap_err().contains("max_event_bytes is 1"));
+        for topic in ["", "..", "dead letters", &"x".repeat(250)] {
+            config = RelayConfig::new("shop");
+            config.dead_letter_topic = Some(topic.to_owned());
+            let problem = config.validate().unwrap_err();
+            assert!(problem.starts_with("dead_letter_topic is \""), "{problem}");
+        }
     }
 }

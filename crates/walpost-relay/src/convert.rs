@@ -48,6 +48,7 @@ pub(crate) struct Converter {
     encoding: Encoding,
     tables: HashSet<TableName>,
     prefixes: Vec<String>,
+    dead_letter_topic: Option<String>,
     last_relation: Option<(Arc<Relation>, bool)>,
     updates: u64,
 }
@@ -59,6 +60,7 @@ impl Converter {
             encoding,
             tables: config.tables.iter().cloned().collect(),
             prefixes: config.message_prefixes.clone(),
+            dead_letter_topic: config.dead_letter_topic.clone(),
             last_relation: None,
             updates: 0,
         }
@@ -104,6 +106,11 @@ impl Converter {
             let detail = "the router skips an insert".to_owned();
             return Err(Parking { reason: ParkReason::Unroutable, detail });
         };
+        if self.dead_letter_topic.as_deref() == Some(&*record.topic) {
+            // Nobody could tell it from the dead letter of another event.
+            let detail = format!("its topic is {:?}, that of the dead letters", record.topic);
+            return Err(Parking { reason: ParkReason::Unroutable, detail });
+        }
         self.encoding.encode(record).map_err(|error| Parking {
             reason: ParkReason::Undecodable,
             detail: error_chain(&error),

@@ -15,11 +15,15 @@ pub const ID_HEADER: &str = "id";
 /// row, and the event's generation and position: `parked:7:1f3a9c2e:16/B374D848:7`.
 /// Of one that a replay has published once more it says which: `replay:7`.
 pub const REPLAY_HEADER: &str = "walpost-replay";
+/// Header of a dead letter: which row of the table `parked` it is of, and the
+/// event's generation and position, as `parked:7:1f3a9c2e:16/B374D848:7`. Its
+/// record proves of no event that it was published.
+pub const DEAD_LETTER_HEADER: &str = "walpost-dead-letter";
 /// Header with the name of the pipeline: event ids are unique within it.
 pub const SOURCE_HEADER: &str = "walpost-source";
 
 /// How the names of Walpost's own headers begin.
-const OWN: &str = "walpost-";
+pub(crate) const OWN: &str = "walpost-";
 
 /// Adds Walpost's own headers to messages.
 pub(crate) struct OwnHeaders {

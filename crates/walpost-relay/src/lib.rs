@@ -17,6 +17,7 @@ mod checkpoint;
 mod clock;
 mod config;
 mod convert;
+mod dead_letters;
 mod error;
 mod floors;
 mod headers;
@@ -52,8 +53,9 @@ pub use crate::{
     ack::Ticket,
     check::{CheckResult, Outcome, check},
     config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName},
+    dead_letters::DeadLetters,
     error::{RelayError, ServerError, SourceError},
-    headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
+    headers::{DEAD_LETTER_HEADER, ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
     polling::{
         AppliesTo, PollingConfig, PollingRelay, PollingSight, Requeue, Requeued, check_polling,

@@ -32,6 +32,15 @@ pub fn describe_metrics() {
         "walpost_relay_resumed_total",
         "Events found published after a start, and not sent again"
     );
+    describe_counter!("walpost_dead_letters_total", "Dead letters written of parked events");
+    describe_counter!(
+        "walpost_dead_letters_refused_total",
+        "Parked events of which the topic takes no dead letter"
+    );
+    describe_counter!(
+        "walpost_dead_letter_failures_total",
+        "Times that dead letters could not be written and were put off"
+    );
     describe_counter!("walpost_retention_removed_total", "Rows that have left the outbox");
     describe_counter!("walpost_retention_failures_total", "Times that retention was given up");
     describe_counter!("walpost_relay_skipped_total", "Row changes that are no events");

@@ -19,7 +19,8 @@ pub(crate) use self::{
     look::{Busy, Looked, Room},
     requests::{Outcome, Verdict},
     sending::{Retried, Sending, SendingFloor, lowered},
-    stored::StoredEvent,
+    stored::{StoredContents, StoredEvent},
+    table::position,
 };
 use self::{aggregates::Waiting, gap::Gap, table::ParkedTable};
 use crate::{

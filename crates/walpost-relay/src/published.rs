@@ -93,12 +93,12 @@ pub struct Marks<'a> {
     /// Value of the header [`SOURCE_HEADER`](crate::SOURCE_HEADER).
     pub source: Option<&'a [u8]>,
     /// Value of the header [`REPLAY_HEADER`](crate::REPLAY_HEADER), empty where it
-    /// is null.
+    /// is null, and of a [dead letter](crate::DEAD_LETTER_HEADER).
     pub replay: Option<&'a [u8]>,
 }
 
 impl Marks<'_> {
-    /// Whether it was published once more on purpose.
+    /// Whether it was published once more on purpose, or is a dead letter.
     pub fn is_replayed(&self) -> bool {
         self.replay.is_some()
     }

@@ -13,6 +13,7 @@ use walpost_router::{Router, RouterConfig};
 use crate::{
     clock::now_us,
     config::RelayConfig,
+    dead_letters,
     error::{RelayError, SourceError},
     marking,
     metrics::PipelineMetrics,
@@ -64,6 +65,7 @@ impl Relay {
         config.validate().map_err(RelayError::Config)?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
+        dead_letters::apart(&config, &router).map_err(RelayError::Config)?;
         Ok(Self { database, config, router, encoding })
     }
 

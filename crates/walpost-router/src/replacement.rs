@@ -76,6 +76,15 @@ impl Replacement {
         Ok(Self(parts))
     }
 
+    /// Whether `text` has its form, whatever stands for its groups. Where it is
+    /// groups alone, which every text has the form of, false.
+    pub(crate) fn has_form_of(&self, text: &str) -> bool {
+        let is_literal = |part: &Part| matches!(part, Part::Literal(_));
+        let form: String = self.0.iter().map(Part::pattern).collect();
+        self.0.iter().any(is_literal)
+            && Regex::new(&format!(r"(?s)\A{form}\z")).is_ok_and(|form| form.is_match(text))
+    }
+
     /// Appends the replacement for one match. A group that took no part in the
     /// match gives nothing.
     pub(crate) fn expand(&self, captures: &Captures<'_>, out: &mut String) {
@@ -86,6 +95,15 @@ impl Replacement {
                     out.push_str(captures.get(*group).map_or("", |found| found.as_str()));
                 }
             }
+        }
+    }
+}
+
+impl Part {
+    fn pattern(&self) -> String {
+        match self {
+            Self::Literal(literal) => regex::escape(literal),
+            Self::Group(_) => ".*".to_owned(),
         }
     }
 }
@@ -173,6 +191,27 @@ mod tests {
         ];
         for (replacement, expected) in cases {
             assert_eq!(replace("(?<n>.)", replacement, "a"), Err(expected), "{replacement}");
+        }
+    }
+
+    #[test]
+    fn a_text_has_its_form_or_not_whatever_the_groups_match() {
+        let has = |replacement: &str, text: &str| {
+            let regex = Regex::new("(?<n>.*)").expect("a pattern");
+            Replacement::parse(replacement, &regex).expect("a replacement").has_form_of(text)
+        };
+        for (replacement, text) in [
+            ("outbox.${n}", "outbox.dead"),
+            ("outbox.${n}", "outbox."),
+            ("a$1b$1", "a-b"),
+            ("x", "x"),
+        ] {
+            assert!(has(replacement, text), "{replacement} {text}");
+        }
+        for (replacement, text) in
+            [("outbox.${n}", "outbox-dead"), ("${n}", "dead"), ("x", "xy"), ("x", "yx"), ("", "x")]
+        {
+            assert!(!has(replacement, text), "{replacement} {text}");
         }
     }
 

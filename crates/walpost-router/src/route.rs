@@ -87,6 +87,22 @@ impl Router {
         &self.config
     }
 
+    /// Whether a topic of this name has the form of `route.topic.replacement`,
+    /// so that some route value may lead there. Where the replacement is groups
+    /// alone, which every name has the form of, false.
+    ///
+    /// ```
+    /// use walpost_router::{Router, RouterConfig};
+    ///
+    /// let router = Router::new(RouterConfig::default())?;
+    /// assert!(router.has_form_of("outbox.event.dead"));
+    /// assert!(!router.has_form_of("dead"));
+    /// # Ok::<(), walpost_router::ConfigError>(())
+    /// ```
+    pub fn has_form_of(&self, topic: &str) -> bool {
+        self.topics.has_form_of(topic)
+    }
+
     /// Routes one row.
     ///
     /// # Errors

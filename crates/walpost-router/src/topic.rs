@@ -29,6 +29,11 @@ impl Topics {
         Ok(Self { rule: Rule::new(config)?, known: HashMap::new() })
     }
 
+    /// Whether a topic of this name has the form of the replacement.
+    pub(crate) fn has_form_of(&self, topic: &str) -> bool {
+        self.rule.replacement.has_form_of(topic)
+    }
+
     /// The topic for `value`: no regex and no allocation if it was asked for
     /// lately.
     pub(crate) fn topic(&mut self, value: &[u8]) -> Result<Arc<str>, RouteErrorKind> {

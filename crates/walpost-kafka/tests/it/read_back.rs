@@ -13,7 +13,9 @@ use rdkafka::{
 };
 use walpost_event::{Header, Message};
 use walpost_kafka::KafkaSink;
-use walpost_relay::{POSITION_HEADER, REPLAY_HEADER, RelayError, Sink, TopicFloors};
+use walpost_relay::{
+    DEAD_LETTER_HEADER, POSITION_HEADER, REPLAY_HEADER, RelayError, Sink, TopicFloors,
+};
 use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name, until};
 
 use crate::rig::{Driver, LIMIT, connector, message};
@@ -136,6 +138,19 @@ async fn a_retry_goes_where_it_was_said_and_is_found_there_by_what_it_says() {
     let mut sink = connector(kafka().bootstrap(), &[]).connect().await.unwrap();
     assert!(sink.lane_of(&message("no/topic", "a", "v")).unwrap_err().contains("no topic name"));
     sink.close().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_proves_no_event_and_is_no_retry() {
+    let topic = fresh_topic("dead", 1).await;
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    let row = (DEAD_LETTER_HEADER, "parked:7:0000001f:0/10:2");
+    let marked = [("id", "7"), row, (POSITION_HEADER, "0000001f:0/10:2")];
+    driver.send(with(message(&topic, "a", "v"), &marked)).await.unwrap();
+    driver.settle().await;
+    let id = driver.sink.places()[0].topic_id.clone();
+    driver.sink.close().await;
+    assert_eq!(replays(vec![floors(&topic, id.as_ref(), &[0])]).await, [Some(String::new())]);
 }
 
 #[tokio::test]

@@ -22,20 +22,20 @@ pub(crate) struct StoredEvent {
 }
 
 /// The columns that hold an event.
-pub(super) struct StoredContents {
-    pub(super) topic: Option<String>,
-    pub(super) partition: Option<i32>,
-    pub(super) key: Option<Vec<u8>>,
-    pub(super) value: Option<Vec<u8>>,
-    pub(super) headers: Option<Json>,
-    pub(super) timestamp_ms: Option<i64>,
-    pub(super) row: Option<Json>,
-    pub(super) message: Option<Vec<u8>>,
+pub(crate) struct StoredContents {
+    pub(crate) topic: Option<String>,
+    pub(crate) partition: Option<i32>,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) headers: Option<Json>,
+    pub(crate) timestamp_ms: Option<i64>,
+    pub(crate) row: Option<Json>,
+    pub(crate) message: Option<Vec<u8>>,
 }
 
 impl StoredContents {
     /// What they hold; a row is one of `source`.
-    pub(super) fn read(self, source: &str) -> Option<Contents> {
+    pub(crate) fn read(self, source: &str) -> Option<Contents> {
         match self {
             Self { topic: Some(topic), partition, key, value, headers, timestamp_ms, .. } => {
                 Some(Contents::Record(Message {

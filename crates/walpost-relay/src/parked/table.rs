@@ -222,7 +222,7 @@ pub(super) fn without_values(error: RelayError) -> RelayError {
 }
 
 /// LSN and ordinal, from column `first` on.
-pub(super) fn position(row: &Row, first: usize) -> Position {
+pub(crate) fn position(row: &Row, first: usize) -> Position {
     Position {
         commit_lsn: Lsn::from(u64::from(row.get::<_, PgLsn>(first))),
         ordinal: u32::try_from(row.get::<_, i64>(first + 1)).unwrap_or(u32::MAX),

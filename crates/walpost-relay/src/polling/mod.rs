@@ -73,6 +73,10 @@ impl PollingRelay {
         config.validate().map_err(RelayError::Config)?;
         polling.validate().map_err(RelayError::Config)?;
         table::polled(&config)?;
+        if config.dead_letter_topic.is_some() {
+            let problem = "dead_letter_topic is set, and a pipeline that polls parks nothing";
+            return Err(RelayError::Config(problem.to_owned()));
+        }
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, polling, router, encoding })

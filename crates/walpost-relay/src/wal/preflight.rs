@@ -147,19 +147,23 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
     ))
 }
 
-/// The newest column is there.
+/// The newest columns are there.
 async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    let table = TableName { schema: config.schema.clone(), name: "checkpoint".to_owned() };
-    let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
-                 and attname = 'publication' and not attisdropped)";
-    let name = [(&table.quoted() as _, Type::TEXT)];
-    if sql.one("reading the checkpoint's columns", query, &name).await?.get(0) {
-        return Ok(());
+    let of_letters = config.dead_letter_topic.as_ref().map(|_| ("parked", "dead_letter_at"));
+    for (table, column) in [("checkpoint", "publication")].into_iter().chain(of_letters) {
+        let table = TableName { schema: config.schema.clone(), name: table.to_owned() };
+        let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
+                     and attname = $2 and not attisdropped)";
+        let names = [(&table.quoted() as _, Type::TEXT), (&column as _, Type::TEXT)];
+        let row = sql.one("reading the columns of walpost's tables", query, &names).await?;
+        if !row.get::<_, bool>(0) {
+            return Err(RelayError::prerequisite(
+                format!("table {table} is of an earlier version of walpost"),
+                "run `walpost migrate` against this database",
+            ));
+        }
     }
-    Err(RelayError::prerequisite(
-        format!("table {table} is of an earlier version of walpost"),
-        "run `walpost migrate` against this database",
-    ))
+    Ok(())
 }
 
 pub(crate) async fn columns(

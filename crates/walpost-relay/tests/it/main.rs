@@ -8,6 +8,7 @@ mod aside;
 mod clone;
 mod confirm;
 mod connection;
+mod dead_letters;
 mod drain;
 mod events;
 mod failover;

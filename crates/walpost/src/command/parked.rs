@@ -90,8 +90,9 @@ struct Parked {
 }
 
 const COLUMNS: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id, event_id, detail,
-    attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), requested";
-const COLUMNS_COUNT: usize = 15;
+    attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), requested,
+    dead_letter_topic, to_char(dead_letter_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), dead_letter_error";
+const COLUMNS_COUNT: usize = 18;
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     match &args.command {
@@ -179,8 +180,22 @@ fn read(row: &Row) -> Parked {
         ("topic", text(12)),
         ("parked_at", text(13)),
         ("requested", text(14)),
+        ("dead_letter", json!(dead_letter(row))),
+        ("dead_letter_topic", text(15)),
+        ("dead_letter_at", text(16)),
+        ("dead_letter_error", text(17)),
     ];
     Parked { id, fields, parts: None }
+}
+
+/// What became of the event's dead letter.
+fn dead_letter(row: &Row) -> &'static str {
+    let is_there = |index: usize| row.get::<_, Option<String>>(index).is_some();
+    match (is_there(16), is_there(17)) {
+        (false, _) => "none",
+        (true, false) => "written",
+        (true, true) => "refused",
+    }
 }
 
 impl Parked {

@@ -2,7 +2,7 @@ use std::{process, time::Duration};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::time;
-use walpost_relay::{Phase, PollingRelay, Relay, RunningRelay};
+use walpost_relay::{DeadLetters, Phase, PollingRelay, Relay, RunningRelay};
 
 use crate::{
     command::retention::Retention,
@@ -14,6 +14,8 @@ use crate::{
 
 /// Between two moments at which the recorder tidies up.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// For dead letters that are on their way when the pipeline has stopped.
+const LETTERS_END: Duration = Duration::from_secs(10);
 
 /// Upper bounds of histograms, in seconds.
 const BUCKETS: [f64; 12] =
@@ -22,7 +24,7 @@ const BUCKETS: [f64; 12] =
 pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let config = Config::load(args)?;
     let database = config.database()?;
-    let connector = config.kafka()?;
+    let (connector, beside) = (config.kafka()?, config.kafka_beside()?);
     let (relay_config, router) = (config.relay()?, config.router()?);
     let (encoding, listen) = (config.encoding()?, config.listen()?);
     let retention = config.settings.retention.enabled.then(|| config.retention()).transpose()?;
@@ -42,6 +44,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
         "walpost starts"
     );
     let (outbox, id_column) = (database.clone(), router.event_id.clone());
+    let letters = DeadLetters::new(&database, &relay_config, &router);
     let connect = async move || connector.connect().await;
     let refused = |error| Failure::of_relay(error, false);
     let mut running = match polling {
@@ -62,7 +65,19 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
         let task = Retention { database: outbox, relay: relay_config, id_column, retention };
         tokio::spawn(task.run(running.status()))
     });
+    let letters = letters.map(|letters| {
+        let connect = move || {
+            let beside = beside.clone();
+            async move { beside.connect().await }
+        };
+        tokio::spawn(letters.run(running.status(), connect))
+    });
     let done = until_stopped(&mut running, &mut signals).await;
+    if let Some(letters) = letters
+        && time::timeout(LETTERS_END, letters).await.is_err()
+    {
+        tracing::warn!("dead letters were on their way at the stop; they may come again");
+    }
     for task in [Some(readiness), Some(upkeep), retention, server].into_iter().flatten() {
         task.abort();
     }

@@ -41,7 +41,7 @@ pub(crate) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure 
         let code = error.code().map(|code| code.code().to_owned());
         let failure = Failure::postgres(error).context("reading Walpost's tables failed");
         match code.as_deref() {
-            Some("42P01" | "3F000") => failure.next_step(format!(
+            Some("42P01" | "42703" | "3F000") => failure.next_step(format!(
                 "run `walpost migrate`, or set pipeline.schema, which is {schema:?}"
             )),
             Some("42501") => {

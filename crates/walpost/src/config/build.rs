@@ -79,6 +79,8 @@ impl Config {
         config.parked_halt_after =
             self.number("pipeline", "parked_halt_after", section.parked_halt_after)?;
         config.missing_topic_timeout_ms = section.missing_topic_timeout_ms;
+        config.dead_letter_topic =
+            Some(section.dead_letter_topic).filter(|topic| !topic.is_empty());
         config.max_event_bytes =
             self.number("pipeline", "max_event_bytes", section.max_event_bytes)?;
         config.in_flight_max_events =
@@ -152,11 +154,20 @@ impl Config {
         };
         // Its texts name Debezium's keys, which stand beside ours in the
         // default file.
-        Router::new(config.clone()).map_err(|error| {
+        let router = Router::new(config.clone()).map_err(|error| {
             let problem = error_chain(&error);
             let named = ROUTER_KEYS.iter().find(|(theirs, _)| problem.contains(theirs));
             self.wrong("router", named.map_or("", |(_, ours)| ours), &problem)
         })?;
+        let letters = &self.settings.pipeline.dead_letter_topic;
+        if router.has_form_of(letters) {
+            let problem = format!(
+                "pipeline.dead_letter_topic is {letters:?}, which events may be routed to by \
+                 router.topic_replacement, {:?}; take a name of another form",
+                config.topic_replacement
+            );
+            return Err(self.wrong("pipeline", "dead_letter_topic", &problem));
+        }
         Ok(config)
     }
 

@@ -38,6 +38,12 @@ impl Config {
                            which always says in a row that it is published; make it false";
             return Err(self.wrong("pipeline", "mark_published", problem));
         }
+        if !self.settings.pipeline.dead_letter_topic.is_empty() {
+            let problem = "pipeline.dead_letter_topic is set and pipeline.source is \"polling\", \
+                           which parks nothing: a row that cannot be published says so itself, \
+                           in its state and reason; remove it";
+            return Err(self.wrong("pipeline", "dead_letter_topic", problem));
+        }
         let section = self.settings.polling.clone();
         let mut config = PollingConfig::default();
         config.id_column = section.id_column;

@@ -53,6 +53,7 @@ pub(crate) struct PipelineSection {
     pub(crate) park: String,
     pub(crate) parked_halt_after: u64,
     pub(crate) missing_topic_timeout_ms: u64,
+    pub(crate) dead_letter_topic: String,
     pub(crate) max_event_bytes: u64,
     pub(crate) in_flight_max_events: u64,
     pub(crate) checkpoint_interval_ms: u64,

@@ -57,6 +57,34 @@ fn a_retention_that_is_not_safe_is_named_with_its_line_and_the_reason() {
 }
 
 #[test]
+fn the_topic_of_dead_letters_is_none_of_events_and_polling_has_none() {
+    let letters = |topic: &str, more: &str| {
+        load(&format!("[pipeline]\ndead_letter_topic = \"{topic}\"\n{more}")).unwrap()
+    };
+    assert_eq!(load("").unwrap().relay().unwrap().dead_letter_topic, None);
+    let config = letters("shop.dead", "");
+    assert_eq!(config.relay().unwrap().dead_letter_topic.as_deref(), Some("shop.dead"));
+    config.router().unwrap();
+    let text = letters("no topic", "").relay().unwrap_err().to_string();
+    assert!(text.contains("line 2: dead_letter_topic is \"no topic\""), "{text}");
+    let text = letters("outbox.event.dead", "").router().unwrap_err().to_string();
+    let expected = "line 2: pipeline.dead_letter_topic is \"outbox.event.dead\", which events may \
+                    be routed to by router.topic_replacement, \"outbox.event.${routedByValue}\"";
+    assert!(text.contains(expected), "{text}");
+    let one = "[router]\ntopic_replacement = \"events\"\n";
+    assert!(letters("events", one).router().is_err());
+    letters("events.dead", one).router().unwrap();
+    let polls = letters("dead", "source = \"polling\"\n");
+    let text = polls.polling().unwrap_err().to_string();
+    assert!(
+        text.contains("line 2: pipeline.dead_letter_topic is set and pipeline.source"),
+        "{text}"
+    );
+    let text = refusal("[pipeline]\ndead_leter_topic = \"dead\"\n");
+    assert!(text.ends_with("did you mean pipeline.dead_letter_topic?"), "{text}");
+}
+
+#[test]
 fn what_becomes_of_a_lost_slot_is_one_of_two() {
     let config = load("[pipeline]\non_lost_slot = \"recreate\"\n").unwrap();
     let text = config.relay().unwrap_err().to_string();
