@@ -13,37 +13,7 @@ impl Config {
         if self.settings.pipeline.source != POLLING {
             return Ok(None);
         }
-        if self.settings.pipeline.tables.len() != 1 {
-            let problem = format!(
-                "pipeline.tables names {} tables and pipeline.source is \"polling\", which polls \
-                 one; make a pipeline for each",
-                self.settings.pipeline.tables.len()
-            );
-            return Err(self.wrong("pipeline", "tables", &problem));
-        }
-        if self.settings.sink.publish == "transactional" {
-            let problem = "sink.publish is \"transactional\" and pipeline.source is \"polling\"; \
-                           pollers of one pipeline would fence each other off, so make it \
-                           \"idempotent\"";
-            return Err(self.wrong("sink", "publish", problem));
-        }
-        if self.settings.retention.enabled {
-            let problem = "retention.enabled is true and pipeline.source is \"polling\"; \
-                           retention removes what a reader of the WAL has proven to be \
-                           published, so make it false";
-            return Err(self.wrong("retention", "enabled", problem));
-        }
-        if self.settings.pipeline.mark_published {
-            let problem = "pipeline.mark_published is true and pipeline.source is \"polling\", \
-                           which always says in a row that it is published; make it false";
-            return Err(self.wrong("pipeline", "mark_published", problem));
-        }
-        if !self.settings.pipeline.dead_letter_topic.is_empty() {
-            let problem = "pipeline.dead_letter_topic is set and pipeline.source is \"polling\", \
-                           which parks nothing: a row that cannot be published says so itself, \
-                           in its state and reason; remove it";
-            return Err(self.wrong("pipeline", "dead_letter_topic", problem));
-        }
+        self.may_poll()?;
         let section = self.settings.polling.clone();
         let mut config = PollingConfig::default();
         config.id_column = section.id_column;
@@ -84,6 +54,42 @@ impl Config {
             self.wrong("polling", &key, &format!("polling.{problem}"))
         })?;
         Ok(Some(config))
+    }
+
+    /// Nothing is set that a pipeline that polls has not.
+    fn may_poll(&self) -> Result<(), ConfigError> {
+        if self.settings.pipeline.tables.len() != 1 {
+            let problem = format!(
+                "pipeline.tables names {} tables and pipeline.source is \"polling\", which polls \
+                 one; make a pipeline for each",
+                self.settings.pipeline.tables.len()
+            );
+            return Err(self.wrong("pipeline", "tables", &problem));
+        }
+        if self.settings.sink.publish == "transactional" {
+            let problem = "sink.publish is \"transactional\" and pipeline.source is \"polling\"; \
+                           pollers of one pipeline would fence each other off, so make it \
+                           \"idempotent\"";
+            return Err(self.wrong("sink", "publish", problem));
+        }
+        if self.settings.retention.enabled {
+            let problem = "retention.enabled is true and pipeline.source is \"polling\"; \
+                           retention removes what a reader of the WAL has proven to be \
+                           published, so make it false";
+            return Err(self.wrong("retention", "enabled", problem));
+        }
+        if self.settings.pipeline.mark_published {
+            let problem = "pipeline.mark_published is true and pipeline.source is \"polling\", \
+                           which always says in a row that it is published; make it false";
+            return Err(self.wrong("pipeline", "mark_published", problem));
+        }
+        if !self.settings.pipeline.dead_letter_topic.is_empty() {
+            let problem = "pipeline.dead_letter_topic is set and pipeline.source is \"polling\", \
+                           which parks nothing: a row that cannot be published says so itself, \
+                           in its state and reason; remove it";
+            return Err(self.wrong("pipeline", "dead_letter_topic", problem));
+        }
+        Ok(())
     }
 
     fn delays(&self, texts: &[String]) -> Result<Vec<Duration>, ConfigError> {
