@@ -162,6 +162,9 @@ async fn the_relay_finds_its_columns() {
             "message_content bytea",
             "parked_at timestamp with time zone not null",
             "updated_at timestamp with time zone not null",
+            "dead_letter_topic text",
+            "dead_letter_at timestamp with time zone",
+            "dead_letter_error text",
         ]
     );
 }
