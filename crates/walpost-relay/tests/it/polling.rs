@@ -238,9 +238,11 @@ async fn several_pollers_share_the_work_and_publish_each_row_once() {
         }
     }
     polled.reaches("PUBLISHED", 480).await;
-    let shares: Vec<u64> = relays.iter().map(|relay| relay.status().borrow().published).collect();
+    let mut shares = Vec::new();
     for relay in relays {
+        let status = relay.status();
         stop(relay).await;
+        shares.push(status.borrow().published);
     }
     let mut numbers: Vec<u32> =
         polled.rig.world.values().iter().map(|value| value.parse().unwrap()).collect();
