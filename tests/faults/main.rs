@@ -7,6 +7,7 @@ mod kills;
 mod late;
 mod lost_slots;
 mod pollers;
+mod shards;
 mod zombie_relays;
 mod zombies;
 

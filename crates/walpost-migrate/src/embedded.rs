@@ -80,6 +80,11 @@ const RELAY: &[Migration] = &[
         template: include_str!("../migrations/relay/0006_publication.sql"),
     },
     Migration {
+        number: 7,
+        name: "moves",
+        template: include_str!("../migrations/relay/0007_moves.sql"),
+    },
+    Migration {
         number: 9,
         name: "dead_letters",
         template: include_str!("../migrations/relay/0009_dead_letters.sql"),

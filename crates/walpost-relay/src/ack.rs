@@ -51,6 +51,11 @@ impl AckTracker {
         self.open.is_some()
     }
 
+    /// Where the commit record of the open transaction starts.
+    pub(crate) fn open_at(&self) -> Option<Lsn> {
+        self.open.as_ref().map(|open| open.commit_lsn)
+    }
+
     /// Gives the next event of the open transaction its ticket and position.
     ///
     /// # Panics

@@ -1,4 +1,5 @@
 mod advice;
+pub(crate) mod filters;
 
 use std::{
     sync::Arc,
@@ -21,7 +22,7 @@ use crate::{
     wal::{
         ReplicationClient, failover, membership,
         preflight::{self, Server},
-        publication,
+        publication, row_filter,
         slot::{self, Slot},
     },
 };
@@ -91,7 +92,15 @@ async fn database_checks(
     for table in &config.tables {
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
-    step(results, "publication", publication::found(&sql, config).await);
+    step(
+        results,
+        "publication",
+        match row_filter::supported(&server, config) {
+            Ok(()) => publication::found(&sql, config).await,
+            Err(error) => Err(error),
+        },
+    );
+    results.extend(filters::check(&sql, config, &router.event_id).await);
     if config.mark_published {
         let marked = marking::possible(&sql, config).await;
         step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));

@@ -29,8 +29,10 @@ pub(crate) struct CheckpointStore {
     token: Uuid,
     /// An SQL expression of the publication's object ids.
     publication: String,
-    /// What they have to be.
+    /// What they are, and what the row had of them before; the row's own count
+    /// from then on, as a move of rows changes both.
     expected: Option<Value>,
+    noted: Option<Value>,
 }
 
 /// What the row says.
@@ -81,12 +83,19 @@ impl CheckpointStore {
             token: Uuid::new_v4(),
             publication: membership::expression(config),
             expected: None,
+            noted: None,
         }
     }
 
-    /// Nothing is noted any more once the publication has other object ids.
-    pub(crate) fn expect_publication(&mut self, ids: Option<Value>) {
-        self.expected = ids;
+    /// Nothing is noted any more once the publication has other object ids than
+    /// the row says, which has `noted` until it is ours.
+    pub(crate) fn expect_publication(&mut self, ids: Option<Value>, noted: Option<Value>) {
+        (self.expected, self.noted) = (ids, noted);
+    }
+
+    /// The session of the row.
+    pub(crate) fn sql(&self) -> &Sql {
+        &self.sql
     }
 
     /// The name of this run: what other writes of the pipeline are bound to.
@@ -115,7 +124,8 @@ impl CheckpointStore {
         }
         let sql = format!(
             "update {} set token = $2, timeline = $3, tables = $4, \
-             publication = $5, clean = false, updated_at = clock_timestamp() \
+             publication = case when publication is distinct from $6 then publication else $5 end, \
+             clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 returning {COLUMNS}",
             self.table
         );
@@ -130,6 +140,7 @@ impl CheckpointStore {
                     (&i64::from(timeline), Type::INT8),
                     (&self.outboxes, Type::TEXT_ARRAY),
                     (&self.expected, Type::JSONB),
+                    (&self.noted, Type::JSONB),
                 ],
             )
             .await?;
@@ -223,7 +234,8 @@ impl CheckpointStore {
             "update {} set token = $2, timeline = $3, tables = $4, generation = $5, floors = $6, \
              recovery = $7, pending = null, recovery_requested = null, publication = $10, \
              clean = false, updated_at = clock_timestamp() \
-             where pipeline = $1 and generation = $8 and confirmed_lsn = $9 returning {COLUMNS}",
+             where pipeline = $1 and generation = $8 and confirmed_lsn = $9 \
+             and publication is not distinct from $11 returning {COLUMNS}",
             self.table
         );
         #[cfg(test)]
@@ -231,7 +243,7 @@ impl CheckpointStore {
             return server.replace(self.token, before, generation, state, floors).await;
         }
         let (_, _, recovery) = state.columns();
-        let parameters: [Parameter<'_>; 10] = [
+        let parameters: [Parameter<'_>; 11] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&i64::from(timeline), Type::INT8),
@@ -242,6 +254,7 @@ impl CheckpointStore {
             (&i64::from(u32::from(before.generation)), Type::INT8),
             (&PgLsn::from(u64::from(before.confirmed)), Type::PG_LSN),
             (&self.expected, Type::JSONB),
+            (&before.publication, Type::JSONB),
         ];
         let rows =
             self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
@@ -278,28 +291,26 @@ impl CheckpointStore {
              pending = case when $6::jsonb is null then pending \
                  when jsonb_typeof($6) = 'object' then $6 end, \
              has_messages = has_messages or $7, updated_at = clock_timestamp() \
-             where pipeline = $1 and token = $2 and ($8::jsonb is null or {} = $8)",
+             where pipeline = $1 and token = $2 and ($8::jsonb is null or {} = publication)",
             self.table, self.publication
         );
-        let updated = self
-            .execute(
-                "writing the checkpoint",
-                &sql,
-                &[
-                    (&self.pipeline, Type::TEXT),
-                    (&self.token, Type::UUID),
-                    (&PgLsn::from(u64::from(note.confirmed)), Type::PG_LSN),
-                    (&note.floors, Type::JSONB),
-                    (&note.pairs.proven, Type::JSONB),
-                    (&note.pairs.pending, Type::JSONB),
-                    (&note.has_messages, Type::BOOL),
-                    (&self.expected, Type::JSONB),
-                ],
-            )
-            .await?;
+        let confirmed = PgLsn::from(u64::from(note.confirmed));
+        let parameters: [Parameter<'_>; 8] = [
+            (&self.pipeline, Type::TEXT),
+            (&self.token, Type::UUID),
+            (&confirmed, Type::PG_LSN),
+            (&note.floors, Type::JSONB),
+            (&note.pairs.proven, Type::JSONB),
+            (&note.pairs.pending, Type::JSONB),
+            (&note.has_messages, Type::BOOL),
+            (&self.expected, Type::JSONB),
+        ];
+        let mut updated = self.execute("writing the checkpoint", &sql, &parameters).await?;
         if updated == 0 {
-            // Either of two conditions; this tells one from the other.
+            // Either of two conditions; this tells one from the other. Or it has
+            // waited for a move, whose row it saw beside the publication of before.
             self.see().await?;
+            updated = self.execute("writing the checkpoint", &sql, &parameters).await?;
         }
         self.owned(updated)?;
         self.flushed().await
@@ -314,10 +325,11 @@ impl CheckpointStore {
         }
         let see = format!(
             "select pg_current_snapshot()::text, pg_current_wal_insert_lsn(), \
-             extract(epoch from clock_timestamp())::int8, $1::jsonb is null or {} = $1",
-            self.publication
+             extract(epoch from clock_timestamp())::int8, $1::jsonb is null or {} = \
+             coalesce((select publication from {} where pipeline = $2), $1)",
+            self.publication, self.table
         );
-        let expected = [(&self.expected as _, Type::JSONB)];
+        let expected = [(&self.expected as _, Type::JSONB), (&self.pipeline as _, Type::TEXT)];
         let row = self.sql.one("taking a snapshot", &see, &expected).await?;
         if row.get::<_, Option<bool>>(3) != Some(true) {
             return Err(self.publication_changed());

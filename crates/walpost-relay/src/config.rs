@@ -1,5 +1,10 @@
 use std::{fmt, str::FromStr};
 
+use crate::moves::crossing;
+
+/// Bound on [`RelayConfig::row_filter`].
+const ROW_FILTER_MAX_BYTES: usize = 8_192;
+
 /// Settings of one pipeline: one slot, one publication, one sink.
 ///
 /// [`RelayConfig::new`] fills in the defaults that the fields name. Every
@@ -16,6 +21,15 @@ pub struct RelayConfig {
     pub publication: String,
     /// Outbox tables; inserts into them are events. Default `walpost.outbox`.
     pub tables: Vec<TableName>,
+    /// The rows of the tables that are this pipeline's events: an SQL condition
+    /// over their columns. A row for which it is false or NULL is none. The
+    /// publication has the same condition. `None` (the default) for whatever
+    /// rows the publication has. Needs PostgreSQL 15.
+    pub row_filter: Option<String>,
+    /// Whether messages are events beside a `row_filter`, which says nothing of
+    /// them: they reach every slot. Of the pipelines of a table one at most may
+    /// say so. Without a `row_filter` they always are. Default false.
+    pub row_filter_messages: bool,
     /// Prefixes of `pg_logical_emit_message` that are events, compared
     /// exactly. Default `walpost`.
     pub message_prefixes: Vec<String>,
@@ -107,6 +121,8 @@ impl RelayConfig {
             pipeline,
             publication: "walpost".to_owned(),
             tables: vec![TableName { schema: "walpost".to_owned(), name: "outbox".to_owned() }],
+            row_filter: None,
+            row_filter_messages: false,
             message_prefixes: vec!["walpost".to_owned()],
             schema: "walpost".to_owned(),
             source: SourceKind::Native,
@@ -133,6 +149,14 @@ impl RelayConfig {
             wal_budget_bytes: None,
             position_header: true,
             source_header: true,
+        }
+    }
+
+    /// The prefixes whose messages are this pipeline's events.
+    pub fn event_prefixes(&self) -> &[String] {
+        match self.row_filter.is_none() || self.row_filter_messages {
+            true => &self.message_prefixes,
+            false => &[],
         }
     }
 
@@ -172,6 +196,13 @@ impl RelayConfig {
                 ));
             }
         }
+        if self.message_prefixes.iter().any(|prefix| prefix == crossing::PREFIX) {
+            return Err(format!(
+                "message_prefixes has {:?}, which marks where rows were moved",
+                crossing::PREFIX
+            ));
+        }
+        self.validate_row_filter()?;
         let bounds = [
             ("missing_topic_timeout_ms", self.missing_topic_timeout_ms, 100, 86_400_000),
             ("max_event_bytes", self.max_event_bytes as u64, 1024, 1 << 30),
@@ -190,6 +221,23 @@ impl RelayConfig {
             if !(low..=high).contains(&value) {
                 return Err(format!("{name} is {value}; it lies between {low} and {high}"));
             }
+        }
+        Ok(())
+    }
+}
+
+impl RelayConfig {
+    fn validate_row_filter(&self) -> Result<(), String> {
+        let Some(filter) = &self.row_filter else { return Ok(()) };
+        if filter.trim().is_empty() || filter.len() > ROW_FILTER_MAX_BYTES || filter.contains('\0')
+        {
+            return Err(format!(
+                "row_filter has {} bytes; it is a condition of 1 to {ROW_FILTER_MAX_BYTES} bytes",
+                filter.len()
+            ));
+        }
+        if self.tables.is_empty() {
+            return Err("row_filter is set and tables is empty: there is no row to filter".into());
         }
         Ok(())
     }
@@ -307,6 +355,27 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(RelayConfig::new("shop").validate(), Ok(()));
+    }
+
+    #[test]
+    fn messages_are_events_beside_a_row_filter_only_where_it_is_said() {
+        let mut config = RelayConfig::new("shop");
+        assert_eq!(config.event_prefixes(), ["walpost"]);
+        config.row_filter = Some("tenant = 'a'".to_owned());
+        assert_eq!(config.validate(), Ok(()));
+        assert!(config.event_prefixes().is_empty());
+        config.row_filter_messages = true;
+        assert_eq!(config.event_prefixes(), ["walpost"]);
+    }
+
+    #[test]
+    fn a_row_filter_needs_a_condition_and_a_table() {
+        let mut config = RelayConfig::new("shop");
+        config.row_filter = Some(" ".to_owned());
+        assert!(config.validate().unwrap_err().contains("row_filter has 1 bytes"));
+        config.row_filter = Some("true".to_owned());
+        config.tables.clear();
+        assert!(config.validate().unwrap_err().contains("tables is empty"));
     }
 
     #[test]

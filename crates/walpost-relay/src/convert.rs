@@ -59,7 +59,7 @@ impl Converter {
             router,
             encoding,
             tables: config.tables.iter().cloned().collect(),
-            prefixes: config.message_prefixes.clone(),
+            prefixes: config.event_prefixes().to_vec(),
             dead_letter_topic: config.dead_letter_topic.clone(),
             last_relation: None,
             updates: 0,

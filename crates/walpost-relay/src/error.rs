@@ -129,6 +129,14 @@ pub enum RelayError {
         /// Name of the pipeline.
         pipeline: String,
     },
+    /// Another pipeline has to publish something first.
+    #[error("pipeline {pipeline:?} waits: {detail}")]
+    Waits {
+        /// Name of the pipeline.
+        pipeline: String,
+        /// For what, and what to do.
+        detail: String,
+    },
     /// The sink failed as a whole.
     #[error("the sink failed: {detail}")]
     Sink {
@@ -167,9 +175,10 @@ impl RelayError {
             Self::Sql { source, .. } => is_transient_sql(source),
             Self::Parking(source) => is_transient_code(&source.code),
             // The other relay has the slot: this one stands by.
-            Self::SqlTimeout { .. } | Self::TakenOver { .. } | Self::PublicationChanged { .. } => {
-                true
-            }
+            Self::SqlTimeout { .. }
+            | Self::TakenOver { .. }
+            | Self::PublicationChanged { .. }
+            | Self::Waits { .. } => true,
             Self::Sink { transient, .. } => *transient,
             Self::Prerequisite { .. } | Self::Halted { .. } | Self::Fatal(_) | Self::Config(_) => {
                 false

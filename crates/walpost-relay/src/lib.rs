@@ -24,6 +24,7 @@ mod headers;
 mod history;
 mod marking;
 mod metrics;
+mod moves;
 mod parked;
 mod pipeline;
 mod policy;
@@ -57,6 +58,7 @@ pub use crate::{
     error::{RelayError, ServerError, SourceError},
     headers::{DEAD_LETTER_HEADER, ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     metrics::describe_metrics,
+    moves::{MoveOrder, MovePlan, MovedTable, make_move, plan_move},
     polling::{
         AppliesTo, PollingConfig, PollingRelay, PollingSight, Requeue, Requeued, check_polling,
         polling_sight, requeue,
@@ -78,5 +80,6 @@ pub use crate::{
     source::{Source, SourceItem},
     statement_error::StatementError,
     status::{Phase, PipelineStatus},
+    wal::row_filter::row_condition,
     watch::budget::{BudgetLevel, BudgetSetting, WalBudget},
 };

@@ -13,7 +13,7 @@ use crate::{
     retention::{leaves, proven_by_all},
     sql::Sql,
     status::{Phase, StatusReporter},
-    wal::{quote_identifier, quote_literal},
+    wal::{quote_identifier, row_filter},
 };
 
 /// Rows of one transaction.
@@ -77,20 +77,17 @@ async fn mark(
     id_column: &str,
 ) -> Result<u64, RelayError> {
     let proven = proven_by_all(sql, config, table).await?;
-    let sees = |snapshot: &String| {
-        format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(snapshot))
-    };
-    let proven: Vec<String> = proven.iter().map(sees).collect();
+    let own = row_filter::condition(sql, config, table).await?;
+    let own = own.map(|own| format!(" and {own}")).unwrap_or_default();
     let id = quote_identifier(id_column);
     let statement = format!(
         "with due as materialized (select o.ctid as place from {leaf} o \
-             where o.published_at is null and {} and not exists (select from {}.parked p \
+             where o.published_at is null and {proven}{own} and not exists (select from {}.parked p \
                  where p.event_id = o.{id}::text and p.state <> 'done') \
              order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
          marked as (update {leaf} set status = 'published', published_at = clock_timestamp() \
              where ctid = any (array(select place from due)) returning 1) \
          select count(*) from marked",
-        proven.join(" and "),
         quote_identifier(&config.schema),
     );
     let row = sql.one("marking published rows", &statement, &[]).await?;

@@ -1,5 +1,6 @@
 mod aside;
 mod checkpoints;
+mod crossing;
 mod events;
 mod flow;
 mod parking;
@@ -24,6 +25,7 @@ pub(crate) use self::stop::attend;
 use self::{
     aside::Aside,
     checkpoints::{Noted, Written, written},
+    crossing::{Crossing, looked},
     retries::Retries,
     stop::Stopping,
 };
@@ -77,6 +79,8 @@ pub(crate) struct Progress {
     held: Option<Held>,
     /// Their topics cannot be used.
     aside: Aside,
+    /// Of a move: what is behind it waits for another pipeline.
+    crossing: Option<Crossing>,
     /// A suspect that the sink has. Nothing else goes before its fate is known.
     alone: Option<Alone>,
     failed: HashMap<Ticket, DeliveryError>,
@@ -163,6 +167,7 @@ impl Progress {
             items: VecDeque::new(),
             held: None,
             aside: Aside::default(),
+            crossing: None,
             alone: None,
             failed: HashMap::new(),
             is_load: confirmed == Lsn::ZERO,
@@ -196,6 +201,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let ended = self.serve(&mut stop, reached).await;
         if matches!(ended, Err(RelayError::Halted { .. })) {
             self.keep_what_led_here().await;
+        }
+        if let Some(crossing) = self.progress.crossing.take() {
+            crossing.give_up();
         }
         self.report();
         if let Some(writing) = self.progress.writing.take() {
@@ -246,6 +254,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 written = written(&mut self.progress.writing) => self.note_written(written)?,
                 parked = self.parked.written() => self.note_parked(parked?),
                 worked = self.progress.retries.worked() => self.note_worked(worked?),
+                looked = looked(&mut self.progress.crossing) => self.note_crossing(looked?),
                 _ = ticks.tick() => self.tick().await?,
                 read = self.source.next(&mut items), if reading => {
                     read?;
@@ -260,8 +269,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Between two transactions, or when the sink takes nothing and owes
     /// nothing.
     fn may_stop(&self) -> bool {
-        let stuck =
-            matches!(self.progress.held, Some(Held::Full(_))) || self.progress.aside.is_full();
+        let stuck = matches!(self.progress.held, Some(Held::Full(_)))
+            || self.progress.aside.is_full()
+            || self.progress.crossing.is_some();
         !self.progress.tracker.is_open() || stuck && self.sink.outstanding() == 0
     }
 
@@ -274,6 +284,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     fn may_send(&self) -> bool {
         self.progress.held.is_none()
+            && self.progress.crossing.is_none()
             && self.progress.alone.is_none()
             && !self.progress.retries.is_alone()
             && !self.retry_wants_alone()
@@ -339,6 +350,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     async fn tick(&mut self) -> Result<(), RelayError> {
         self.source.keep_alive().await?;
         self.park_aside()?;
+        self.look_across();
         let due = self.progress.last_checkpoint.elapsed()
             >= Duration::from_millis(self.config.checkpoint_interval_ms);
         if due && self.progress.writing.is_none() {
@@ -358,6 +370,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let outstanding = self.sink.outstanding() as u64;
         let trouble = self.sink.trouble().or_else(|| self.carried.away.trouble());
         let oldest = progress.tracker.oldest_committed_at_us();
+        let waits = progress.crossing.as_ref().and_then(Crossing::waits);
         let flow = self.flow();
         self.status.update(|status| {
             status.published += published;
@@ -368,6 +381,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             status.outstanding = outstanding;
             status.oldest_pending_us = oldest;
             status.trouble = trouble;
+            status.waits = waits;
             status.flow = flow;
         });
     }

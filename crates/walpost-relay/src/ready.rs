@@ -163,7 +163,8 @@ impl ReadyWatch {
     /// What to say of `status` at `now`, after what was seen before.
     pub fn look(&mut self, status: &PipelineStatus, now: Instant) -> Readiness {
         let streams = status.phase == Phase::Streaming;
-        let troubled = self.trouble.look(status.trouble.is_some().then_some(()), now);
+        let is_troubled = status.trouble.is_some() || status.waits.is_some();
+        let troubled = self.trouble.look(is_troubled.then_some(()), now);
         let waits = streams && status.flow.pending > 0;
         let sink_for = self.sink.look(waits.then_some(status.flow.settled), now);
         let holder_for = self.holder.look(foreign_holder(status), now);
@@ -180,7 +181,9 @@ impl ReadyWatch {
             Phase::Standby => self.standby(status, holder_for, standstill),
             Phase::Streaming => {
                 let trouble = status.trouble.as_ref().filter(|_| troubled > TROUBLE_MAX);
+                let waits = status.waits.clone().filter(|_| troubled > TROUBLE_MAX);
                 let stuck = gone(status)
+                    .or(waits)
                     .or_else(|| trouble.map(|text| format!("the sink is in trouble: {text}")))
                     .or_else(|| (sink_for >= self.limit).then(|| sink_stuck(status, sink_for)))
                     .or(standstill);

@@ -13,7 +13,7 @@ use crate::{
     config::{LostSlot, RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::{quote_literal, rights, slot::Slot},
+    wal::{quote_literal, rights, row_filter, slot::Slot},
 };
 
 /// Whether a start replaces the slot. One that was begun is finished.
@@ -150,9 +150,11 @@ async fn of_table(
     }
     let mut found = Vec::new();
     let quoted = table.quoted();
+    let rows = row_filter::condition(sql, config, table).await?;
     let foreign = format!(
         "select exists (select from {quoted} where xid >= pg_snapshot_xmax(pg_current_snapshot())), \
-         not exists (select from {quoted})"
+         not exists (select from {quoted} where {})",
+        rows.as_deref().unwrap_or("true")
     );
     let slow = sql.within_ms(config.slot_timeout_ms);
     let row = slow.one("checking the transaction ids of the outbox table", &foreign, &[]).await?;

@@ -48,7 +48,7 @@ use crate::{
     sql::Sql,
     status::StatusReporter,
     wal::{
-        Load, Loader, quote_literal,
+        Load, Loader, quote_literal, row_filter,
         snapshot::{SESSION_SETTINGS, describe},
     },
 };
@@ -184,8 +184,15 @@ impl Replayer {
         let boundary: String = row.await?.get(0);
         let mut found =
             ReplayFound { survey: ReplaySurvey::default(), table, relation, filter, boundary };
+        let own = self.own(&found.table).await?;
         found.survey = self
-            .selection(&found.relation, &found.table, &found.filter, &found.boundary)
+            .selection(
+                &found.relation,
+                &found.table,
+                &found.filter,
+                &found.boundary,
+                own.as_deref(),
+            )
             .survey(&self.bulk, window_hours)
             .await?;
         Ok(found)
@@ -293,7 +300,9 @@ impl Replayer {
     }
 
     async fn open_cursor(&self, kept: &Kept, relation: &Relation) -> Result<(), RelayError> {
-        let selection = self.selection(relation, &kept.table, &kept.filter, &kept.boundary);
+        let own = self.own(&kept.table).await?;
+        let selection =
+            self.selection(relation, &kept.table, &kept.filter, &kept.boundary, own.as_deref());
         let declare = selection.cursor(CURSOR, kept.dealt.last_seq)?;
         self.bulk.batch("collecting the rows", &declare).await.map_err(of_the_filter)
     }
@@ -304,9 +313,15 @@ impl Replayer {
         table: &'a TableName,
         filter: &'a ReplayFilter,
         boundary: &'a str,
+        own: Option<&'a str>,
     ) -> Selection<'a> {
         let (config, router) = (&self.config, self.router.config());
-        Selection { relation, table, config, router, filter, boundary }
+        Selection { relation, table, config, router, filter, boundary, own }
+    }
+
+    /// Rows that another pipeline publishes are replayed by that one.
+    async fn own(&self, table: &TableName) -> Result<Option<String>, RelayError> {
+        row_filter::condition(&self.bulk, &self.config, table).await
     }
 
     fn table(&self, named: Option<&TableName>) -> Result<TableName, RelayError> {

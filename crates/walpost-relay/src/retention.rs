@@ -9,14 +9,17 @@ use std::{sync::Arc, time::Duration};
 use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
-use self::removal::Removal;
-pub(crate) use self::{readers::proven_by_all, removal::leaves};
+use self::removal::{Removal, Rows};
+pub(crate) use self::{
+    readers::{Reader, proven_by_all, readers},
+    removal::leaves,
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     recovery,
     sql::Sql,
-    wal::{preflight, quote_identifier},
+    wal::{preflight, quote_identifier, row_filter},
 };
 
 /// Fewer days are refused: see [`RetentionConfig::validate`].
@@ -209,11 +212,12 @@ async fn prepare(
         ));
     }
     let proven = proven_by_all(sql, relay, table).await?;
+    let own = row_filter::condition(sql, relay, table).await?;
     let archive = match retention.archive_days {
         0 => None,
         _ => Some(archive(sql, table, &columns).await?),
     };
-    Ok(Removal::new(relay, table, id_column, *retention, proven, archive))
+    Ok(Removal::new(relay, table, id_column, *retention, Rows { proven, own }, archive))
 }
 
 /// Where rows go, and which of their columns.

@@ -10,6 +10,7 @@ use walpost_router::Router;
 
 use self::first_start::all_published;
 use crate::{
+    check::filters,
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::{RelayConfig, SourceKind},
     convert::Converter,
@@ -17,6 +18,7 @@ use crate::{
     headers::OwnHeaders,
     history,
     metrics::PipelineMetrics,
+    moves::crossing,
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
@@ -33,7 +35,7 @@ use crate::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
         slot::{self, NewSlot},
-        snapshot::{Boundary, SnapshotSource, load_position},
+        snapshot::{Boundary, SnapshotSource, load_position, until_visible},
     },
 };
 
@@ -143,6 +145,7 @@ impl Session<'_> {
                         set idle_session_timeout = 0";
         sql.batch("setting up the session", settings).await?;
         let server = preflight::run(&sql, self.config, self.router.config()).await?;
+        filters::warn_of(&sql, self.config, &self.router.config().event_id).await;
         let timeout_ms = self.config.wal_sender_timeout_ms;
         let max_event_bytes = self.config.max_event_bytes;
         let mut replication =
@@ -164,8 +167,17 @@ impl Session<'_> {
         let publication = membership::read(&sql, self.config).await?;
         if let Some(slot) = &mut slot {
             slot.note_gap(checkpoint.as_ref(), publication.as_ref());
+            if slot.lost.as_deref() == Some(membership::BROKEN)
+                && checkpoints.read().await?.map(|row| row.publication)
+                    != checkpoint.as_ref().map(|row| row.publication.clone())
+            {
+                // Rows were moved between the two looks.
+                let pipeline = self.config.pipeline.clone();
+                return Err(RelayError::PublicationChanged { pipeline });
+            }
         }
-        checkpoints.expect_publication(publication);
+        let noted = checkpoint.as_ref().and_then(|row| row.publication.clone());
+        checkpoints.expect_publication(publication, noted);
         self.status.update(|status| {
             status.written = server.wal;
             status.system_id = Some(server.system_id.clone());
@@ -225,11 +237,27 @@ impl Session<'_> {
             Some(new) => Boundary::Exported(&new.snapshot),
             None => Boundary::Stored(boundary),
         };
+        self.givers_have_passed(found, boundary).await?;
         let proven = found.recovering();
         let (config, status) = (self.config, self.status.clone());
         let source =
             SnapshotSource::open(&found.database, config, rows, proven, position, status).await?;
         self.publish_rows(found, source, boundary, stop, connect_sink).await
+    }
+
+    /// The boundaries of moves that the slot does not bring are behind their
+    /// givers: what is published now may follow what these had to publish.
+    async fn givers_have_passed(&self, found: &Found, boundary: &str) -> Result<(), RelayError> {
+        let last = load_position(found.checkpoint.confirmed);
+        let limit = Duration::from_millis(self.config.slot_timeout_ms);
+        until_visible(&found.sql, boundary, limit).await?;
+        for id in crossing::uncrossed(&found.sql, self.config, boundary).await? {
+            if let Some(detail) = crossing::cross(&found.sql, self.config, id, last).await? {
+                let pipeline = self.config.pipeline.clone();
+                return Err(RelayError::Waits { pipeline, detail });
+            }
+        }
+        Ok(())
     }
 
     /// Publishes the rows that `source` brings, which are all that there were
@@ -396,7 +424,8 @@ impl Session<'_> {
             slot: self.config.slot.clone(),
             publications: vec![self.config.publication.clone()],
             position: found.checkpoint.confirmed,
-            messages: !self.config.message_prefixes.is_empty(),
+            // The boundary of a move is one.
+            messages: true,
             max_event_bytes: self.config.max_event_bytes,
             wal_sender_timeout_ms: self.config.wal_sender_timeout_ms,
         }

@@ -35,6 +35,9 @@ pub struct PipelineStatus {
     pub oldest_pending_us: Option<i64>,
     /// What keeps the sink from accepting anything now.
     pub trouble: Option<String>,
+    /// Which other pipeline has to publish something first, while reading waits
+    /// for it.
+    pub waits: Option<String>,
     /// Sessions that ended with an error since the process began.
     pub failed_sessions: u64,
     /// What the server last said of the slot, which is asked every two seconds
@@ -184,6 +187,7 @@ impl StatusReporter {
                 status.phase = Phase::Starting;
             }
             status.work = None;
+            status.waits = None;
         });
     }
 

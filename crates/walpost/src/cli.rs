@@ -2,8 +2,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     command::{
-        check, config, demo, demo_consumer, migrate, parked, prune, replay, requeue, run, slot,
-        status,
+        check, config, demo, demo_consumer, migrate, parked, pipeline, prune, replay, requeue, run,
+        slot, status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -43,6 +43,8 @@ enum Command {
     Config(config::Args),
     /// Counts the rows that may leave the outbox, or has them leave
     Prune(prune::Args),
+    /// Hands rows from one pipeline of an outbox table to another
+    Pipeline(pipeline::Args),
     /// Looks after the replication slot
     Slot(slot::Args),
     /// Shows events that could not be delivered, sends them on or discards them
@@ -66,6 +68,7 @@ impl Cli {
             Command::Status(args) => args.json,
             Command::Parked(args) => args.json(),
             Command::Slot(args) => args.json(),
+            Command::Pipeline(args) => args.json(),
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
@@ -87,6 +90,7 @@ impl Cli {
             Command::Status(args) => block_on(status::run(&config, &args)),
             Command::Parked(args) => block_on(parked::run(&config, &args)),
             Command::Slot(args) => block_on(slot::run(&config, &args)),
+            Command::Pipeline(args) => block_on(pipeline::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),

@@ -9,7 +9,7 @@ use crate::{
     config::RelayConfig,
     error::RelayError,
     recovery::not_proven,
-    wal::{quote_identifier, quote_literal},
+    wal::{quote_identifier, quote_literal, row_filter},
 };
 
 /// Rows that are remembered.
@@ -43,15 +43,22 @@ impl ParkedTable {
             return Ok(server.gap(proven).await?.into_iter().map(gap).collect());
         }
         let id = quote_identifier(id);
-        let ids = config.tables.iter().map(|table| {
-            format!("select {id}::text as id from {} where {}", table.quoted(), not_proven(proven))
-        });
+        let mut ids = Vec::new();
+        for table in &config.tables {
+            let rows = row_filter::condition(&self.sql, config, table).await?;
+            ids.push(format!(
+                "select {id}::text as id from {} where {} and {}",
+                table.quoted(),
+                not_proven(proven),
+                rows.as_deref().unwrap_or("true")
+            ));
+        }
         let sql = format!(
             "select g.id, p.aggregate_type, p.aggregate_id, p.state in ('open', 'sending') \
              from {} p left join ({}) g on g.id = p.event_id \
              where p.pipeline = {} and (g.id is not null or p.state in ('open', 'sending')) limit $1",
             self.parked,
-            ids.collect::<Vec<_>>().join(" union "),
+            ids.join(" union "),
             quote_literal(&self.pipeline),
         );
         let limit = [(&(GAP_MAX as i64 + 1) as _, Type::INT8)];

@@ -11,6 +11,7 @@ use crate::{
     convert::{Origin, table_name},
     error::RelayError,
     headers::ID_HEADER,
+    moves::crossing::PREFIX,
     parked::{Contents, ParkReason, ParkedEvent, Parking},
     sink::{Landed, Sink, Unsent},
     source::{Source, SourceItem},
@@ -63,6 +64,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     }
 
     fn logical_message(&mut self, message: LogicalMessage) -> Result<(), RelayError> {
+        if message.transactional && message.prefix == PREFIX {
+            self.meet_boundary(&message.content);
+            return Ok(());
+        }
         if !self.converter.is_outbox_prefix(&message.prefix) {
             self.metrics.skipped.increment(1);
             return Ok(());

@@ -12,7 +12,7 @@ use crate::{
     error::RelayError,
     history,
     sql::Sql,
-    wal::{membership, preflight, publication, slot},
+    wal::{membership, preflight, row_filter, slot},
 };
 
 /// What the recovery of a lost slot would do.
@@ -127,7 +127,7 @@ async fn plan(
     if let Some(proven) = row.proven.as_ref().filter(|_| is_sound) {
         let slow = sql.within_ms(config.slot_timeout_ms);
         for table in &config.tables {
-            let filter = publication::row_filter(sql, config, table).await?;
+            let filter = row_filter::condition(sql, config, table).await?;
             let query = format!(
                 "select count(*) from {} where {} and {}",
                 table.quoted(),

@@ -60,6 +60,8 @@ pub(super) struct Selection<'a> {
     pub(super) filter: &'a ReplayFilter,
     /// The snapshot as text.
     pub(super) boundary: &'a str,
+    /// The condition of the pipeline's rows; none where all are.
+    pub(super) own: Option<&'a str>,
 }
 
 /// Whether rows of the table can be told apart and ordered.
@@ -112,12 +114,13 @@ impl Selection<'_> {
                  coalesce(bool_or(is_foreign), false) \
              from (select {} as is_parked, {old} as is_old, {}::text as id, {at} as at, \
                  {} as is_seen, xid >= pg_snapshot_xmax(pg_current_snapshot()) as is_foreign \
-                 from {} where {}) as found where is_seen or is_foreign",
+                 from {} where {} and {}) as found where is_seen or is_foreign",
             self.parked(),
             quote_identifier(&self.router.event_id),
             self.seen(),
             self.table.quoted(),
             self.filter.condition(self.relation, self.router)?,
+            self.own.unwrap_or("true"),
         );
         let row = sql.one("counting the rows", &text, &[]).await.map_err(of_the_filter)?;
         if row.get(6) {
@@ -184,7 +187,8 @@ impl Selection<'_> {
     /// The rows that the filter finds, parked ones too.
     fn rows(&self) -> Result<String, RelayError> {
         let condition = self.filter.condition(self.relation, self.router)?;
-        Ok(format!("{} where {condition} and {}", self.table.quoted(), self.seen()))
+        let own = self.own.unwrap_or("true");
+        Ok(format!("{} where {condition} and {own} and {}", self.table.quoted(), self.seen()))
     }
 
     fn seen(&self) -> String {

@@ -5,47 +5,135 @@ use tokio_postgres::types::Type;
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
+    moves::history::{self, Past},
     sql::Sql,
-    wal::quote_identifier,
+    wal::{quote_identifier, quote_literal},
 };
 
 /// A pipeline of another cluster proves nothing here, and one that does not say
-/// what it reads may read this table.
+/// what it reads may read this table. Its rows are those of its publication;
+/// where that is not known, all.
 const READERS: &str = "select c.pipeline, \
-        case when c.system_id = s.system_identifier::text then c.proven ->> 'snapshot' end \
+        case when c.system_id = s.system_identifier::text then c.proven ->> 'snapshot' end, \
+        (select to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p \
+            where p.pubname = (select pubname from pg_publication \
+                where oid::int8 = (c.publication ->> 'oid')::int8) \
+            and p.schemaname = $2 and p.tablename = $3), \
+        c.system_id = s.system_identifier::text, c.publication -> 'messages' \
     from pg_control_system() s, SCHEMA.checkpoint c \
     where c.tables is null or exists (select from unnest(c.tables) t (name) \
         where to_regclass(t.name) in (select to_regclass($1) union select relid from pg_partition_tree(to_regclass($1)) \
             union select relid from pg_partition_ancestors(to_regclass($1)))) \
     order by c.pipeline";
 
-/// The snapshots that every pipeline of the table has proven.
+/// A pipeline that reads a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub(crate) pipeline: String,
+    /// The snapshot that it has proven.
+    pub(crate) proven: Option<String>,
+    /// The condition of its rows; none for all.
+    pub(crate) rows: Option<String>,
+    /// It is of this cluster.
+    pub(crate) is_here: bool,
+    /// Prefixes whose messages it takes, as far as that is known.
+    pub(crate) messages: Vec<String>,
+}
+
+impl Reader {
+    /// That a row of the outbox, `o`, is no business of the pipeline any more;
+    /// none where nothing of it is proven.
+    fn is_done(&self) -> Option<String> {
+        let sees = self.proven.as_deref().map(|snapshot| {
+            format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(snapshot))
+        });
+        match (&self.rows, sees) {
+            (Some(rows), Some(sees)) => Some(format!("({rows} is not true or {sees})")),
+            (Some(rows), None) => Some(format!("{rows} is not true")),
+            (None, sees) => sees,
+        }
+    }
+}
+
+/// The pipelines of the table.
+pub(crate) async fn readers(
+    sql: &Sql,
+    relay: &RelayConfig,
+    table: &TableName,
+) -> Result<Vec<Reader>, RelayError> {
+    let query = READERS.replace("SCHEMA", &quote_identifier(&relay.schema));
+    let parameters = [
+        (&table.quoted() as _, Type::TEXT),
+        (&table.schema as _, Type::TEXT),
+        (&table.name as _, Type::TEXT),
+    ];
+    let rows = sql.query("reading what is proven", &query, &parameters).await?;
+    let past = history::of_table(sql, &relay.schema, table).await?;
+    Ok(rows.iter().map(|row| reader(row, &past)).collect())
+}
+
+fn reader(row: &tokio_postgres::Row, past: &[Past]) -> Reader {
+    let pipeline: String = row.get(0);
+    let is_here = row.get::<_, Option<bool>>(3) == Some(true);
+    let filter: Option<String> = row.get(2);
+    let messages = row.get::<_, Option<serde_json::Value>>(4).unwrap_or_default();
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    Reader {
+        proven: row.get(1),
+        rows: history::own(filter.as_deref(), &pipeline, past).filter(|_| is_here),
+        pipeline,
+        is_here,
+        messages: messages.as_array().into_iter().flatten().filter_map(text).collect(),
+    }
+}
+
+/// The condition that a row of the table, `o`, is proven by every pipeline that
+/// takes it.
 pub(crate) async fn proven_by_all(
     sql: &Sql,
     relay: &RelayConfig,
     table: &TableName,
-) -> Result<Vec<String>, RelayError> {
-    let schema = quote_identifier(&relay.schema);
-    let name = [(&table.quoted() as _, Type::TEXT)];
-    let query = READERS.replace("SCHEMA", &schema);
-    let rows = sql.query("reading what is proven", &query, &name).await?;
-    if rows.is_empty() {
+) -> Result<String, RelayError> {
+    let readers = readers(sql, relay, table).await?;
+    if readers.is_empty() {
         return Err(RelayError::prerequisite(
             format!("no pipeline has read table {table} yet, so nothing of it is published"),
             "start one with `walpost run`, and see it with `walpost status`",
         ));
     }
-    let snapshot = |row: &tokio_postgres::Row| {
-        row.get::<_, Option<String>>(1).ok_or_else(|| {
-            let pipeline: &str = row.get(0);
+    let condition = |reader: &Reader| {
+        reader.is_done().ok_or_else(|| {
             RelayError::prerequisite(
-                format!("pipeline {pipeline:?} has proven nothing of table {table} yet"),
+                format!("pipeline {:?} has proven nothing of table {table} yet", reader.pipeline),
                 format!(
                     "start it, and try again a few seconds later; if it is gone for good, delete \
-                     its row in {schema}.checkpoint"
+                     its row in {}.checkpoint",
+                    quote_identifier(&relay.schema)
                 ),
             )
         })
     };
-    rows.iter().map(snapshot).collect()
+    let conditions: Vec<String> = readers.iter().map(condition).collect::<Result<_, _>>()?;
+    Ok(conditions.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(rows: Option<&str>, proven: Option<&str>) -> Reader {
+        let (rows, proven) = (rows.map(str::to_owned), proven.map(str::to_owned));
+        Reader { pipeline: "a".to_owned(), proven, rows, is_here: true, messages: vec![] }
+    }
+
+    #[test]
+    fn a_pipeline_holds_back_its_own_rows_and_no_others() {
+        let sees = "pg_visible_in_snapshot(o.xid, '3:3:'::pg_snapshot)";
+        assert_eq!(reader(None, None).is_done(), None);
+        assert_eq!(reader(None, Some("3:3:")).is_done().unwrap(), sees);
+        let own = reader(Some("(tenant = 'a')"), Some("3:3:")).is_done().unwrap();
+        assert_eq!(own, format!("((tenant = 'a') is not true or {sees})"));
+        let unproven = reader(Some("(tenant = 'a')"), None).is_done().unwrap();
+        assert_eq!(unproven, "(tenant = 'a') is not true");
+    }
 }

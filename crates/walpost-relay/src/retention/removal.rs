@@ -9,7 +9,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::{quote_identifier, quote_literal},
+    wal::quote_identifier,
 };
 
 /// Blocks that one statement looks at, so that its time is bounded whatever the
@@ -23,6 +23,14 @@ pub(super) struct Archive {
     pub(super) columns: String,
 }
 
+/// Conditions of the rows that may leave.
+pub(super) struct Rows {
+    /// Every pipeline that takes the row has proven it.
+    pub(super) proven: String,
+    /// The row is the pipeline's; none where all are.
+    pub(super) own: Option<String>,
+}
+
 /// Has rows leave one outbox table.
 pub(super) struct Removal {
     table: TableName,
@@ -34,27 +42,24 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// Of rows that all the snapshots `proven` see.
+    /// Of these rows.
     pub(super) fn new(
         relay: &RelayConfig,
         table: &TableName,
         id_column: &str,
         retention: RetentionConfig,
-        proven: Vec<String>,
+        rows: Rows,
         archive: Option<Archive>,
     ) -> Self {
         let keep = retention.keep_days;
-        let sees = |snapshot: String| {
-            format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(&snapshot))
-        };
-        let proven: Vec<String> = proven.into_iter().map(sees).collect();
+        let own = rows.own.map(|own| format!(" and {own}")).unwrap_or_default();
         let (schema, id) = (quote_identifier(&relay.schema), quote_identifier(id_column));
         Self {
             table: table.clone(),
             retention,
             archive,
-            old: format!("o.created_at < clock_timestamp() - interval '{keep} days'"),
-            proven: proven.join(" and "),
+            old: format!("o.created_at < clock_timestamp() - interval '{keep} days'{own}"),
+            proven: rows.proven,
             parked: format!(
                 "exists (select from {schema}.parked p where p.event_id = o.{id}::text \
                  and p.state in ('open', 'sending') \

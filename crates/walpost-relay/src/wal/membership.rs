@@ -14,16 +14,27 @@ use crate::{config::RelayConfig, error::RelayError, sql::Sql};
 pub(crate) fn expression(config: &RelayConfig) -> String {
     let tables: Vec<String> =
         config.tables.iter().map(|table| quote_literal(&table.quoted())).collect();
+    // For those who ask which pipeline takes them; they are no part of the comparison.
+    let messages: Vec<String> =
+        config.event_prefixes().iter().map(|prefix| quote_literal(prefix)).collect();
+    let tables = self::tables(&format!("array[{}]::text[]", tables.join(", ")), "p.oid");
     format!(
-        "(select jsonb_build_object('oid', p.oid::int8, 'inserts', p.pubinsert, 'tables', \
-         coalesce((select jsonb_object_agg(t.name, (select coalesce(jsonb_agg(r.oid::int8 \
-         order by r.oid), '[]') from pg_publication_rel r where r.prpubid = p.oid and r.prrelid in \
-         (select to_regclass(t.name)::oid \
-         union select relid::oid from pg_partition_ancestors(to_regclass(t.name))))) \
-         from unnest(array[{}]::text[]) t(name)), '{{}}')) \
+        "(select jsonb_build_object('oid', p.oid::int8, 'inserts', p.pubinsert, \
+         'messages', to_jsonb(array[{}]::text[]), 'tables', {tables}) \
          from pg_publication p where p.pubname = {})",
-        tables.join(", "),
+        messages.join(", "),
         quote_literal(&config.publication),
+    )
+}
+
+/// The same of the tables of these names, both SQL expressions.
+pub(crate) fn tables(names: &str, publication_oid: &str) -> String {
+    format!(
+        "coalesce((select jsonb_object_agg(t.name, (select coalesce(jsonb_agg(r.oid::int8 \
+         order by r.oid), '[]') from pg_publication_rel r where r.prpubid = {publication_oid} \
+         and r.prrelid in (select to_regclass(t.name)::oid \
+         union select relid::oid from pg_partition_ancestors(to_regclass(t.name))))) \
+         from unnest({names}) t(name)), '{{}}')"
     )
 }
 

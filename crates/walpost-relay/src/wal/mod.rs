@@ -16,6 +16,7 @@ pub(crate) mod membership;
 pub(crate) mod preflight;
 pub(crate) mod publication;
 pub(crate) mod rights;
+pub(crate) mod row_filter;
 pub(crate) mod slot;
 pub(crate) mod snapshot;
 

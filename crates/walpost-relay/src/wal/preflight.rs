@@ -6,6 +6,7 @@ use super::{
     identity::ServerIdentity,
     publication, quote_identifier, quote_literal,
     rights::{self, Right},
+    row_filter,
 };
 use crate::{
     config::{RelayConfig, TableName},
@@ -56,6 +57,7 @@ pub(crate) async fn run(
     for table in &config.tables {
         columns(sql, table, router).await?;
     }
+    row_filter::supported(&server, config)?;
     publication::ensure(sql, config).await?;
     if config.mark_published {
         marking::possible(sql, config).await?;
@@ -127,7 +129,11 @@ pub(crate) async fn rights(sql: &Sql) -> Result<String, RelayError> {
 
 pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
     let mut grants = Vec::new();
-    for table in ["checkpoint", "parked"] {
+    for (table, needed) in [
+        ("checkpoint", &[Right::Select, Right::Insert, Right::Update][..]),
+        ("parked", &[Right::Select, Right::Insert, Right::Update]),
+        ("move", &[Right::Select, Right::Update]),
+    ] {
         let name = TableName { schema: config.schema.clone(), name: table.to_owned() };
         let Some(reach) = rights::reach(sql, &name).await? else {
             return Err(RelayError::prerequisite(
@@ -135,7 +141,7 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
                 "run `walpost migrate` against this database",
             ));
         };
-        grants.extend(reach.grant(&[Right::Select, Right::Insert, Right::Update]));
+        grants.extend(reach.grant(needed));
     }
     if grants.is_empty() {
         up_to_date(sql, config).await?;
@@ -203,13 +209,15 @@ pub(crate) async fn columns(
     Ok(format!("{table}, {} columns", present.len()))
 }
 
-/// Whether any of the tables holds a row.
+/// Whether any of the tables holds a row of the pipeline.
 pub(crate) async fn first_table_with_rows(
     sql: &Sql,
     config: &RelayConfig,
 ) -> Result<Option<TableName>, RelayError> {
     for table in &config.tables {
-        let exists = format!("select exists (select from {})", table.quoted());
+        // Others are no business of ours.
+        let rows = row_filter::condition_to_be(sql, config, table).await?;
+        let exists = format!("select exists (select from {} where {rows})", table.quoted());
         let row = sql.one("looking for rows in the outbox table", &exists, &[]).await?;
         if row.get(0) {
             return Ok(Some(table.clone()));

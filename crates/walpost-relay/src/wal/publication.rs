@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::{quote_identifier, rights};
+use super::{quote_identifier, rights, row_filter};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -17,7 +17,8 @@ pub(crate) async fn ensure(sql: &Sql, config: &RelayConfig) -> Result<(), RelayE
     found(sql, config).await.map(|_| ())
 }
 
-async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
+/// Whether it is there.
+pub(crate) async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
     let row = sql
         .one(
             "looking for the publication",
@@ -40,6 +41,7 @@ pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, Rel
         .await?;
     let Some(row) = row else {
         may_create(sql, config).await?;
+        row_filter::readable(sql, config).await?;
         return Ok(format!("{name:?} will be created"));
     };
     if !row.get::<_, bool>(1) {
@@ -52,12 +54,14 @@ pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, Rel
         named_as_published(sql, name, row.get(2), table).await?;
     }
     if row.get(0) {
+        row_filter::agrees(sql, config).await?;
         return Ok(format!("{name:?}, for all tables"));
     }
     for table in &config.tables {
         published(sql, name, table).await?;
     }
-    Ok(format!("{name:?}"))
+    let rows = row_filter::agrees(sql, config).await?;
+    Ok(format!("{name:?}{rows}"))
 }
 
 /// Rows of a partitioned table come under the name of the root or of the
@@ -124,27 +128,12 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
     ))
 }
 
-/// The rows of a table that the publication is limited to, as a condition;
-/// PostgreSQL 15 and newer have such.
-pub(crate) async fn row_filter(
-    sql: &Sql,
-    config: &RelayConfig,
-    table: &TableName,
-) -> Result<Option<String>, RelayError> {
-    let query = "select to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p \
-                 where pubname = $1 and schemaname = $2 and tablename = $3";
-    let names = [
-        (&config.publication as _, Type::TEXT),
-        (&table.schema as _, Type::TEXT),
-        (&table.name as _, Type::TEXT),
-    ];
-    let row = sql.opt("reading the publication's row filter", query, &names).await?;
-    Ok(row.and_then(|row| row.get(0)))
-}
-
 async fn create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     may_create(sql, config).await?;
-    sql.batch("creating the publication", &creation(config)).await?;
+    row_filter::readable(sql, config).await?;
+    // One statement, whatever the filter holds.
+    let created = sql.query("creating the publication", &creation(config), &[]).await;
+    created.map_err(|error| row_filter::unfit(error, config.row_filter.as_deref()))?;
     tracing::info!(publication = config.publication, "publication created");
     Ok(())
 }
@@ -184,7 +173,10 @@ async fn may_create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
 
 fn creation(config: &RelayConfig) -> String {
     let name = quote_identifier(&config.publication);
-    let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
+    let rows = config.row_filter.as_ref().map(|filter| format!(" where ({filter})"));
+    let rows = rows.unwrap_or_default();
+    let tables = config.tables.iter().map(|table| format!("{}{rows}", table.quoted()));
+    let tables: Vec<String> = tables.collect();
     let of_tables =
         if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) };
     format!(

@@ -7,8 +7,7 @@ use walpost_postgres::Database;
 
 use super::{
     load::{Load, Loaded, Loader},
-    publication::row_filter,
-    quote_identifier, quote_literal,
+    quote_identifier, quote_literal, row_filter,
 };
 use crate::{
     config::{RelayConfig, TableName},
@@ -80,7 +79,7 @@ impl SnapshotSource {
         for (index, table) in config.tables.iter().enumerate() {
             let relation = describe(&sql, table).await?;
             // What the stream would not bring belongs to another pipeline.
-            let mut conditions = Vec::from_iter(row_filter(&sql, config, table).await?);
+            let mut conditions = Vec::from_iter(row_filter::condition(&sql, config, table).await?);
             if let Boundary::Stored(snapshot) = boundary {
                 check_xids(&sql, table, &relation).await?;
                 let snapshot = quote_literal(snapshot);
@@ -155,25 +154,49 @@ impl Source for SnapshotSource {
 /// the WAL, where a commit is before it is visible, with synchronous replication
 /// long before.
 async fn begin_behind(sql: &Sql, snapshot: &str, limit: Duration) -> Result<(), RelayError> {
-    let attempt = "waiting for commits that are not visible yet";
+    let deadline = Instant::now() + limit;
+    loop {
+        sql.batch(VISIBLE, BEGIN).await?;
+        if sees_all(sql, snapshot).await? {
+            return Ok(());
+        }
+        sql.batch(VISIBLE, "rollback").await?;
+        look_again(deadline, limit).await?;
+    }
+}
+
+const VISIBLE: &str = "waiting for commits that are not visible yet";
+
+/// Whether a statement of now sees all that `snapshot` does.
+async fn sees_all(sql: &Sql, snapshot: &str) -> Result<bool, RelayError> {
     let sees_all = format!(
         "select pg_snapshot_xmax(now) >= pg_snapshot_xmax(before) and not exists \
          (select from pg_snapshot_xip(now) xid where pg_visible_in_snapshot(xid, before)) \
          from (select pg_current_snapshot() as now, {}::pg_snapshot as before) snapshots",
         quote_literal(snapshot)
     );
-    let deadline = Instant::now() + limit;
-    loop {
-        sql.batch(attempt, BEGIN).await?;
-        if sql.one(attempt, &sees_all, &[]).await?.get(0) {
-            return Ok(());
-        }
-        sql.batch(attempt, "rollback").await?;
-        if Instant::now() >= deadline {
-            return Err(RelayError::SqlTimeout { attempt, limit });
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
+    Ok(sql.one(VISIBLE, &sees_all, &[]).await?.get(0))
+}
+
+async fn look_again(deadline: Instant, limit: Duration) -> Result<(), RelayError> {
+    if Instant::now() >= deadline {
+        return Err(RelayError::SqlTimeout { attempt: VISIBLE, limit });
     }
+    tokio::time::sleep(LOOK_AGAIN).await;
+    Ok(())
+}
+
+/// Waits until every statement sees all that `snapshot` does.
+pub(crate) async fn until_visible(
+    sql: &Sql,
+    snapshot: &str,
+    limit: Duration,
+) -> Result<(), RelayError> {
+    let deadline = Instant::now() + limit;
+    while !sees_all(sql, snapshot).await? {
+        look_again(deadline, limit).await?;
+    }
+    Ok(())
 }
 
 /// The table as a relation of the stream.

@@ -52,6 +52,22 @@ impl Rig {
         Self { database, client, config, router: RouterConfig::default(), world: World::default() }
     }
 
+    /// Another pipeline on the same database, with a sink of its own.
+    pub(crate) async fn beside(&self, pipeline: &str, row_filter: &str) -> Self {
+        let mut config = self.config.clone();
+        config.pipeline = pipeline.to_owned();
+        config.slot = unique_name("slot").replace('-', "_");
+        config.publication = format!("walpost_{pipeline}");
+        config.row_filter = Some(row_filter.to_owned());
+        Self {
+            database: self.database.clone(),
+            client: self.database.connect().await.unwrap(),
+            config,
+            router: self.router.clone(),
+            world: World::default(),
+        }
+    }
+
     /// The same database under another connection string.
     pub(crate) fn connecting_to(mut self, url: &str) -> Self {
         self.database = Database::parse(url).unwrap();

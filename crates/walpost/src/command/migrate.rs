@@ -33,7 +33,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let config = Config::load(&config)?;
     let pipeline = &config.settings.pipeline;
     let schema = args.schema.as_deref().unwrap_or(&pipeline.schema);
-    let migrator = Migrator::new().schema(schema).publication(&pipeline.publication);
+    let migrator = Migrator::new().schema(schema).publication(config.migrated_publication());
     let migrator = match sets {
         [set] => migrator.set(*set),
         _ => migrator,

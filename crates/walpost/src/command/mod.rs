@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod demo_consumer;
 pub(crate) mod migrate;
 pub(crate) mod parked;
+pub(crate) mod pipeline;
 pub(crate) mod prune;
 pub(crate) mod replay;
 pub(crate) mod requeue;

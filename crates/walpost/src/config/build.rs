@@ -49,7 +49,14 @@ impl Config {
             text.parse::<TableName>().map_err(|problem| self.wrong("pipeline", "tables", &problem))
         };
         config.tables = section.tables.iter().map(table).collect::<Result<_, _>>()?;
-        config.publication = section.publication;
+        if !section.row_filter.is_empty() {
+            config.publication = format!("walpost_{}", section.name);
+            config.row_filter = Some(section.row_filter);
+        }
+        config.row_filter_messages = section.row_filter_messages;
+        if !section.publication.is_empty() {
+            config.publication = section.publication;
+        }
         config.message_prefixes = section.message_prefixes;
         config.schema = section.schema;
         config.source = self.choice(
@@ -100,6 +107,16 @@ impl Config {
         config.source_header = section.source_header;
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
+    }
+
+    /// The publication that `walpost migrate` makes with the outbox table: of all
+    /// its rows, so never that of a pipeline with a row filter.
+    pub(crate) fn migrated_publication(&self) -> &str {
+        let section = &self.settings.pipeline;
+        match section.publication.is_empty() || !section.row_filter.is_empty() {
+            true => "walpost",
+            false => &section.publication,
+        }
     }
 
     /// When rows leave the outbox, checked.

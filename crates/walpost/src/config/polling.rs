@@ -66,6 +66,11 @@ impl Config {
             );
             return Err(self.wrong("pipeline", "tables", &problem));
         }
+        if !self.settings.pipeline.row_filter.is_empty() {
+            let problem = "pipeline.row_filter is set and pipeline.source is \"polling\", which has \
+                           no publication that would filter; make it \"\"";
+            return Err(self.wrong("pipeline", "row_filter", problem));
+        }
         if self.settings.sink.publish == "transactional" {
             let problem = "sink.publish is \"transactional\" and pipeline.source is \"polling\"; \
                            pollers of one pipeline would fence each other off, so make it \

@@ -42,6 +42,8 @@ pub(crate) struct PipelineSection {
     pub(crate) slot: String,
     pub(crate) publication: String,
     pub(crate) tables: Vec<String>,
+    pub(crate) row_filter: String,
+    pub(crate) row_filter_messages: bool,
     pub(crate) message_prefixes: Vec<String>,
     pub(crate) schema: String,
     pub(crate) source: String,

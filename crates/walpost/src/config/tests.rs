@@ -95,6 +95,41 @@ fn what_becomes_of_a_lost_slot_is_one_of_two() {
 }
 
 #[test]
+fn a_row_filter_brings_a_publication_of_its_own() {
+    let relay = |text: &str| load(text).unwrap().relay();
+    let shared = relay("").unwrap();
+    assert_eq!((shared.publication.as_str(), shared.row_filter), ("walpost", None));
+    let filter = "row_filter = \"tenant = 'a'\"";
+    let own = relay(&format!("[pipeline]\nname = \"a\"\n{filter}")).unwrap();
+    assert_eq!(own.publication, "walpost_a");
+    assert_eq!(own.row_filter.as_deref(), Some("tenant = 'a'"));
+    assert!(own.event_prefixes().is_empty());
+    let named = format!("[pipeline]\n{filter}\npublication = \"mine\"\nrow_filter_messages = true");
+    let named = load(&named).unwrap();
+    assert_eq!(named.relay().unwrap().publication, "mine");
+    assert_eq!(named.relay().unwrap().event_prefixes(), ["walpost"]);
+    assert_eq!(named.migrated_publication(), "walpost", "it has all rows");
+    assert_eq!(load("[pipeline]\npublication = \"p\"").unwrap().migrated_publication(), "p");
+}
+
+#[test]
+fn a_row_filter_that_cannot_be_meant_is_named_with_its_line() {
+    let text = relay_refusal("[pipeline]\nrow_filter = \"  \"\n");
+    assert!(text.contains("line 2: row_filter has 2 bytes"), "{text}");
+    let text = refusal("[pipeline]\nrow_filters = \"true\"\n");
+    assert!(text.ends_with("did you mean pipeline.row_filter?"), "{text}");
+    let text = refusal("[pipeline]\nrow_filter = true\n");
+    assert!(text.contains("pipeline.row_filter is true or false, expected a string"), "{text}");
+    let polled = load("[pipeline]\nsource = \"polling\"\nrow_filter = \"true\"\n").unwrap();
+    let text = polled.polling().unwrap_err().to_string();
+    assert!(text.contains("line 3: pipeline.row_filter is set and pipeline.source"), "{text}");
+}
+
+fn relay_refusal(text: &str) -> String {
+    load(text).unwrap().relay().unwrap_err().to_string()
+}
+
+#[test]
 fn the_window_of_consumers_is_for_ever_unless_it_is_set_within_its_bound() {
     let window = |text: &str| load(text).unwrap().dedup_window_hours();
     assert_eq!(window("").unwrap(), None);

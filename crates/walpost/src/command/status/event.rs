@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Row};
-use walpost_relay::{RelayConfig, TableName};
+use walpost_relay::{RelayConfig, TableName, row_condition};
 
 use crate::{
     command::{parked::for_terminal, sql},
@@ -25,7 +25,13 @@ pub(super) async fn run(config: &Config, id: &str, json: bool) -> Result<(), Fai
     let id_column = config.router()?.event_id;
     let client = sql::connect_to_look(&config.database()?).await?;
     let failed = sql::failed(&relay.schema);
-    let look = Look { client: &client, relay: &relay, id_column: &id_column, id };
+    let mut own = Vec::new();
+    for table in &relay.tables {
+        let condition = row_condition(&config.database()?, &relay, table).await;
+        let condition = condition.map_err(|error| Failure::of_relay(error, false))?;
+        own.push((table, condition.map(|condition| format!("{condition} is true"))));
+    }
+    let look = Look { client: &client, relay: &relay, id_column: &id_column, id, own };
     let found = look.find().await.map_err(failed)?;
     if json {
         let line = json!({
@@ -58,6 +64,8 @@ struct Look<'a> {
     relay: &'a RelayConfig,
     id_column: &'a str,
     id: &'a str,
+    /// Whether a row is the pipeline's, by table; none where all are.
+    own: Vec<(&'a TableName, Option<String>)>,
 }
 
 impl Look<'_> {
@@ -80,7 +88,7 @@ impl Look<'_> {
                 return Ok(Found { state: "published", detail, place });
             }
         }
-        let messages = match self.relay.message_prefixes.is_empty() {
+        let messages = match self.relay.event_prefixes().is_empty() {
             true => "",
             false => "; or it is a message of pg_logical_emit_message, which no table has",
         };
@@ -127,6 +135,14 @@ impl Look<'_> {
             false => "null::bool".to_owned(),
         };
         let Some(is_proven) = self.row_of(table, &is_proven).await? else { return Ok(None) };
+        if self.row_of(table, self.own(table)).await? != Some(Some(true)) {
+            let detail = format!(
+                "its row is not taken by the row filter of pipeline {:?}; ask under the name of \
+                 the one that takes it",
+                self.relay.pipeline
+            );
+            return Ok(Some(Found { state: "other", detail, place: Some(table.to_string()) }));
+        }
         let (state, detail) = match is_proven {
             Some(true) => (
                 "published",
@@ -147,6 +163,11 @@ impl Look<'_> {
         };
         let place = Some(table.to_string());
         Ok(Some(Found { state, detail: detail.to_owned(), place }))
+    }
+
+    fn own(&self, table: &TableName) -> &str {
+        let own = self.own.iter().find(|(name, _)| *name == table);
+        own.and_then(|(_, own)| own.as_deref()).unwrap_or("true")
     }
 
     /// Whether the row of this id is so; none where there is no row. An id that

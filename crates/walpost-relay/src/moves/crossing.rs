@@ -1,0 +1,157 @@
+//! The boundary of a move in the stream of its receiver.
+//!
+//! What is committed behind it may follow, in an aggregate, what the giver still
+//! has to publish. So the receiver stops there until the giver's checkpoint is
+//! behind it, and until nothing that the giver has parked could follow later.
+
+use serde_json::{Value, json};
+use tokio_postgres::types::{PgLsn, Type};
+use walpost_event::Lsn;
+
+use crate::{config::RelayConfig, error::RelayError, sql::Sql, wal::quote_identifier};
+
+/// Of the logical message that is the boundary.
+pub(crate) const PREFIX: &str = "walpost-move";
+
+/// What the message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Boundary {
+    pub(crate) schema: String,
+    pub(crate) id: i64,
+    /// The transaction that made the move.
+    pub(crate) xid: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+impl Boundary {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "schema": self.schema,
+            "move": self.id,
+            "xid": self.xid,
+            "from": self.from,
+            "to": self.to,
+        })
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote. `None` of anything else.
+    pub(crate) fn read(content: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(content).ok()?;
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let id = value["move"].as_i64()?;
+        let (schema, xid) = (text("schema")?, text("xid")?);
+        Some(Self { schema, id, xid, from: text("from")?, to: text("to")? })
+    }
+
+    /// Whether this pipeline is the one that waits there.
+    pub(crate) fn concerns(&self, config: &RelayConfig) -> bool {
+        self.schema == config.schema && self.to == config.pipeline
+    }
+}
+
+/// Goes on behind the boundary of move `id`, whose commit record begins at
+/// `commit_lsn`. What is waited for, if it cannot be crossed yet.
+pub(crate) async fn cross(
+    sql: &Sql,
+    config: &RelayConfig,
+    id: i64,
+    commit_lsn: Lsn,
+) -> Result<Option<String>, RelayError> {
+    let schema = quote_identifier(&config.schema);
+    let look = format!(
+        "select m.crossed_at is not null, m.from_pipeline, c.confirmed_lsn::text, \
+         coalesce(c.initial = 'done' and c.recovery is null and c.confirmed_lsn > $2, false), \
+         (select count(*) from {schema}.parked p where p.pipeline = m.from_pipeline \
+             and p.state in ('open', 'sending')) \
+         from {schema}.move m left join {schema}.checkpoint c on c.pipeline = m.from_pipeline \
+         where m.id = $1"
+    );
+    let position = PgLsn::from(u64::from(commit_lsn));
+    let parameters = [(&id as _, Type::INT8), (&position as _, Type::PG_LSN)];
+    let attempt = "looking whether the giver of a move has passed its boundary";
+    let Some(row) = sql.opt(attempt, &look, &parameters).await? else {
+        return Ok(Some(format!("the entry of move {id} is not to be seen in {schema}.move")));
+    };
+    if row.get(0) {
+        return Ok(None);
+    }
+    let giver: String = row.get(1);
+    let at = match row.get::<_, Option<String>>(2) {
+        Some(confirmed) => format!("is at {confirmed}"),
+        None => "has no checkpoint any more".to_owned(),
+    };
+    let parked: i64 = row.get(4);
+    if !row.get::<_, bool>(3) {
+        return Ok(Some(format!(
+            "pipeline {giver:?} {at}, and has to pass the boundary of move {id} at {commit_lsn}; \
+             have it run"
+        )));
+    }
+    if parked > 0 {
+        return Ok(Some(format!(
+            "pipeline {giver:?} has {parked} parked events, which may belong before the boundary \
+             of move {id}; send them on or discard them with `walpost parked`"
+        )));
+    }
+    let note = format!(
+        "update {schema}.move set crossed_at = clock_timestamp() \
+         where id = $1 and crossed_at is null returning 1"
+    );
+    sql.query("noting that a boundary was crossed", &note, &[(&id as _, Type::INT8)]).await?;
+    Ok(None)
+}
+
+/// Whether the entry of a move is gone for good. A commit is in the stream before
+/// it is visible.
+pub(crate) async fn is_forgotten(
+    sql: &Sql,
+    config: &RelayConfig,
+    boundary: &Boundary,
+) -> Result<bool, RelayError> {
+    let query = format!(
+        "select pg_visible_in_snapshot($2::text::xid8, pg_current_snapshot()) \
+         and not exists (select from {}.move where id = $1)",
+        quote_identifier(&config.schema)
+    );
+    let parameters = [(&boundary.id as _, Type::INT8), (&boundary.xid as _, Type::TEXT)];
+    Ok(sql.one("looking for the entry of a move", &query, &parameters).await?.get(0))
+}
+
+/// Moves to this pipeline that it has not crossed and that the snapshot
+/// `boundary` of its slot sees: no message of theirs is in its stream.
+pub(crate) async fn uncrossed(
+    sql: &Sql,
+    config: &RelayConfig,
+    boundary: &str,
+) -> Result<Vec<i64>, RelayError> {
+    let query = format!(
+        "select id from {}.move where to_pipeline = $1 and crossed_at is null \
+         and pg_visible_in_snapshot(xid, $2::text::pg_snapshot) order by id",
+        quote_identifier(&config.schema)
+    );
+    let parameters = [(&config.pipeline as _, Type::TEXT), (&boundary as _, Type::TEXT)];
+    let rows = sql.query("looking for moves to this pipeline", &query, &parameters).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boundary_is_read_as_it_was_written_and_concerns_its_receiver() {
+        let (from, to) = ("a".to_owned(), "b".to_owned());
+        let (schema, xid) = ("walpost".to_owned(), "9".to_owned());
+        let boundary = Boundary { schema, id: 7, xid, from, to };
+        let content = boundary.to_json().to_string();
+        assert_eq!(Boundary::read(content.as_bytes()).as_ref(), Some(&boundary));
+        assert_eq!(Boundary::read(b"{\"move\": 7}"), None);
+        assert_eq!(Boundary::read(b"no json"), None);
+        assert!(boundary.concerns(&RelayConfig::new("b")));
+        assert!(!boundary.concerns(&RelayConfig::new("a")));
+        let mut other = RelayConfig::new("b");
+        other.schema = "other".to_owned();
+        assert!(!boundary.concerns(&other));
+    }
+}
