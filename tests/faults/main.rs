@@ -8,6 +8,7 @@ mod late;
 mod lost_slots;
 mod pollers;
 mod shards;
+mod switches;
 mod zombie_relays;
 mod zombies;
 

@@ -85,6 +85,11 @@ const RELAY: &[Migration] = &[
         template: include_str!("../migrations/relay/0007_moves.sql"),
     },
     Migration {
+        number: 8,
+        name: "source",
+        template: include_str!("../migrations/relay/0008_source.sql"),
+    },
+    Migration {
         number: 9,
         name: "dead_letters",
         template: include_str!("../migrations/relay/0009_dead_letters.sql"),

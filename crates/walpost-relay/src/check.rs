@@ -180,7 +180,8 @@ fn checkpoint_check(
     let Some(checkpoint) = checkpoint else {
         return ok(name, "none yet: the first start".to_owned());
     };
-    match history::same_cluster(checkpoint, config, server) {
+    let fits = checkpoint.feed.expect_wal(config);
+    match fits.and_then(|()| history::same_cluster(checkpoint, config, server)) {
         Ok(()) => ok(name, format!("published up to {}", checkpoint.confirmed)),
         Err(error) => failed(name, &error),
     }

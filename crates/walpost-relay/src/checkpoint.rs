@@ -1,11 +1,17 @@
+mod feed;
 mod state;
+mod switch;
 
 use serde_json::Value;
 use tokio_postgres::types::{PgLsn, Type};
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn};
 
-pub(crate) use self::state::{Accepted, InitialState, Loss};
+pub(crate) use self::{
+    feed::{Cut, Feed},
+    state::{Accepted, InitialState, Loss},
+    switch::{begin_polling, read_feed},
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -61,6 +67,7 @@ pub(crate) struct Checkpoint {
     pub(crate) has_messages: bool,
     /// The publication's object ids.
     pub(crate) publication: Option<Value>,
+    pub(crate) feed: Feed,
 }
 
 /// What a checkpoint commits.
@@ -407,7 +414,7 @@ impl CheckpointStore {
 
 const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence, \
      proven, pending, (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::int8, \
-     recovery, recovery_requested, has_messages, publication";
+     recovery, recovery_requested, has_messages, publication, source, switch";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
@@ -439,6 +446,8 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
         requested: row.get::<_, Option<Value>>(14).as_ref().map(Accepted::from_json),
         has_messages: row.get(15),
         publication: row.get(16),
+        feed: Feed::from_columns(row.get(17), row.get::<_, Option<Value>>(18).as_ref())
+            .ok_or_else(|| corrupt("a source of another form"))?,
     })
 }
 

@@ -175,7 +175,7 @@ mod tests {
     use walpost_event::Generation;
 
     use super::*;
-    use crate::checkpoint::InitialState;
+    use crate::checkpoint::{Feed, InitialState};
 
     fn checkpoint(timeline: u32, confirmed: u64) -> Checkpoint {
         Checkpoint {
@@ -194,6 +194,7 @@ mod tests {
             taken_by: None,
             requested: None,
             has_messages: false,
+            feed: Feed::Wal,
         }
     }
 

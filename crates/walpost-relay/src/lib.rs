@@ -47,6 +47,7 @@ mod sql;
 mod start;
 mod statement_error;
 mod status;
+mod switch;
 mod wal;
 mod watch;
 
@@ -80,6 +81,7 @@ pub use crate::{
     source::{Source, SourceItem},
     statement_error::StatementError,
     status::{Phase, PipelineStatus},
+    switch::{SourceSwitch, SwitchStep, SwitchTo, Switched},
     wal::row_filter::row_condition,
     watch::budget::{BudgetLevel, BudgetSetting, WalBudget},
 };

@@ -137,7 +137,7 @@ impl Session<'_> {
     }
 
     /// Checks, then finds or makes slot and checkpoint.
-    async fn find(&self) -> Result<(Found, ReplicationClient), RelayError> {
+    pub(crate) async fn find(&self) -> Result<(Found, ReplicationClient), RelayError> {
         let (sql, database) = self.connect_to(self.database).await?;
         // A checkpoint is worth nothing before it is on disk; waiting for a
         // synchronous standby could mean waiting for ourselves.
@@ -185,6 +185,7 @@ impl Session<'_> {
         });
         let mut left_at = None;
         if let Some(checkpoint) = &checkpoint {
+            checkpoint.feed.expect_wal(self.config)?;
             history::same_cluster(checkpoint, self.config, &server)?;
             let now = identity.timeline;
             left_at = start::same_past(checkpoint, self.config, now, &mut replication).await?;
@@ -290,7 +291,7 @@ impl Session<'_> {
     /// The slot is held by the process `holder`, and nobody moves it any more:
     /// only now what it says counts, and the checkpoint is ours. Nothing was
     /// confirmed or sent yet.
-    async fn hold(&self, found: &mut Found, holder: i32) -> Result<(), RelayError> {
+    pub(crate) async fn hold(&self, found: &mut Found, holder: i32) -> Result<(), RelayError> {
         let slot = match slot::inspect(&found.sql, &self.config.slot).await? {
             Some(slot) if slot.active_pid == Some(holder) => slot,
             _ => {
@@ -342,6 +343,7 @@ impl Session<'_> {
             now.generation == before.generation
                 && now.confirmed == before.confirmed
                 && now.initial == before.initial
+                && now.feed == before.feed
         };
         if now.is_some_and(same) {
             return Ok(());
@@ -349,7 +351,7 @@ impl Session<'_> {
         Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() })
     }
 
-    fn working(&self, phase: Phase, confirmed: Lsn) {
+    pub(crate) fn working(&self, phase: Phase, confirmed: Lsn) {
         if self.status.working(phase, confirmed) {
             tracing::info!("the other relay is gone; this one has taken over");
         }
@@ -371,7 +373,7 @@ impl Session<'_> {
         ended
     }
 
-    async fn pipeline<S: Source, K: Sink>(
+    pub(crate) async fn pipeline<S: Source, K: Sink>(
         &mut self,
         found: &Found,
         mut source: S,
@@ -418,7 +420,7 @@ impl Session<'_> {
         })
     }
 
-    fn stream_start(&self, found: &Found) -> StreamStart {
+    pub(crate) fn stream_start(&self, found: &Found) -> StreamStart {
         StreamStart {
             server: found.identity.clone(),
             slot: self.config.slot.clone(),

@@ -3,7 +3,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     command::{
         check, config, demo, demo_consumer, migrate, parked, pipeline, prune, replay, requeue, run,
-        slot, status,
+        slot, source, status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -47,6 +47,8 @@ enum Command {
     Pipeline(pipeline::Args),
     /// Looks after the replication slot
     Slot(slot::Args),
+    /// Switches what brings the events: the WAL, or polling the outbox table
+    Source(source::Args),
     /// Shows events that could not be delivered, sends them on or discards them
     Parked(parked::Args),
     /// Publishes events of the outbox table once more, on purpose
@@ -69,6 +71,7 @@ impl Cli {
             Command::Parked(args) => args.json(),
             Command::Slot(args) => args.json(),
             Command::Pipeline(args) => args.json(),
+            Command::Source(args) => args.json(),
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
@@ -91,6 +94,7 @@ impl Cli {
             Command::Parked(args) => block_on(parked::run(&config, &args)),
             Command::Slot(args) => block_on(slot::run(&config, &args)),
             Command::Pipeline(args) => block_on(pipeline::run(&config, &args)),
+            Command::Source(args) => block_on(source::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),

@@ -131,6 +131,8 @@ async fn the_relay_finds_its_columns() {
             "tables text[]",
             "has_messages boolean not null",
             "publication jsonb",
+            "source text not null",
+            "switch jsonb",
         ]
     );
     assert_eq!(

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     check::{CheckResult, Outcome, failed},
+    checkpoint::read_feed,
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
@@ -51,7 +52,12 @@ async fn checks(
     let sql = Sql::new(Arc::new(client), limit);
     results.push(ok("connection", database.to_string()));
     results.push(found("server", server(&sql).await));
-    results.push(found("walpost's tables", own_table(&sql, config).await));
+    let own = own_table(&sql, config).await;
+    let has_own = own.is_ok();
+    results.push(found("walpost's tables", own));
+    if has_own {
+        results.push(found("source", source(&sql, config).await));
+    }
     let table = polled(config)?;
     let columns = columns(&sql, config, polling, router).await;
     let is_there = columns.is_ok();
@@ -63,7 +69,7 @@ async fn checks(
 }
 
 /// What a poller cannot do without.
-pub(super) async fn run(
+pub(crate) async fn run(
     sql: &Sql,
     config: &RelayConfig,
     polling: &PollingConfig,
@@ -96,21 +102,33 @@ async fn server(sql: &Sql) -> Result<String, RelayError> {
 }
 
 async fn own_table(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
-    let name = "polling_attempts".to_owned();
-    let table = TableName { schema: config.schema.clone(), name };
-    let Some(reach) = rights::reach(sql, &table).await? else {
-        return Err(RelayError::prerequisite(
-            format!("table {table} does not exist"),
-            "run `walpost migrate` against this database",
-        ));
-    };
-    let rights = [Right::Select, Right::Insert, Right::Update, Right::Delete];
-    match reach.grant(&rights) {
-        None => Ok(format!("in schema {:?}", config.schema)),
-        Some(grant) => Err(RelayError::prerequisite(
-            format!("the role may not read and write table {table}"),
-            format!("let its owner run `{grant}`"),
-        )),
+    let read = [Right::Select];
+    let all = [Right::Select, Right::Insert, Right::Update, Right::Delete];
+    for (name, rights) in [("polling_attempts", &all[..]), ("checkpoint", &read[..])] {
+        let table = TableName { schema: config.schema.clone(), name: name.to_owned() };
+        let Some(reach) = rights::reach(sql, &table).await? else {
+            return Err(RelayError::prerequisite(
+                format!("table {table} does not exist"),
+                "run `walpost migrate` against this database",
+            ));
+        };
+        if let Some(grant) = reach.grant(rights) {
+            let verb = if rights.len() > 1 { "read and write" } else { "read" };
+            return Err(RelayError::prerequisite(
+                format!("the role may not {verb} table {table}"),
+                format!("let its owner run `{grant}`"),
+            ));
+        }
+    }
+    preflight::up_to_date(sql, config).await?;
+    Ok(format!("in schema {:?}", config.schema))
+}
+
+/// What the pipeline has read until now.
+async fn source(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+    match read_feed(sql, config).await? {
+        None => Ok("the outbox table, from the beginning".to_owned()),
+        Some(feed) => feed.expect_polling(config).map(|()| "the outbox table".to_owned()),
     }
 }
 

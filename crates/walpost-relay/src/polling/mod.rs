@@ -12,9 +12,12 @@
 mod batch;
 mod check;
 mod config;
+mod drain;
+mod gate;
 mod listen;
 mod metrics;
 mod requeue;
+mod seen;
 mod send;
 mod session;
 mod sight;
@@ -34,7 +37,13 @@ pub use self::{
     requeue::{Requeue, Requeued, polling_sight, requeue},
     sight::PollingSight,
 };
-use self::{metrics::PollingMetrics, session::PollingSession};
+pub(crate) use self::{
+    check::run as check_table,
+    drain::{drain, none_failed},
+    seen::publish_seen,
+    table::polled,
+};
+use self::{gate::Gate, metrics::PollingMetrics, session::PollingSession};
 use crate::{
     config::RelayConfig,
     error::RelayError,
@@ -72,7 +81,7 @@ impl PollingRelay {
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
         polling.validate().map_err(RelayError::Config)?;
-        table::polled(&config)?;
+        polled(&config)?;
         if config.dead_letter_topic.is_some() {
             let problem = "dead_letter_topic is set, and a pipeline that polls parks nothing";
             return Err(RelayError::Config(problem.to_owned()));
@@ -125,6 +134,7 @@ impl PollingRelay {
                 status,
                 metrics,
                 stop: stop.clone(),
+                gate: Gate::Relays,
             };
             let before = status.current().published;
             let outcome = session.run(&mut connect_sink).await;

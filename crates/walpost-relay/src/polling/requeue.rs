@@ -7,6 +7,7 @@ use walpost_postgres::Database;
 
 use super::{
     config::PollingConfig,
+    gate::Gate,
     sight::PollingSight,
     statements::{Shape, Text, of, set},
     table::{PolledTable, describe, polled},
@@ -106,7 +107,7 @@ pub async fn polling_sight(
     let client = Arc::new(database.connect().await?);
     let limit = Duration::from_millis(config.statement_timeout_ms);
     Sql::new(client.clone(), limit).batch("setting up the session", SESSION_SETTINGS).await?;
-    PolledTable::open(client, config, polling).await?.sight().await
+    PolledTable::open(client, config, polling, &Gate::Relays).await?.sight().await
 }
 
 async fn session(database: &Database, config: &RelayConfig) -> Result<Sql, RelayError> {
@@ -126,7 +127,7 @@ async fn statement(
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
     let (relation, types) = describe(sql, table).await?;
-    let shape = Shape { table, relation: &relation, types: &types };
+    let shape = Shape { table, relation: &relation, types: &types, seen_by: None };
     let text = Text { config, polling, shape: &shape };
     let id = of("t", &polling.id_column);
     let selection = match which {

@@ -13,6 +13,7 @@ use super::{
     batch::{Candidate, Content, lanes},
     check,
     config::PollingConfig,
+    gate::Gate,
     listen::Listener,
     metrics::PollingMetrics,
     send::{Outgoing, SendEnd, Sending},
@@ -57,16 +58,17 @@ pub(super) struct PollingSession<'a> {
     pub(super) status: &'a StatusReporter,
     pub(super) metrics: &'a PollingMetrics,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) gate: Gate,
 }
 
 /// What a session works with.
-struct Work<K> {
-    table: PolledTable,
+pub(super) struct Work<K> {
+    pub(super) table: PolledTable,
     converter: Converter,
     headers: OwnHeaders,
     judge: Judge,
     /// Connected when there is something to send.
-    sink: Option<K>,
+    pub(super) sink: Option<K>,
     suspects: HashSet<String>,
     sighted: Option<Instant>,
     /// Where notifications are asked for.
@@ -104,7 +106,7 @@ impl PollingSession<'_> {
         result
     }
 
-    async fn open<K>(&self) -> Result<Work<K>, RelayError> {
+    pub(super) async fn open<K>(&self) -> Result<Work<K>, RelayError> {
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
         let client = Arc::new(self.database.connect().await?);
         let sql = Sql::new(client.clone(), limit);
@@ -115,7 +117,7 @@ impl PollingSession<'_> {
         sql.batch("setting up the session", &settings).await?;
         check::run(&sql, self.config, self.polling, self.router.config()).await?;
         Ok(Work {
-            table: PolledTable::open(client, self.config, self.polling).await?,
+            table: PolledTable::open(client, self.config, self.polling, &self.gate).await?,
             converter: Converter::new(self.router.clone(), *self.encoding, self.config),
             headers: OwnHeaders::new(self.config, Generation::from(0)),
             judge: Judge::new(self.polling),
@@ -166,7 +168,7 @@ impl PollingSession<'_> {
     /// once. A claim begins at the oldest rows, and stays where it finds some for
     /// a while; where none of a window's rows can be claimed, it goes on behind
     /// them, and comes round.
-    async fn claim_next<K: Sink>(
+    pub(super) async fn claim_next<K: Sink>(
         &self,
         work: &mut Work<K>,
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,

@@ -24,6 +24,8 @@ pub(super) struct Shape<'a> {
     pub(super) relation: &'a Relation,
     /// By column its type, as `format_type` gives it.
     pub(super) types: &'a HashMap<String, String>,
+    /// Only rows that this snapshot sees; none: all.
+    pub(super) seen_by: Option<&'a str>,
 }
 
 /// Statements on one outbox table and Walpost's own beside it.
@@ -142,13 +144,21 @@ impl Text<'_> {
     fn window_end(&self, behind: &str) -> String {
         let place = self.order_columns().map(|name| format!("{}::text", of("g", name)));
         format!(
-            "select array[{}] from {} g where {}{behind} order by {} offset {} limit 1",
+            "select array[{}] from {} g where {}{}{behind} order by {} offset {} limit 1",
             place.collect::<Vec<_>>().join(", "),
             self.shape.table.quoted(),
             self.is("g", &self.polling.pending_value),
+            self.within("g"),
             self.order("g"),
             WINDOW_ROWS - 1
         )
+    }
+
+    /// Only rows that belong to it.
+    pub(super) fn within(&self, alias: &str) -> String {
+        let Some(snapshot) = self.shape.seen_by else { return String::new() };
+        let (xid, snapshot) = (of(alias, "xid"), quote_literal(snapshot));
+        format!(" and pg_visible_in_snapshot({xid}, {}::pg_snapshot)", snapshot.trim())
     }
 
     fn same_aggregate(&self, one: &str, other: &str) -> String {
@@ -197,20 +207,22 @@ impl Text<'_> {
             vec![self.is("t", &self.polling.pending_value), self.is_due("t", "$1")];
         if !self.polling.aggregate_columns.is_empty() {
             conditions.push(format!(
-                "not exists (select from {table} e where {} and {} and ({}) < ({}))",
+                "not exists (select from {table} e where {} and {}{} and ({}) < ({}))",
                 self.same_aggregate("e", "t"),
                 self.blocks("e"),
+                self.within("e"),
                 self.order("e"),
                 self.order("t")
             ));
         }
         format!(
-            "select {}::text from (select {} from {table} g where {}{behind} order by {} \
+            "select {}::text from (select {} from {table} g where {}{}{behind} order by {} \
              limit {WINDOW_ROWS}) w join {table} t on {} = {} where {} order by {} limit $2 \
              for no key update of t skip locked",
             of("t", id),
             self.order("g"),
             self.is("g", &self.polling.pending_value),
+            self.within("g"),
             self.order("g"),
             of("t", id),
             of("w", id),
@@ -233,10 +245,11 @@ impl Text<'_> {
         let behind = match polling.aggregate_columns.is_empty() {
             true => String::new(),
             false => format!(
-                " union all (select g.* from {table} g where {} and {} and ({}) > ({}) \
+                " union all (select g.* from {table} g where {} and {}{} and ({}) > ({}) \
                  order by {} limit {})",
                 self.same_aggregate("g", "f"),
                 self.blocks("g"),
+                self.within("g"),
                 self.order("g"),
                 self.order("f"),
                 self.order("g"),
@@ -335,8 +348,9 @@ impl Text<'_> {
         };
         format!(
             "select count(*) filter (where {pending}), count(*) filter (where not {pending}), \
-             {oldest} from (select * from {table} t where {} limit {SIGHT_MAX_ROWS}) t",
-            self.is_unpublished("t")
+             {oldest} from (select * from {table} t where {}{} limit {SIGHT_MAX_ROWS}) t",
+            self.is_unpublished("t"),
+            self.within("t")
         )
     }
 }
@@ -351,6 +365,14 @@ mod tests {
     use super::*;
 
     fn statements(park: ParkMode, change: impl FnOnce(&mut PollingConfig)) -> Statements {
+        statements_within(None, park, change)
+    }
+
+    fn statements_within(
+        seen_by: Option<&str>,
+        park: ParkMode,
+        change: impl FnOnce(&mut PollingConfig),
+    ) -> Statements {
         let mut config = RelayConfig::new("shop");
         config.park = park;
         let mut polling = PollingConfig::default();
@@ -365,7 +387,7 @@ mod tests {
         };
         let types = [("id", "uuid"), ("status", "app.state"), ("attempts", "smallint")];
         let types = types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).into();
-        let shape = Shape { table: &table, relation: &relation, types: &types };
+        let shape = Shape { table: &table, relation: &relation, types: &types, seen_by };
         Statements::new(&config, &polling, &shape)
     }
 
@@ -382,6 +404,19 @@ mod tests {
         let alone = statements(ParkMode::Aggregate, |polling| polling.aggregate_columns.clear());
         assert_eq!(alone.claim.matches("not exists").count(), 0, "{}", alone.claim);
         assert!(!alone.rows(&["1".into()]).contains("union all"));
+    }
+
+    #[test]
+    fn where_a_snapshot_bounds_them_no_statement_finds_other_rows() {
+        let bounded = statements_within(Some("5:9:7"), ParkMode::Aggregate, |_| {});
+        let count = |text: &str| text.matches(".\"xid\", '5:9:7'::pg_snapshot)").count();
+        // The window, and the rows that those of it wait for.
+        assert_eq!(count(&bounded.claim), 2, "{}", bounded.claim);
+        assert_eq!(count(&bounded.claim_after), 2);
+        for text in [&bounded.rows(&[]), &bounded.window_end, &bounded.sight] {
+            assert_eq!(count(text), 1, "{text}");
+        }
+        assert!(!statements(ParkMode::Aggregate, |_| {}).claim.contains("xid"));
     }
 
     #[test]

@@ -7,11 +7,13 @@ use walpost_event::{Relation, Row, RowChange};
 use super::{
     batch::{Candidate, Content},
     config::PollingConfig,
+    gate::Gate,
     sight::PollingSight,
     statements::{EXTRA_COLUMNS, Shape, Statements},
     verdict::{Fate, Tried, Verdict},
 };
 use crate::{
+    checkpoint::{begin_polling, read_feed},
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
@@ -40,6 +42,9 @@ pub(super) struct PolledTable {
     relation: Arc<Relation>,
     statements: Statements,
     pipeline: String,
+    begin: String,
+    config: RelayConfig,
+    gate: Gate,
     max_event_bytes: usize,
     claim_max_aggregates: i64,
     claim_max_bytes: usize,
@@ -50,12 +55,13 @@ impl PolledTable {
         client: Arc<Client>,
         config: &RelayConfig,
         polling: &PollingConfig,
+        gate: &Gate,
     ) -> Result<Self, RelayError> {
         let limit = Duration::from_millis(config.statement_timeout_ms);
         let sql = Sql::new(client.clone(), limit);
         let table = polled(config)?;
         let (relation, types) = describe(&sql, table).await?;
-        let shape = Shape { table, relation: &relation, types: &types };
+        let shape = Shape { table, relation: &relation, types: &types, seen_by: gate.seen_by() };
         let statements = Statements::new(config, polling, &shape);
         Ok(Self {
             client,
@@ -64,17 +70,21 @@ impl PolledTable {
             statements,
             relation: Arc::new(relation),
             pipeline: config.pipeline.clone(),
+            begin: begin_polling(config),
+            config: config.clone(),
+            gate: gate.clone(),
             max_event_bytes: config.max_event_bytes,
             claim_max_aggregates: i64::try_from(polling.claim_max_aggregates).unwrap_or(i64::MAX),
             claim_max_bytes: polling.claim_max_bytes,
         })
     }
 
-    /// Begins a transaction and takes the first rows of aggregates that nobody
+    /// Begins a transaction, while which nobody switches the source, and takes the first rows of aggregates that nobody
     /// has, of the window behind `after`. Their locks last until it ends, and go
     /// with the session.
     pub(super) async fn claim(&self, after: Option<&Place>) -> Result<Vec<String>, RelayError> {
-        self.sql.batch("beginning a claim", "begin isolation level read committed").await?;
+        self.sql.batch("beginning a claim", &self.begin).await?;
+        self.gate.admit(&self.config, read_feed(&self.sql, &self.config).await?)?;
         let attempt = "claiming rows of the outbox table";
         let pipeline = (&self.pipeline as _, Type::TEXT);
         let most = (&self.claim_max_aggregates as _, Type::INT8);
@@ -245,7 +255,12 @@ impl Candidate {
 }
 
 /// The one table that is polled.
-pub(super) fn polled(config: &RelayConfig) -> Result<&TableName, RelayError> {
+pub(crate) fn polled(config: &RelayConfig) -> Result<&TableName, RelayError> {
+    if config.row_filter.is_some() {
+        let problem = "row_filter is set; a pipeline that polls has no publication that would \
+                       filter, so leave it out";
+        return Err(RelayError::Config(problem.to_owned()));
+    }
     match config.tables.as_slice() {
         [table] => Ok(table),
         tables => Err(RelayError::Config(format!(

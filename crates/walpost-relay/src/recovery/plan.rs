@@ -85,6 +85,7 @@ async fn find(database: &Database, config: &RelayConfig) -> Result<(Sql, Checkpo
             "start it with `walpost run`; `initial` decides about rows that are there",
         )
     })?;
+    row.feed.expect_wal(config)?;
     history::same_cluster(&row, config, &server)?;
     Ok((sql, row))
 }

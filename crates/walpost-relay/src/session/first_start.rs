@@ -2,12 +2,11 @@
 //! it begins.
 
 use serde_json::{Value, json};
-use tokio_postgres::types::Type;
 use walpost_event::{Generation, Lsn};
 
 use super::{Found, Session};
 use crate::{
-    checkpoint::{Checkpoint, InitialState},
+    checkpoint::{Checkpoint, Feed, InitialState},
     clock::now_us,
     config::Initial,
     error::{RelayError, SourceError},
@@ -71,10 +70,7 @@ impl Session<'_> {
     /// Before there is a slot to hold, a lock keeps a second relay from the
     /// first start. It goes with the session.
     pub(crate) async fn alone(&self, sql: &Sql) -> Result<(), RelayError> {
-        let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
-        let pipeline = [(&self.config.pipeline as _, Type::TEXT)];
-        let row = sql.one("locking the first start", lock, &pipeline).await?;
-        if row.get(0) {
+        if slot::lock_first_start(sql, self.config).await? {
             return Ok(());
         }
         Err(RelayError::Source(SourceError::SlotInUse {
@@ -101,6 +97,7 @@ impl Session<'_> {
             taken_by: None,
             requested: None,
             has_messages: false,
+            feed: Feed::Wal,
         }
     }
 

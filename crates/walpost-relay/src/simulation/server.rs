@@ -9,7 +9,7 @@ use super::{
     world::{GENERATION, State, World, lsn, xid},
 };
 use crate::{
-    checkpoint::{Checkpoint, InitialState, Note},
+    checkpoint::{Checkpoint, Feed, InitialState, Note},
     error::RelayError,
     floors,
     proven::{Pair, Seen, sees},
@@ -58,6 +58,7 @@ impl Rows {
             requested: None,
             has_messages: false,
             publication: None,
+            feed: Feed::Wal,
         };
         Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
     }

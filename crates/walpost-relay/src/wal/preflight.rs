@@ -154,9 +154,9 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
 }
 
 /// The newest columns are there.
-async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+pub(crate) async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     let of_letters = config.dead_letter_topic.as_ref().map(|_| ("parked", "dead_letter_at"));
-    for (table, column) in [("checkpoint", "publication")].into_iter().chain(of_letters) {
+    for (table, column) in [("checkpoint", "switch")].into_iter().chain(of_letters) {
         let table = TableName { schema: config.schema.clone(), name: table.to_owned() };
         let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
                      and attname = $2 and not attisdropped)";

@@ -172,6 +172,14 @@ pub(crate) async fn owned_by_no_other(
     ))
 }
 
+/// Before there is a slot to hold, a lock keeps a second process from making one,
+/// or from switching the source. It goes with the session. Whether it was free.
+pub(crate) async fn lock_first_start(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
+    let lock = "select pg_try_advisory_lock(hashtext('walpost first start'), hashtext($1))";
+    let pipeline = [(&config.pipeline as _, Type::TEXT)];
+    Ok(sql.one("locking the first start", lock, &pipeline).await?.get(0))
+}
+
 /// Creates the slot and exports the snapshot of everything before it.
 ///
 /// Waits for every transaction that is running now, and says for which.
@@ -192,9 +200,30 @@ pub(crate) async fn create(
         "CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {options}",
         quote_identifier(&config.slot)
     );
+    create_by(&command, replication, sql, config).await
+}
+
+/// Creates a slot that goes with its session, likewise.
+pub(crate) async fn create_temporary(
+    replication: &mut ReplicationClient,
+    sql: &Sql,
+    config: &RelayConfig,
+) -> Result<NewSlot, RelayError> {
+    let name = format!("walpost_switch_{:08x}", uuid::Uuid::new_v4().as_u64_pair().0 as u32);
+    let command =
+        format!("CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT");
+    create_by(&command, replication, sql, config).await
+}
+
+async fn create_by(
+    command: &str,
+    replication: &mut ReplicationClient,
+    sql: &Sql,
+    config: &RelayConfig,
+) -> Result<NewSlot, RelayError> {
     let limit = Duration::from_millis(config.slot_timeout_ms);
     let rows = {
-        let created = tokio::time::timeout(limit, replication.query_unbounded(&command));
+        let created = tokio::time::timeout(limit, replication.query_unbounded(command));
         tokio::pin!(created);
         loop {
             tokio::select! {

@@ -153,7 +153,11 @@ impl Source for SnapshotSource {
 /// Begins a transaction that sees all that `snapshot` does. That one was made of
 /// the WAL, where a commit is before it is visible, with synchronous replication
 /// long before.
-async fn begin_behind(sql: &Sql, snapshot: &str, limit: Duration) -> Result<(), RelayError> {
+pub(crate) async fn begin_behind(
+    sql: &Sql,
+    snapshot: &str,
+    limit: Duration,
+) -> Result<(), RelayError> {
     let deadline = Instant::now() + limit;
     loop {
         sql.batch(VISIBLE, BEGIN).await?;

@@ -42,5 +42,7 @@ mod sink;
 mod slot_states;
 mod standby;
 mod suspects;
+mod switching;
+mod switching_refusals;
 mod timelines;
 mod transactions;

@@ -21,7 +21,12 @@ pub(crate) struct Polled {
 impl Polled {
     /// With the columns that `check` asks for.
     pub(crate) async fn new() -> Self {
-        let polled = Self::without_columns().await;
+        Self::on(Rig::new().await).await
+    }
+
+    /// The same on a rig.
+    pub(crate) async fn on(rig: Rig) -> Self {
+        let polled = Self::without_columns_on(rig);
         for _ in 0..2 {
             polled.mend().await;
         }
@@ -29,10 +34,14 @@ impl Polled {
     }
 
     pub(crate) async fn without_columns() -> Self {
+        Self::without_columns_on(Rig::new().await)
+    }
+
+    fn without_columns_on(rig: Rig) -> Self {
         let mut polling = PollingConfig::default();
         polling.poll_interval_ms = 10;
         polling.retry_delays = vec![Duration::from_millis(40)];
-        Self { rig: Rig::new().await, polling }
+        Self { rig, polling }
     }
 
     pub(crate) async fn checked(&self, name: &str) -> (Outcome, String, Option<String>) {

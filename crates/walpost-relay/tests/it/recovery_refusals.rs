@@ -106,10 +106,7 @@ async fn a_table_whose_rows_are_deleted_at_once_brings_nothing_back() {
     )
     .await;
     let deleted = "select pg_stat_get_tuples_deleted('walpost.outbox'::regclass)";
-    walpost_testkit::until(crate::rig::SOON, "the statistics", async || {
-        rig.count(deleted).await > 0
-    })
-    .await;
+    until(SOON, "the statistics", async || rig.count(deleted).await > 0).await;
     refused(&rig, &["is empty, and rows of it were deleted", "--accept-deleted-rows"]).await;
     let plan = plan_recovery(&rig.database, &rig.config, false, false).await.unwrap();
     assert_eq!(plan.obstacles.len(), 1, "{plan:?}");

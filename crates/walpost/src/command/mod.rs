@@ -14,5 +14,6 @@ pub(crate) mod requeue;
 pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod slot;
+pub(crate) mod source;
 pub(crate) mod sql;
 pub(crate) mod status;

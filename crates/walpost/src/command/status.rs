@@ -82,6 +82,8 @@ struct Pipeline {
     proven_lsn: Option<String>,
     /// The slot is being replaced, or is to be at the next start.
     recovery: Option<&'static str>,
+    /// The source is being switched: to which one.
+    switching_to: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -151,7 +153,8 @@ async fn pipelines(
             coalesce(p.open, 0), coalesce(p.done, 0), coalesce(p.held, 0), s.safe_wal_size,
             pg_size_bytes(current_setting('max_slot_wal_keep_size')),
             extract(epoch from clock_timestamp())::float8 - (c.proven ->> 'taken_at')::float8,
-            c.proven ->> 'lsn', c.recovery is not null, c.recovery_requested is not null
+            c.proven ->> 'lsn', c.recovery is not null, c.recovery_requested is not null,
+            c.switch ->> 'to'
         from {schema}.checkpoint c
         left join pg_replication_slots s on s.slot_name = c.slot
         left join (select pipeline,
@@ -159,6 +162,7 @@ async fn pipelines(
                 count(*) filter (where state in ('open', 'sending') and reason = 'behind') as held,
                 count(*) filter (where state not in ('open', 'sending')) as done
             from {schema}.parked group by pipeline) p using (pipeline)
+        where c.source = 'wal' or c.switch is not null
         order by c.pipeline"
     );
     let rows = client.query(&text, &[]).await?;
@@ -195,6 +199,7 @@ async fn pipelines(
                 (false, true) => Some("requested"),
                 (false, false) => None,
             },
+            switching_to: row.get(19),
         }
     };
     Ok(rows.iter().map(pipeline).collect())
@@ -368,6 +373,10 @@ fn slot_is(pipeline: &Pipeline) -> String {
 /// A line about a slot that somebody should look after.
 fn warning(pipeline: &Pipeline) -> Option<String> {
     let Pipeline { pipeline: name, slot, .. } = pipeline;
+    if let Some(to) = &pipeline.switching_to {
+        let finish = format!("finish it with `walpost source switch --to {to}`");
+        return Some(format!("{name}: the source is being switched, and nothing runs; {finish}\n"));
+    }
     let size = |size: Option<u64>| size.map_or_else(|| "some".to_owned(), bytes);
     let text = match health(pipeline) {
         Health::Read => return None,
@@ -425,6 +434,7 @@ mod tests {
             proven_age_seconds: Some(2.5),
             proven_lsn: Some("0/10".into()),
             recovery: None,
+            switching_to: None,
         }
     }
 
@@ -488,6 +498,16 @@ mod tests {
             ..pipeline()
         };
         assert_eq!(health(&busy), Health::Read);
+    }
+
+    #[test]
+    fn a_switch_that_is_under_way_is_told_instead_of_its_slot() {
+        let switching =
+            Pipeline { switching_to: Some("wal".into()), wal_status: None, ..pipeline() };
+        let text = text(switching);
+        assert!(text.contains("main: the source is being switched"), "{text}");
+        assert!(text.contains("`walpost source switch --to wal`"), "{text}");
+        assert!(!text.contains("is gone"), "{text}");
     }
 
     #[test]

@@ -14,6 +14,32 @@ impl Config {
             return Ok(None);
         }
         self.may_poll()?;
+        self.polling_section().map(Some)
+    }
+
+    /// How the outbox table is polled before or after a switch of the source,
+    /// checked; whichever one the configuration names.
+    pub(crate) fn polling_for_switch(&self) -> Result<PollingConfig, ConfigError> {
+        if self.settings.sink.publish == "transactional" {
+            let problem = "sink.publish is \"transactional\", and polling, from which or to which \
+                           the source is switched, goes without; make it \"idempotent\" for the \
+                           switch";
+            return Err(self.wrong("sink", "publish", problem));
+        }
+        self.has_no_row_filter()?;
+        self.polling_section()
+    }
+
+    fn has_no_row_filter(&self) -> Result<(), ConfigError> {
+        if self.settings.pipeline.row_filter.is_empty() {
+            return Ok(());
+        }
+        let problem = "pipeline.row_filter is set, and polling has no publication that would \
+                       filter; make it \"\"";
+        Err(self.wrong("pipeline", "row_filter", problem))
+    }
+
+    fn polling_section(&self) -> Result<PollingConfig, ConfigError> {
         let section = self.settings.polling.clone();
         let mut config = PollingConfig::default();
         config.id_column = section.id_column;
@@ -53,7 +79,7 @@ impl Config {
             let key = problem.split_whitespace().next().unwrap_or_default().to_owned();
             self.wrong("polling", &key, &format!("polling.{problem}"))
         })?;
-        Ok(Some(config))
+        Ok(config)
     }
 
     /// Nothing is set that a pipeline that polls has not.
@@ -66,11 +92,7 @@ impl Config {
             );
             return Err(self.wrong("pipeline", "tables", &problem));
         }
-        if !self.settings.pipeline.row_filter.is_empty() {
-            let problem = "pipeline.row_filter is set and pipeline.source is \"polling\", which has \
-                           no publication that would filter; make it \"\"";
-            return Err(self.wrong("pipeline", "row_filter", problem));
-        }
+        self.has_no_row_filter()?;
         if self.settings.sink.publish == "transactional" {
             let problem = "sink.publish is \"transactional\" and pipeline.source is \"polling\"; \
                            pollers of one pipeline would fence each other off, so make it \
