@@ -17,7 +17,7 @@ use walpost_tests::{LIMIT, Shop, Writer, walpost_binary};
 use crate::kills::seeded;
 
 const PIPELINES: usize = 4;
-const KILLS: usize = 6;
+const KILLS: usize = 4;
 
 fn filter(pipeline: usize) -> String {
     format!("aggregateid like '{pipeline}-%'")

@@ -92,14 +92,7 @@ async fn database_checks(
     for table in &config.tables {
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
-    step(
-        results,
-        "publication",
-        match row_filter::supported(&server, config) {
-            Ok(()) => publication::found(&sql, config).await,
-            Err(error) => Err(error),
-        },
-    );
+    step(results, "publication", publication_found(&sql, &server, config).await);
     results.extend(filters::check(&sql, config, &router.event_id).await);
     if config.mark_published {
         let marked = marking::possible(&sql, config).await;
@@ -146,6 +139,15 @@ async fn database_checks(
         step(results, "first start", decided);
     }
     Ok(())
+}
+
+async fn publication_found(
+    sql: &Sql,
+    server: &Server,
+    config: &RelayConfig,
+) -> Result<String, RelayError> {
+    row_filter::supported(server, config)?;
+    publication::found(sql, config).await
 }
 
 /// The connection that a relay would stream on, and the timeline at its end.

@@ -167,14 +167,7 @@ impl Session<'_> {
         let publication = membership::read(&sql, self.config).await?;
         if let Some(slot) = &mut slot {
             slot.note_gap(checkpoint.as_ref(), publication.as_ref());
-            if slot.lost.as_deref() == Some(membership::BROKEN)
-                && checkpoints.read().await?.map(|row| row.publication)
-                    != checkpoint.as_ref().map(|row| row.publication.clone())
-            {
-                // Rows were moved between the two looks.
-                let pipeline = self.config.pipeline.clone();
-                return Err(RelayError::PublicationChanged { pipeline });
-            }
+            self.not_moved_meanwhile(slot, checkpoint.as_ref(), &checkpoints).await?;
         }
         let noted = checkpoint.as_ref().and_then(|row| row.publication.clone());
         checkpoints.expect_publication(publication, noted);
@@ -212,6 +205,23 @@ impl Session<'_> {
             self.prepare(&mut found, slot, &mut replication).await?;
         }
         Ok((found, replication))
+    }
+
+    /// The gap that was found is none of rows that were moved between two looks.
+    async fn not_moved_meanwhile(
+        &self,
+        slot: &slot::Slot,
+        before: Option<&Checkpoint>,
+        checkpoints: &CheckpointStore,
+    ) -> Result<(), RelayError> {
+        if slot.lost.as_deref() != Some(membership::BROKEN) {
+            return Ok(());
+        }
+        let now = checkpoints.read().await?.map(|row| row.publication);
+        if now == before.map(|row| row.publication.clone()) {
+            return Ok(());
+        }
+        Err(RelayError::PublicationChanged { pipeline: self.config.pipeline.clone() })
     }
 
     /// A session on the first host that takes it, and that host alone.

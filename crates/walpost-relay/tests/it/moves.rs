@@ -44,6 +44,20 @@ async fn moved(rig: &Rig, order: &MoveOrder) -> MovePlan {
     plan
 }
 
+async fn back_again(base: &Rig, a: &Rig, b: &Rig) {
+    let back = MoveOrder {
+        from: "b".to_owned(),
+        to: "a".to_owned(),
+        filter_from: "tenant = 'c'".to_owned(),
+        filter_to: "tenant in ('a', 'b')".to_owned(),
+        ..order()
+    };
+    moved(base, &back).await;
+    events(base, &[("b", "13"), ("c", "14")]).await;
+    assert_eq!(a.landed(6).await, ["1", "2", "4", "7", "10", "13"]);
+    assert_eq!(b.landed(8).await, ["3", "5", "6", "8", "9", "11", "12", "14"]);
+}
+
 async fn rows_move(version: u32) {
     let (base, mut a, mut b) = two(version).await;
     let (giver, mut receiver) = (a.streaming().await, b.streaming().await);
@@ -102,18 +116,7 @@ async fn rows_move(version: u32) {
     assert!(!a.checked("row filters").await.1.contains("before move"));
     events(&base, &[("b", "12")]).await;
     assert_eq!(b.landed(7).await.last().unwrap(), "12");
-    // And back again.
-    let back = MoveOrder {
-        from: "b".to_owned(),
-        to: "a".to_owned(),
-        filter_from: "tenant = 'c'".to_owned(),
-        filter_to: "tenant in ('a', 'b')".to_owned(),
-        ..order()
-    };
-    moved(&base, &back).await;
-    events(&base, &[("b", "13"), ("c", "14")]).await;
-    assert_eq!(a.landed(6).await, ["1", "2", "4", "7", "10", "13"]);
-    assert_eq!(b.landed(8).await, ["3", "5", "6", "8", "9", "11", "12", "14"]);
+    back_again(&base, &a, &b).await;
     for relay in running {
         stop(relay).await;
     }

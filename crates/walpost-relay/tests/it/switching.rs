@@ -40,11 +40,14 @@ async fn run_until(
         }
     };
     let switching = switch_of(polled);
-    tokio::select! {
-        ended = switching.run(to, connect, tell) => Some(ended),
-        () = reached.notified() => None,
-        () = tokio::time::sleep(3 * SOON) => panic!("it comes neither so far nor to its end"),
-    }
+    let ended = async {
+        tokio::select! {
+            ended = switching.run(to, connect, tell) => Some(ended),
+            () = reached.notified() => None,
+        }
+    };
+    let ended = tokio::time::timeout(3 * SOON, ended).await;
+    ended.expect("it comes so far, or to its end")
 }
 
 pub(crate) async fn switch(polled: &Polled, to: SwitchTo) -> Result<Switched, RelayError> {

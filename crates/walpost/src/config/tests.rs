@@ -122,7 +122,7 @@ fn a_row_filter_that_cannot_be_meant_is_named_with_its_line() {
     assert!(text.contains("pipeline.row_filter is true or false, expected a string"), "{text}");
     let polled = load("[pipeline]\nsource = \"polling\"\nrow_filter = \"true\"\n").unwrap();
     let text = polled.polling().unwrap_err().to_string();
-    assert!(text.contains("line 3: pipeline.row_filter is set and pipeline.source"), "{text}");
+    assert!(text.contains("line 3: pipeline.row_filter is set, and polling"), "{text}");
 }
 
 fn relay_refusal(text: &str) -> String {
