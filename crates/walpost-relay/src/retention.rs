@@ -19,7 +19,7 @@ use crate::{
     error::RelayError,
     recovery,
     sql::Sql,
-    wal::{preflight, quote_identifier, row_filter},
+    wal::{preflight, quote_identifier},
 };
 
 /// Fewer days are refused: see [`RetentionConfig::validate`].
@@ -211,13 +211,12 @@ async fn prepare(
              the id in router.event_id",
         ));
     }
-    let proven = proven_by_all(sql, relay, table).await?;
-    let own = row_filter::condition(sql, relay, table).await?;
+    Rows::read(sql, relay, table).await?;
     let archive = match retention.archive_days {
         0 => None,
         _ => Some(archive(sql, table, &columns).await?),
     };
-    Ok(Removal::new(relay, table, id_column, *retention, Rows { proven, own }, archive))
+    Ok(Removal::new(relay, table, id_column, *retention, archive))
 }
 
 /// Where rows go, and which of their columns.

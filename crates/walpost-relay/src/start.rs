@@ -1,6 +1,8 @@
 //! Whether a start can go on from the slot and the checkpoint that it finds.
 //! Changes nothing: `run` looks here before it acts, `check` instead of it.
 
+use std::slice;
+
 use walpost_event::Lsn;
 use walpost_postgres::Database;
 
@@ -11,7 +13,7 @@ use crate::{
     history, recovery,
     sql::Sql,
     wal::{
-        ReplicationClient, preflight, rights,
+        ReplicationClient, membership, preflight, rights,
         slot::{self, Slot},
     },
 };
@@ -92,7 +94,7 @@ pub(crate) async fn rows_decided(
     slot: Option<&Slot>,
 ) -> Result<String, RelayError> {
     match checkpoint.map(|row| &row.initial) {
-        Some(InitialState::Done) => return Ok("done".to_owned()),
+        Some(InitialState::Done) => return added_decided(sql, config, checkpoint).await,
         Some(InitialState::Publish { .. }) => {
             rights::readable(sql, &config.tables).await?;
             return Ok("rows from before the slot are still to be published".to_owned());
@@ -122,6 +124,38 @@ pub(crate) async fn rows_decided(
         )),
         (Some(table), Some(_), initial) => Err(existing_slot(&table, config, initial)),
     }
+}
+
+/// What a table holds that is an outbox table of the pipeline since this start
+/// was not read, or passed by.
+async fn added_decided(
+    sql: &Sql,
+    config: &RelayConfig,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<String, RelayError> {
+    let done = || Ok("done".to_owned());
+    let Some(before) = checkpoint.and_then(|row| row.publication.as_ref()) else { return done() };
+    if config.initial == Some(Initial::Skip) {
+        return done();
+    }
+    let now = membership::read(sql, config).await?.unwrap_or_default();
+    let added = membership::added(before, &now);
+    for table in config.tables.iter().filter(|table| added.contains(&&*table.quoted())) {
+        rights::readable(sql, slice::from_ref(table)).await?;
+        if preflight::has_rows(sql, config, table).await? {
+            return Err(RelayError::prerequisite(
+                format!(
+                    "table {table} is new to pipeline {:?} and holds rows that it has not \
+                     published",
+                    config.pipeline
+                ),
+                "set initial = \"skip\" to leave them, and publish them with `walpost replay` if \
+                 they are wanted; or take the table out of pipeline.tables and give it a pipeline \
+                 of its own, with initial = \"publish\"",
+            ));
+        }
+    }
+    done()
 }
 
 /// Of a slot that somebody else made nobody knows which rows it will bring.

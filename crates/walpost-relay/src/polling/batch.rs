@@ -14,6 +14,8 @@ pub(super) struct Candidate {
     pub(super) head: u64,
     pub(super) pending: bool,
     pub(super) due: bool,
+    /// No column of its order is null.
+    pub(super) has_order: bool,
     pub(super) tried: Tried,
     pub(super) content: Content,
     pub(super) fate: Fate,
@@ -65,6 +67,7 @@ mod tests {
             head,
             pending,
             due,
+            has_order: true,
             tried: Tried::default(),
             content: Content::Oversize { size_bytes: 0 },
             fate: Fate::Untouched,

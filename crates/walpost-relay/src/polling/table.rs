@@ -39,7 +39,10 @@ pub(super) struct PolledTable {
     client: Arc<Client>,
     sql: Sql,
     limit: Duration,
+    table: TableName,
     relation: Arc<Relation>,
+    /// The columns of the insert order.
+    order: Vec<String>,
     statements: Statements,
     pipeline: String,
     begin: String,
@@ -68,7 +71,9 @@ impl PolledTable {
             sql,
             limit,
             statements,
+            table: table.clone(),
             relation: Arc::new(relation),
+            order: polling.order_columns.clone(),
             pipeline: config.pipeline.clone(),
             begin: begin_polling(config),
             config: config.clone(),
@@ -79,9 +84,9 @@ impl PolledTable {
         })
     }
 
-    /// Begins a transaction, while which nobody switches the source, and takes the first rows of aggregates that nobody
-    /// has, of the window behind `after`. Their locks last until it ends, and go
-    /// with the session.
+    /// Begins a transaction, while which nobody switches the source, and takes the
+    /// first rows of aggregates that nobody has, of the window behind `after`.
+    /// Their locks last until it ends, and go with the session.
     pub(super) async fn claim(&self, after: Option<&Place>) -> Result<Vec<String>, RelayError> {
         self.sql.batch("beginning a claim", &self.begin).await?;
         self.gate.admit(&self.config, read_feed(&self.sql, &self.config).await?)?;
@@ -113,7 +118,21 @@ impl PolledTable {
                 self.sql.opt(attempt, window_end_after, &[after]).await?
             }
         };
-        Ok(row.map(|row| row.get(0)))
+        row.map(|row| {
+            let place: Vec<Option<String>> = row.get(0);
+            place.into_iter().collect::<Option<Place>>().ok_or_else(|| self.without_order(None))
+        })
+        .transpose()
+    }
+
+    /// Where a row stands in the order of its aggregate cannot be told.
+    fn without_order(&self, id: Option<&str>) -> RelayError {
+        let (table, columns) = (&self.table, self.order.join(", "));
+        let row = id.map_or("a pending row".to_owned(), |id| format!("the pending row {id:?}"));
+        RelayError::prerequisite(
+            format!("{row} of table {table} has null in a column of its order ({columns})"),
+            "give it a value, and make the columns of polling.order_columns not null",
+        )
     }
 
     /// The claimed rows and those behind them, in order. In a statement of its
@@ -126,6 +145,11 @@ impl PolledTable {
         loop {
             let before = candidates.len();
             self.fetch(&text, &mut candidates, &mut bytes).await?;
+            // Its aggregate may have two first rows.
+            let fetched: &[Candidate] = &candidates[before..];
+            if let Some(row) = fetched.iter().find(|row| !row.has_order) {
+                return Err(self.without_order(Some(&row.id)));
+            }
             if candidates.len() - before < FETCH_ROWS || bytes > self.claim_max_bytes {
                 return Ok(candidates);
             }
@@ -176,7 +200,9 @@ impl PolledTable {
         let number = |index| extra(index).and_then(|text| text.parse::<i64>().ok());
         let count = |index| u32::try_from(number(index).unwrap_or(0).max(0)).unwrap_or(u32::MAX);
         let wait_ms = number(7).map(|wait_ms| u64::try_from(wait_ms).unwrap_or(0));
+        let order = self.order.iter().filter_map(|name| self.relation.column_index(name));
         Candidate {
+            has_order: order.into_iter().all(|index| row.get(index).is_some()),
             id: extra(0).unwrap_or_default().to_owned(),
             head: number(1).and_then(|head| u64::try_from(head).ok()).unwrap_or(0),
             pending: number(2) == Some(1),

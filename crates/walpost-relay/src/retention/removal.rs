@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::{Pruned, RetentionConfig};
+use super::{Pruned, RetentionConfig, readers::proven_by_all};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::quote_identifier,
+    wal::{quote_identifier, row_filter},
 };
 
 /// Blocks that one statement looks at, so that its time is bounded whatever the
@@ -23,21 +23,43 @@ pub(super) struct Archive {
     pub(super) columns: String,
 }
 
-/// Conditions of the rows that may leave.
+/// What rows leave.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// For the archive, where there is one.
+    Outbox(Option<&'a Archive>),
+    Archive(&'a Archive),
+}
+
+/// Conditions of the rows that may leave. Another pipeline may begin to read the
+/// table, or rows be moved, at any time: so they hold for one statement.
 pub(super) struct Rows {
     /// Every pipeline that takes the row has proven it.
-    pub(super) proven: String,
-    /// The row is the pipeline's; none where all are.
-    pub(super) own: Option<String>,
+    proven: String,
+    /// The row is the pipeline's; empty where all are.
+    own: String,
+}
+
+impl Rows {
+    /// Those of now.
+    pub(super) async fn read(
+        sql: &Sql,
+        relay: &RelayConfig,
+        table: &TableName,
+    ) -> Result<Self, RelayError> {
+        let proven = proven_by_all(sql, relay, table).await?;
+        let own = row_filter::condition(sql, relay, table).await?;
+        Ok(Self { proven, own: own.map(|own| format!(" and {own}")).unwrap_or_default() })
+    }
 }
 
 /// Has rows leave one outbox table.
 pub(super) struct Removal {
+    relay: RelayConfig,
     table: TableName,
     retention: RetentionConfig,
     archive: Option<Archive>,
     old: String,
-    proven: String,
     parked: String,
 }
 
@@ -48,18 +70,16 @@ impl Removal {
         table: &TableName,
         id_column: &str,
         retention: RetentionConfig,
-        rows: Rows,
         archive: Option<Archive>,
     ) -> Self {
         let keep = retention.keep_days;
-        let own = rows.own.map(|own| format!(" and {own}")).unwrap_or_default();
         let (schema, id) = (quote_identifier(&relay.schema), quote_identifier(id_column));
         Self {
+            relay: relay.clone(),
             table: table.clone(),
             retention,
             archive,
-            old: format!("o.created_at < clock_timestamp() - interval '{keep} days'{own}"),
-            proven: rows.proven,
+            old: format!("o.created_at < clock_timestamp() - interval '{keep} days'"),
             parked: format!(
                 "exists (select from {schema}.parked p where p.event_id = o.{id}::text \
                  and p.state in ('open', 'sending') \
@@ -75,11 +95,12 @@ impl Removal {
 
     /// What would leave.
     pub(super) async fn count(&self, sql: &Sql) -> Result<Pruned, RelayError> {
-        let Self { old, proven, parked, .. } = self;
+        let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
+        let Self { old, parked, .. } = self;
         let query = format!(
             "select count(*) filter (where {proven} and not {parked}), \
              count(*) filter (where not ({proven})), \
-             count(*) filter (where {proven} and {parked}) from {} o where {old}",
+             count(*) filter (where {proven} and {parked}) from {} o where {old}{own}",
             self.table.quoted()
         );
         let row = sql.one("counting the rows that may leave", &query, &[]).await?;
@@ -102,14 +123,13 @@ impl Removal {
         tell: &mut impl FnMut(&Pruned),
     ) -> Result<Pruned, RelayError> {
         let mut done = self.nothing();
-        let condition = format!("{} and {} and not {}", self.old, self.proven, self.parked);
-        self.leave(sql, &self.table, &condition, self.archive.as_ref(), |rows| {
+        self.leave(sql, Place::Outbox(self.archive.as_ref()), |rows| {
             done.rows += rows;
             tell(&done);
         })
         .await?;
         if let Some(archive) = &self.archive {
-            self.leave(sql, &archive.table, &self.past(), None, |rows| {
+            self.leave(sql, Place::Archive(archive), |rows| {
                 done.archived_rows += rows;
                 tell(&done);
             })
@@ -127,15 +147,18 @@ impl Removal {
     async fn leave(
         &self,
         sql: &Sql,
-        table: &TableName,
-        condition: &str,
-        archive: Option<&Archive>,
+        place: Place<'_>,
         mut left: impl FnMut(u64),
     ) -> Result<(), RelayError> {
+        let (table, archive) = match place {
+            Place::Outbox(archive) => (&self.table, archive),
+            Place::Archive(archive) => (&archive.table, None),
+        };
         for (leaf, blocks) in leaves(sql, table).await? {
-            let statement = self.statement(&leaf, condition, archive);
             let mut first = 0;
             while first < blocks {
+                let condition = self.condition(sql, place).await?;
+                let statement = self.statement(&leaf, &condition, archive);
                 let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
                 let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
                 let row = sql.one("pruning the outbox", &statement, &parameters).await?;
@@ -150,6 +173,14 @@ impl Removal {
             }
         }
         Ok(())
+    }
+
+    async fn condition(&self, sql: &Sql, place: Place<'_>) -> Result<String, RelayError> {
+        if let Place::Archive(_) = place {
+            return Ok(self.past());
+        }
+        let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
+        Ok(format!("{}{own} and {proven} and not {}", self.old, self.parked))
     }
 
     /// One transaction: what is in the archive is not in the outbox, and the

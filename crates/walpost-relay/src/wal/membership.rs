@@ -3,9 +3,11 @@
 //! The server decodes each change under the catalog of its own moment. What is
 //! committed while the publication is dropped, or without the table, is in no
 //! stream for ever, and since PostgreSQL 18 nobody is told. Object ids tell:
-//! whatever is made anew has others.
+//! whatever is made anew has others. Of its options, what it publishes and under
+//! which name, the transaction that has set them last tells: they may have been
+//! others in between.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{quote_identifier, quote_literal};
 use crate::{config::RelayConfig, error::RelayError, sql::Sql};
@@ -20,7 +22,7 @@ pub(crate) fn expression(config: &RelayConfig) -> String {
     let tables = self::tables(&format!("array[{}]::text[]", tables.join(", ")), "p.oid");
     format!(
         "(select jsonb_build_object('oid', p.oid::int8, 'inserts', p.pubinsert, \
-         'messages', to_jsonb(array[{}]::text[]), 'tables', {tables}) \
+         'altered', p.xmin::text, 'messages', to_jsonb(array[{}]::text[]), 'tables', {tables}) \
          from pg_publication p where p.pubname = {})",
         messages.join(", "),
         quote_literal(&config.publication),
@@ -53,7 +55,18 @@ pub(crate) fn is_unbroken(before: Option<&Value>, now: Option<&Value>) -> bool {
     let then = tables(before);
     before["oid"] == now["oid"]
         && before["inserts"] == now["inserts"]
+        && (before["altered"].is_null() || before["altered"] == now["altered"])
         && tables(now).iter().all(|(name, ids)| then.get(name).is_none_or(|then| then == ids))
+}
+
+/// Tables that the pipeline reads now and did not when `before` was noted. One
+/// that has another name since is none of them.
+pub(crate) fn added<'a>(before: &Value, now: &'a Value) -> Vec<&'a str> {
+    let Some(then) = before["tables"].as_object() else { return Vec::new() };
+    let is_known = |ids: &Value| ids != &json!([]) && then.values().any(|then| then == ids);
+    let tables = now["tables"].as_object().into_iter().flatten();
+    let added = tables.filter(|(name, ids)| !then.contains_key(*name) && !is_known(ids));
+    added.map(|(name, _)| name.as_str()).collect()
 }
 
 /// What to say of a slot whose stream has such a gap.
@@ -62,16 +75,14 @@ pub(crate) const BROKEN: &str = "publication_made_anew";
 /// The statements that make it so, for the operator.
 pub(crate) fn what_happened(config: &RelayConfig) -> String {
     format!(
-        "publication {} was dropped and made again, or was without an outbox table or without \
-         inserts for a while",
+        "publication {} was dropped and made again, its options were set, or it was without an \
+         outbox table for a while",
         quote_identifier(&config.publication)
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn of(oid: i64, tables: Value) -> Value {
@@ -89,6 +100,24 @@ mod tests {
         assert!(!unbroken(of(7, json!({ "a": [1], "b": [3] }))), "taken out and put back");
         assert!(!unbroken(of(7, json!({ "a": [1], "b": [] }))), "taken out");
         assert!(!unbroken(json!({ "oid": 7, "inserts": false, "tables": { "a": [1], "b": [2] } })));
+    }
+
+    #[test]
+    fn options_that_were_set_since_are_a_gap() {
+        let at = |xid: &str| json!({ "oid": 7, "inserts": true, "altered": xid, "tables": {} });
+        assert!(is_unbroken(Some(&at("3")), Some(&at("3"))));
+        assert!(!is_unbroken(Some(&at("3")), Some(&at("4"))));
+        assert!(is_unbroken(Some(&of(7, json!({}))), Some(&at("4"))), "it was not noted then");
+    }
+
+    #[test]
+    fn a_table_is_new_by_its_name_and_by_its_ids() {
+        let before = of(7, json!({ "a": [1], "b": [] }));
+        let added = |tables: Value| added(&before, &of(7, tables)).join(" ");
+        assert_eq!(added(json!({ "a": [1], "b": [2] })), "");
+        assert_eq!(added(json!({ "renamed": [1] })), "");
+        assert_eq!(added(json!({ "a": [1], "c": [3], "d": [] })), "c d");
+        assert!(super::added(&json!({}), &of(7, json!({ "a": [1] }))).is_empty(), "not noted");
     }
 
     #[test]

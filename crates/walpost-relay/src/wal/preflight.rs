@@ -215,15 +215,23 @@ pub(crate) async fn first_table_with_rows(
     config: &RelayConfig,
 ) -> Result<Option<TableName>, RelayError> {
     for table in &config.tables {
-        // Others are no business of ours.
-        let rows = row_filter::condition_to_be(sql, config, table).await?;
-        let exists = format!("select exists (select from {} where {rows})", table.quoted());
-        let row = sql.one("looking for rows in the outbox table", &exists, &[]).await?;
-        if row.get(0) {
+        if has_rows(sql, config, table).await? {
             return Ok(Some(table.clone()));
         }
     }
     Ok(None)
+}
+
+/// Whether a table holds rows of the pipeline.
+pub(crate) async fn has_rows(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+) -> Result<bool, RelayError> {
+    // Others are no business of ours.
+    let rows = row_filter::condition_to_be(sql, config, table).await?;
+    let exists = format!("select exists (select from {} where {rows})", table.quoted());
+    Ok(sql.one("looking for rows in the outbox table", &exists, &[]).await?.get(0))
 }
 
 /// What an exported snapshot sees.

@@ -112,15 +112,29 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
     let row = sql
         .one(
             "reading the publication's tables",
-            "select exists (select from pg_publication_tables p where p.pubname = $1 and \
-             format('%I.%I', p.schemaname, p.tablename)::regclass in \
-             (select to_regclass($2) union select relid from pg_partition_tree(to_regclass($2)) \
-             union select relid from pg_partition_ancestors(to_regclass($2))))",
+            "with tree as (select to_regclass($2)::oid as oid \
+             union select relid from pg_partition_tree(to_regclass($2)) \
+             union select relid from pg_partition_ancestors(to_regclass($2))) \
+             select exists (select from pg_publication_rel r join pg_publication p \
+             on p.oid = r.prpubid where p.pubname = $1 and r.prrelid in (select oid from tree)), \
+             exists (select from pg_publication_tables p where p.pubname = $1 and \
+             format('%I.%I', p.schemaname, p.tablename)::regclass in (select oid from tree))",
             &[(&name, Type::TEXT), (&table.quoted(), Type::TEXT)],
         )
         .await?;
     if row.get(0) {
         return Ok(());
+    }
+    if row.get(1) {
+        // Nothing tells afterwards whether the schema was in it all the time.
+        return Err(RelayError::prerequisite(
+            format!("publication {name:?} contains outbox table {table} by its schema alone"),
+            format!(
+                "run `alter publication {} add table {}`",
+                quote_identifier(name),
+                table.quoted()
+            ),
+        ));
     }
     Err(RelayError::prerequisite(
         format!("publication {name:?} does not contain outbox table {table}"),

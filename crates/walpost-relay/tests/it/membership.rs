@@ -1,7 +1,7 @@
 //! What is committed while the outbox table is in no publication comes in no
 //! stream: it is noticed, and published from the table.
 
-use walpost_relay::{LostSlot, Outcome, Phase, plan_recovery};
+use walpost_relay::{Initial, LostSlot, Outcome, Phase, TableName, plan_recovery};
 use walpost_testkit::{postgres_of, until};
 
 use crate::{
@@ -15,6 +15,7 @@ const DROP: &str = "drop publication walpost";
 const CREATE: &str =
     "create publication walpost for table walpost.outbox with (publish = 'insert')";
 const NO_INSERTS: &str = "alter publication walpost set (publish = 'delete')";
+const INSERTS: &str = "alter publication walpost set (publish = 'insert')";
 
 async fn rig_of(version: u32) -> Rig {
     let mut rig = Rig::on(postgres_of(version)).await;
@@ -43,7 +44,7 @@ async fn gap_between_two_runs(version: u32, open: &str, close: &str) {
     let (outcome, detail) = rig.checked("slot").await;
     assert_eq!(outcome, Outcome::Fail, "{detail}");
     let refusal = rig.refusal().await;
-    for part in ["was dropped and made again, or was without", "walpost slot recover"] {
+    for part in ["was dropped and made again, its options were set", "walpost slot recover"] {
         assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
     }
     let plan = plan_recovery(&rig.database, &rig.config, false, false).await.unwrap();
@@ -81,6 +82,7 @@ async fn gap_under_a_relay(version: u32) {
 #[tokio::test]
 async fn rows_committed_without_a_publication_are_found_missing_on_postgres_14() {
     gap_between_two_runs(14, TAKE_OUT, PUT_BACK).await;
+    gap_between_two_runs(14, NO_INSERTS, INSERTS).await;
     gap_under_a_relay(14).await;
 }
 
@@ -88,6 +90,7 @@ async fn rows_committed_without_a_publication_are_found_missing_on_postgres_14()
 async fn rows_committed_without_a_publication_are_found_missing_on_postgres_18() {
     gap_between_two_runs(18, TAKE_OUT, PUT_BACK).await;
     gap_between_two_runs(18, DROP, CREATE).await;
+    gap_between_two_runs(18, NO_INSERTS, INSERTS).await;
     gap_under_a_relay(18).await;
 }
 
@@ -107,4 +110,47 @@ async fn without_inserts_nothing_is_confirmed_any_more() {
                    where o.payload = '2' and pg_visible_in_snapshot(o.xid, \
                    (c.proven ->> 'snapshot')::pg_snapshot)";
     assert_eq!(rig.count(covered).await, 0, "the row is proven to be published, and is not");
+}
+
+/// Whether the schema was in it all the time nothing would tell.
+#[tokio::test]
+async fn a_publication_of_the_schema_alone_is_refused() {
+    let rig = rig_of(18).await;
+    run(&rig, "create publication walpost for tables in schema walpost").await;
+    let refusal = rig.refusal().await;
+    for part in ["by its schema alone", "alter publication \"walpost\" add table"] {
+        assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+    }
+    run(&rig, PUT_BACK).await;
+    stop(rig.streaming().await).await;
+}
+
+#[tokio::test]
+async fn rows_of_a_table_that_is_added_have_to_be_decided_about() {
+    let mut rig = rig_of(18).await;
+    stop(rig.streaming().await).await;
+    rig.released().await;
+    run(&rig, "create table walpost.second (like walpost.outbox including all)").await;
+    run(&rig, "alter publication walpost add table walpost.second").await;
+    rig.config.tables.push(TableName { schema: "walpost".into(), name: "second".into() });
+    stop(rig.streaming().await).await;
+    rig.released().await;
+
+    let added = rig.config.tables.pop().unwrap();
+    stop(rig.streaming().await).await;
+    rig.released().await;
+    let insert = "insert into walpost.second (aggregatetype, aggregateid, type, payload) \
+                  values ('order', 'a', 'Placed', '1')";
+    run(&rig, insert).await;
+    rig.config.tables.push(added);
+    let refusal = rig.refusal().await;
+    for part in ["second is new to pipeline", "initial = \"skip\""] {
+        assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+    }
+    rig.config.initial = Some(Initial::Skip);
+    let relay = rig.streaming().await;
+    run(&rig, &insert.replace("'1'", "'2'")).await;
+    rig.insert("a", &["3"]).await;
+    assert_eq!(rig.landed(2).await, ["2", "3"]);
+    stop(relay).await;
 }

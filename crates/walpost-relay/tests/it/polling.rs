@@ -298,3 +298,21 @@ async fn a_notification_finds_a_row_at_once_also_after_its_session_was_ended() {
     polled.reaches("PUBLISHED", 2).await;
     stop(relay).await;
 }
+
+/// Of two first rows of an aggregate nobody could say which one goes first.
+#[tokio::test]
+async fn a_row_without_a_place_in_the_order_is_named() {
+    let mut polled = Polled::new().await;
+    polled.polling.order_columns = vec!["created_at".to_owned()];
+    polled.rig.insert("a", &["1", "2"]).await;
+    let no_place = "alter table walpost.outbox alter column created_at drop not null; \
+                    update walpost.outbox set created_at = null where payload = '2'";
+    polled.rig.client.batch_execute(no_place).await.unwrap();
+    let mut relay = polled.start();
+    let ended = tokio::time::timeout(SOON, relay.finished()).await.expect("it ends");
+    let refusal = ended.unwrap_err().to_string();
+    for part in ["has null in a column of its order (created_at)", "not null"] {
+        assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
+    }
+    assert_eq!(polled.rig.world.count(), 0);
+}
