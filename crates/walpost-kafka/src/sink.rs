@@ -325,6 +325,13 @@ impl Sink for KafkaSink {
         }
     }
 
+    fn hurry(&mut self) {
+        self.send_gathered();
+        if let Some(transaction) = &mut self.transaction {
+            transaction.hurry();
+        }
+    }
+
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
         let offered = self.offer(ticket, message);
         if matches!(offered, Err(Unsent::Full(_))) {

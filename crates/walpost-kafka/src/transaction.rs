@@ -16,6 +16,8 @@ const RECORDS_MAX: usize = 50_000;
 pub(crate) struct Transaction {
     interval: Duration,
     state: State,
+    /// What it holds is all that comes.
+    hurried: bool,
     held: Vec<Delivery>,
 }
 
@@ -55,7 +57,7 @@ impl Transaction {
     /// At most `interval` passes from the first record to the commit, where the
     /// brokers keep up.
     pub(crate) fn new(interval: Duration) -> Self {
-        Self { interval, state: EMPTY, held: Vec::new() }
+        Self { interval, state: EMPTY, hurried: false, held: Vec::new() }
     }
 
     /// Whether it takes another record.
@@ -68,6 +70,11 @@ impl Transaction {
             since.get_or_insert_with(now);
             *records += 1;
         }
+    }
+
+    /// The commit waits for no further record.
+    pub(crate) fn hurry(&mut self) {
+        self.hurried |= matches!(self.state, State::Open { since: Some(_), .. });
     }
 
     /// Keeps the fate of a record until that of the transaction is known.
@@ -86,6 +93,7 @@ impl Transaction {
     /// How long until something may be [`due`](Self::due) without news.
     pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
         match self.state {
+            State::Open { since: Some(_), .. } if self.hurried => Some(Duration::ZERO),
             State::Open { since: Some(since), .. } => {
                 Some(self.interval.saturating_sub(now.saturating_duration_since(since)))
             }
@@ -121,6 +129,7 @@ impl Transaction {
 
     /// The transaction has ended: what was held is delivered, or is not.
     pub(crate) fn ended(&mut self, outcome: Outcome, deliveries: &mut Vec<Delivery>) {
+        self.hurried = false;
         let held = std::mem::take(&mut self.held);
         deliveries.extend(held.into_iter().map(|delivery| judged(delivery, &outcome)));
         self.state = if outcome == Outcome::Committed { EMPTY } else { State::Over(outcome) };
@@ -200,6 +209,22 @@ mod tests {
         transaction.ended(Outcome::Committed, &mut Vec::new());
         assert!(transaction.may_send());
         assert_eq!(transaction.due_in(late), None, "an empty one is never due");
+    }
+
+    #[test]
+    fn one_that_is_hurried_is_committed_before_its_time_and_the_next_one_is_not() {
+        let now = Instant::now();
+        let mut transaction = Transaction::new(INTERVAL);
+        transaction.hurry();
+        transaction.sent(|| now);
+        assert_eq!(transaction.due(now, 0, false), None, "it was empty then");
+        transaction.hurry();
+        assert_eq!(transaction.due_in(now), Some(Duration::ZERO));
+        assert_eq!(transaction.due(now, 1, false), None, "what is on its way is waited for");
+        assert_eq!(transaction.due(now, 0, false), Some(Decision::Commit));
+        transaction.ended(Outcome::Committed, &mut Vec::new());
+        transaction.sent(|| now);
+        assert_eq!(transaction.due_in(now), Some(INTERVAL));
     }
 
     #[test]

@@ -73,6 +73,10 @@ pub trait Sink: Send {
         let _ = gather;
     }
 
+    /// Nothing more is sent before all that was sent is delivered: a sink that
+    /// would wait for more, to deliver it together, waits no longer.
+    fn hurry(&mut self) {}
+
     /// Where this message would go if it were sent now; `None` while it would
     /// not be. Learns what is missing, as [`try_send`](Sink::try_send) does.
     /// Naming the partition of the place in the message keeps it there.

@@ -203,6 +203,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     pub(super) fn hand_over(&mut self, event: Event) -> Result<Offered, RelayError> {
         let is_suspect = self.carried.suspects.contains(event.position);
         if is_suspect && self.sink.outstanding() > 0 {
+            self.sink.hurry();
             return Ok(Offered::Alone(event));
         }
         let Event { ticket, position, message, origin } = event;
@@ -216,6 +217,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 }
                 if is_suspect {
                     self.progress.alone = Some(Alone { ticket, position, origin });
+                    self.sink.hurry();
                 }
                 topic.inspect(|topic| self.carried.away.found(topic));
                 Ok(Offered::Settled)

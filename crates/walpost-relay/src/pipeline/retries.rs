@@ -222,6 +222,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
         // Others would keep the sink from being empty.
         let alone_first = self.retry_wants_alone();
+        if alone_first {
+            self.sink.hurry();
+        }
         for begun in std::mem::take(&mut self.progress.retries.begun) {
             let suspect = self.carried.retries.contains(begun.retry.id);
             let retries = &mut self.progress.retries;
@@ -240,6 +243,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                     retries.next_ticket += 1;
                     retries.alone = suspect.then_some(ticket);
                     retries.on_way.insert(ticket, retry);
+                    if suspect {
+                        self.sink.hurry();
+                    }
                 }
                 Err(Unsent::Full(message) | Unsent::Away { message, .. }) => {
                     retries.begun.push(Begun { retry, message: *message, wal });
