@@ -149,8 +149,8 @@ async fn added_decided(
                      published",
                     config.pipeline
                 ),
-                "set initial = \"skip\" to leave them, and publish them with `walpost replay` if \
-                 they are wanted; or take the table out of pipeline.tables and give it a pipeline \
+                "set initial = \"skip\" to leave those that the slot does not bring, and publish \
+                 them with `walpost replay` if they are wanted; or take the table out of pipeline.tables and give it a pipeline \
                  of its own, with initial = \"publish\"",
             ));
         }

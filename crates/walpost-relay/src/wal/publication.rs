@@ -117,8 +117,9 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
              union select relid from pg_partition_ancestors(to_regclass($2))) \
              select exists (select from pg_publication_rel r join pg_publication p \
              on p.oid = r.prpubid where p.pubname = $1 and r.prrelid in (select oid from tree)), \
-             exists (select from pg_publication_tables p where p.pubname = $1 and \
-             format('%I.%I', p.schemaname, p.tablename)::regclass in (select oid from tree))",
+             exists (select from pg_publication_tables p join pg_namespace n \
+             on n.nspname = p.schemaname join pg_class c on c.relnamespace = n.oid \
+             and c.relname = p.tablename where p.pubname = $1 and c.oid in (select oid from tree))",
             &[(&name, Type::TEXT), (&table.quoted(), Type::TEXT)],
         )
         .await?;

@@ -186,6 +186,7 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
     blocker.batch_execute("commit").await.unwrap();
 
     rig.config.tables.push("walpost.outbox_b".parse().unwrap());
+    rig.config.initial = Some(Initial::Skip);
     let relay = rig.streaming().await;
     let value = "100".to_owned();
     until(SOON, "the event of the new table", async || rig.world.values().contains(&value)).await;

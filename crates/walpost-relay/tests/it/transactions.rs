@@ -179,7 +179,7 @@ async fn every_kind_of_transaction_on_postgres_18() {
 /// a partition, or is none any more.
 async fn partitions_come_and_go(version: u32) {
     let notice = match version {
-        14 => "; alter publication parts set (publish = 'insert')",
+        14 => "; create publication notice; drop publication notice",
         _ => "",
     };
     let mut rig = Rig::on(postgres_of(version)).await;
