@@ -1,11 +1,16 @@
 use std::time::Duration;
 
 use walpost_event::Lsn;
-use walpost_testkit::until;
+use walpost_testkit::{local::Postgres, until};
 
 use crate::rig::{Rig, SOON, status, stop};
 
 const WAL_NOW: &str = "select pg_current_wal_insert_lsn()::text";
+
+/// A server that nobody else writes to.
+fn alone() -> &'static mut Postgres {
+    Box::leak(Box::new(Postgres::builder().setting("wal_level", "logical").start().unwrap()))
+}
 
 #[tokio::test]
 async fn nothing_is_confirmed_before_the_sink_has_it() {
@@ -46,7 +51,7 @@ async fn a_quiet_outbox_beside_a_busy_table_follows_the_wal() {
 
 #[tokio::test]
 async fn an_idle_pipeline_stops_writing_checkpoints() {
-    let rig = Rig::new().await;
+    let rig = Rig::on_local(alone()).await;
     let relay = rig.streaming().await;
     rig.insert("a", &["1"]).await;
     let inserted = rig.lsn(WAL_NOW).await;
@@ -81,11 +86,7 @@ async fn after_an_orderly_stop_nothing_comes_twice() {
 
 #[tokio::test]
 async fn after_a_crash_of_the_server_the_stream_starts_at_the_checkpoint() {
-    let server = walpost_testkit::local::Postgres::builder()
-        .setting("wal_level", "logical")
-        .start()
-        .unwrap();
-    let server = Box::leak(Box::new(server));
+    let server = alone();
     let rig = Rig::on_local(server).await;
     let relay = rig.streaming().await;
     rig.insert("a", &["1", "2"]).await;
