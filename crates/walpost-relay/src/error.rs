@@ -220,10 +220,11 @@ fn is_transient_sql(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Connection trouble (08), resources (53), operator intervention (57), system
-/// errors (58), conflicts that a retry solves (40, 55006, 55P03).
+/// errors (58), conflicts that a retry solves (40, 55006, 55P03), a session that
+/// the server ended because its transaction stood still (25P03, 25P04).
 fn is_transient_code(code: &str) -> bool {
     matches!(code.get(..2), Some("08" | "40" | "53" | "57" | "58"))
-        || matches!(code, "55006" | "55P03")
+        || matches!(code, "55006" | "55P03" | "25P03" | "25P04")
 }
 
 #[cfg(test)]
@@ -232,10 +233,10 @@ mod tests {
 
     #[test]
     fn what_comes_back_by_itself_is_transient() {
-        for code in ["08006", "40001", "53300", "57P01", "57P03", "55006"] {
+        for code in ["08006", "40001", "53300", "57P01", "57P03", "55006", "25P03", "25P04"] {
             assert!(is_transient_code(code), "{code}");
         }
-        for code in ["42P01", "42501", "28P01", "42704", "55000", "XX000"] {
+        for code in ["42P01", "42501", "28P01", "42704", "55000", "25P02", "XX000"] {
             assert!(!is_transient_code(code), "{code}");
         }
     }
