@@ -72,7 +72,9 @@ pub use crate::{
         Replay, ReplayFilter, ReplayFound, ReplayOrder, ReplayProgress, ReplayRow, ReplayState,
         ReplaySurvey, ReplayType, Replayed, Replayer, Unsendable,
     },
-    retention::{Pruned, RetentionConfig, prunable, prune},
+    retention::{
+        Pruned, RetentionConfig, check_retention, prunable, prunable_parked, prune, prune_parked,
+    },
     sight::{ParkedSight, SlotSight, SlotState},
     sink::{
         Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,

@@ -3,6 +3,8 @@
 
 mod readers;
 mod removal;
+mod rights;
+mod settled;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,6 +12,8 @@ use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
 use self::removal::{Removal, Rows};
+pub use self::rights::check_retention;
+pub use self::settled::{prunable_parked, prune_parked};
 pub(crate) use self::{
     readers::{Reader, proven_by_all, readers},
     removal::leaves,
@@ -35,6 +39,9 @@ pub struct RetentionConfig {
     /// Rows that leave the outbox stay in the archive for so many days; 0, the
     /// default, for no archive.
     pub archive_days: u32,
+    /// Parked events stay for so many days after they were sent on or discarded,
+    /// and as long as their row does. Default 30, at least 7.
+    pub parked_days: u32,
     /// Rows of one transaction. Default 1,000.
     pub batch_rows: u32,
     /// Between two transactions. Default 100 ms.
@@ -48,6 +55,7 @@ impl Default for RetentionConfig {
         Self {
             keep_days: 14,
             archive_days: 0,
+            parked_days: 30,
             batch_rows: 1_000,
             pause_ms: 100,
             interval_minutes: 60,
@@ -71,6 +79,7 @@ impl RetentionConfig {
         let bounds = [
             ("keep_days", u64::from(self.keep_days), 7, 36_500),
             ("archive_days", u64::from(self.archive_days), 0, 36_500),
+            ("parked_days", u64::from(self.parked_days), 7, 36_500),
             ("batch_rows", u64::from(self.batch_rows), 1, 10_000),
             ("pause_ms", self.pause_ms, 0, 60_000),
             ("interval_minutes", u64::from(self.interval_minutes), 1, 10_080),
@@ -139,6 +148,7 @@ pub async fn prune(
     mut tell: impl FnMut(&Pruned),
 ) -> Result<Vec<Pruned>, RelayError> {
     let sql = connect(database, relay).await?;
+    rights::expect(&sql, relay, retention).await?;
     alone(&sql, relay).await?;
     // All of them before the first row goes.
     let mut removals = Vec::new();
@@ -219,14 +229,17 @@ async fn prepare(
     Ok(Removal::new(relay, table, id_column, *retention, archive))
 }
 
+fn archive_of(table: &TableName) -> TableName {
+    TableName { schema: table.schema.clone(), name: format!("{}_archive", table.name) }
+}
+
 /// Where rows go, and which of their columns.
 async fn archive(
     sql: &Sql,
     table: &TableName,
     columns: &[String],
 ) -> Result<removal::Archive, RelayError> {
-    let name = format!("{}_archive", table.name);
-    let archive = TableName { schema: table.schema.clone(), name };
+    let archive = archive_of(table);
     let there = columns_of(sql, &archive).await?;
     if !there.iter().any(|column| column == "archived_at") {
         let (to, from) = (archive.quoted(), table.quoted());

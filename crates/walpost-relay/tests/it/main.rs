@@ -38,6 +38,7 @@ mod retention_refusals;
 mod retries;
 mod rig;
 mod row_filters;
+mod settled;
 mod sink;
 mod slot_states;
 mod standby;

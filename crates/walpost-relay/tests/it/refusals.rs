@@ -26,7 +26,7 @@ async fn check(rig: &Rig, expected: &[&str]) {
 }
 
 /// The same database for a new role that may replicate, and its name.
-async fn as_newcomer(rig: Rig) -> (Rig, String) {
+pub(crate) async fn as_newcomer(rig: Rig) -> (Rig, String) {
     let role = unique_name("role").replace('-', "_");
     rig.client.batch_execute(&format!("create role {role} login replication")).await.unwrap();
     let url = format!(

@@ -29,7 +29,12 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     config.encoding()?;
     config.listen()?;
     let polling = config.polling()?;
-    let postgres = check_postgres(&database, &relay, polling.as_ref(), &router).await;
+    let retention = config.retention()?;
+    let mut postgres = check_postgres(&database, &relay, polling.as_ref(), &router).await;
+    if config.settings.retention.enabled && postgres.len() > 1 {
+        let id = &router.event_id;
+        postgres.push(walpost_relay::check_retention(&database, &relay, id, &retention).await);
+    }
     let replacement = router.topic_replacement;
     let kafka = tokio::task::spawn_blocking(move || check_kafka(&connector, &replacement))
         .await

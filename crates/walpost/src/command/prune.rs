@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use walpost_relay::{Pruned, prunable, prune};
+use walpost_relay::{Pruned, RetentionConfig, prunable, prunable_parked, prune, prune_parked};
 
 use crate::{
     config::{Config, ConfigArgs},
@@ -42,13 +42,18 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         false => prunable(&database, &relay, &id_column, &retention).await,
     };
     let tables = tables.map_err(|error| Failure::of_relay(error, false))?;
+    let settled = match args.yes {
+        true => prune_parked(&database, &relay, &id_column, &retention).await,
+        false => prunable_parked(&database, &relay, &id_column, &retention).await,
+    };
+    let settled = settled.map_err(|error| Failure::of_relay(error, false))?;
     if args.json {
-        return output::print(format_args!("{}\n", as_json(&tables, args.yes)));
+        return output::print(format_args!("{}\n", as_json(&tables, settled, args.yes)));
     }
-    output::print(as_text(&tables, args.yes, retention.archive_days > 0))
+    output::print(as_text(&tables, settled, args.yes, &retention))
 }
 
-fn as_json(tables: &[Pruned], done: bool) -> Value {
+fn as_json(tables: &[Pruned], settled: u64, done: bool) -> Value {
     let table = |pruned: &Pruned| {
         let mut json = json!({
             "table": pruned.table.to_string(),
@@ -61,10 +66,15 @@ fn as_json(tables: &[Pruned], done: bool) -> Value {
         }
         json
     };
-    json!({ "done": done, "tables": tables.iter().map(table).collect::<Vec<_>>() })
+    json!({
+        "done": done,
+        "tables": tables.iter().map(table).collect::<Vec<_>>(),
+        "parked_settled": settled,
+    })
 }
 
-fn as_text(tables: &[Pruned], done: bool, has_archive: bool) -> String {
+fn as_text(tables: &[Pruned], settled: u64, done: bool, retention: &RetentionConfig) -> String {
+    let has_archive = retention.archive_days > 0;
     let leave = match (done, has_archive) {
         (true, false) => "deleted",
         (true, true) => "archived",
@@ -89,6 +99,11 @@ fn as_text(tables: &[Pruned], done: bool, has_archive: bool) -> String {
         }
         table.row(cells);
     }
+    let (settled, days) = (thousands(settled), retention.parked_days);
+    let parked = match done {
+        true => format!("parked events settled {days} days ago: {settled} deleted\n"),
+        false => format!("parked events settled {days} days ago: {settled} to delete\n"),
+    };
     let hint = if done { "" } else { "nothing was done; --yes does it\n" };
-    format!("{table}{hint}")
+    format!("{table}{parked}{hint}")
 }

@@ -4,7 +4,9 @@ use metrics::counter;
 use tokio::sync::watch;
 use walpost_event::error_chain;
 use walpost_postgres::Database;
-use walpost_relay::{Phase, PipelineStatus, Pruned, RelayConfig, RetentionConfig, prune};
+use walpost_relay::{
+    Phase, PipelineStatus, Pruned, RelayConfig, RelayError, RetentionConfig, prune, prune_parked,
+};
 
 /// From the start of the process to the first pass.
 const FIRST: Duration = Duration::from_secs(60);
@@ -43,8 +45,17 @@ impl Retention {
             removed.increment(since);
             before = pruned.rows;
         };
-        match prune(database, relay, id_column, retention, tell).await {
-            Ok(tables) => {
+        let pruned = async {
+            let tables = prune(database, relay, id_column, retention, tell).await?;
+            let settled = prune_parked(database, relay, id_column, retention).await?;
+            Ok::<_, RelayError>((tables, settled))
+        };
+        match pruned.await {
+            Ok((tables, settled)) => {
+                counter!("walpost_retention_parked_removed_total", &label).increment(settled);
+                if settled > 0 {
+                    tracing::info!(settled, "retention: settled parked events are deleted");
+                }
                 for Pruned { table, rows, archived_rows, .. } in tables {
                     tracing::info!(%table, rows, archived_rows, "retention: old rows have left");
                 }

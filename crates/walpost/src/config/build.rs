@@ -126,6 +126,7 @@ impl Config {
         let mut retention = RetentionConfig::default();
         retention.keep_days = number("keep_days", section.keep_days)?;
         retention.archive_days = number("archive_days", section.archive_days)?;
+        retention.parked_days = number("parked_days", section.parked_days)?;
         retention.batch_rows = number("batch_rows", section.batch_rows)?;
         retention.pause_ms = section.pause_ms;
         retention.interval_minutes = number("interval_minutes", section.interval_minutes)?;

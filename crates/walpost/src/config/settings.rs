@@ -147,6 +147,7 @@ pub(crate) struct RetentionSection {
     pub(crate) enabled: bool,
     pub(crate) keep_days: u64,
     pub(crate) archive_days: u64,
+    pub(crate) parked_days: u64,
     pub(crate) batch_rows: u64,
     pub(crate) pause_ms: u64,
     pub(crate) interval_minutes: u64,
