@@ -1,4 +1,4 @@
-mod advice;
+pub(crate) mod advice;
 pub(crate) mod filters;
 
 use std::{
@@ -110,6 +110,8 @@ async fn database_checks(
     if let Some(slot) = &mut slot {
         slot.note_gap(checkpoint.as_ref(), publication.as_ref());
     }
+    let took_messages = checkpoint.as_ref().is_some_and(|row| row.has_messages);
+    results.extend(advice::untaken_messages(config, took_messages));
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);

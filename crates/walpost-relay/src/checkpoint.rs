@@ -10,7 +10,7 @@ use walpost_event::{Generation, Lsn};
 pub(crate) use self::{
     feed::{Cut, Feed},
     state::{Accepted, InitialState, Loss},
-    switch::{begin_polling, read_feed},
+    switch::{begin_polling, note_polling, read_feed},
 };
 use crate::{
     config::{RelayConfig, TableName},

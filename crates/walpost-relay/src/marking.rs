@@ -110,7 +110,8 @@ pub(crate) async fn possible(sql: &Sql, config: &RelayConfig) -> Result<(), Rela
             config.publication
         ),
         format!(
-            "run `alter publication {} set (publish = 'insert')`, or set mark_published = false",
+            "set mark_published = false, or run `alter publication {} set (publish = 'insert')`; \
+             the start behind that asks for `walpost slot recover`, which repeats nothing",
             quote_identifier(&config.publication)
         ),
     ))

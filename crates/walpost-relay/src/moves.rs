@@ -48,6 +48,9 @@ pub struct MovePlan {
     pub tables: Vec<MovedTable>,
     /// What stands in the way, each with what to do.
     pub obstacles: Vec<(String, String)>,
+    /// Pipelines that had no row filter, and take messages: with one they take none
+    /// unless `row_filter_messages` is set.
+    pub with_messages: Vec<String>,
     /// Number of the move, once it is made.
     pub id: Option<i64>,
 }
@@ -129,7 +132,8 @@ async fn look(
     id_column: &str,
 ) -> Result<Found, RelayError> {
     order.validate().map_err(RelayError::Config)?;
-    let mut plan = MovePlan { tables: Vec::new(), obstacles: Vec::new(), id: None };
+    let mut plan =
+        MovePlan { tables: Vec::new(), obstacles: Vec::new(), with_messages: Vec::new(), id: None };
     let mut sides = Vec::new();
     for pipeline in [&order.from, &order.to] {
         match Side::find(sql, config, pipeline).await? {
@@ -153,6 +157,14 @@ async fn look(
             survey::of_table(sql, order, [&from, &to], table, id_column).await?;
         plan.tables.push(moved);
         plan.obstacles.extend(obstacles);
+    }
+    for (side, had_none) in [
+        (&from, plan.tables.iter().any(|moved| moved.from.0.is_none())),
+        (&to, plan.tables.iter().any(|moved| moved.to.0.is_none())),
+    ] {
+        if had_none && side.takes_messages() {
+            plan.with_messages.push(side.pipeline.clone());
+        }
     }
     Ok(Found { plan, sides: Some((from, to)) })
 }

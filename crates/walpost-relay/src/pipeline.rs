@@ -86,6 +86,8 @@ pub(crate) struct Progress {
     failed: HashMap<Ticket, DeliveryError>,
     /// What is published has no place in the stream.
     is_load: bool,
+    /// Of the transaction that has begun last.
+    xid: u32,
     received: Lsn,
     done: Lsn,
     checkpointed: Lsn,
@@ -171,6 +173,7 @@ impl Progress {
             alone: None,
             failed: HashMap::new(),
             is_load: confirmed == Lsn::ZERO,
+            xid: 0,
             received: confirmed,
             done: confirmed,
             checkpointed: confirmed,

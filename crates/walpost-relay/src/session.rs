@@ -10,7 +10,7 @@ use walpost_router::Router;
 
 use self::first_start::all_published;
 use crate::{
-    check::filters,
+    check::advice,
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::{RelayConfig, SourceKind},
     convert::Converter,
@@ -145,7 +145,6 @@ impl Session<'_> {
                         set idle_session_timeout = 0";
         sql.batch("setting up the session", settings).await?;
         let server = preflight::run(&sql, self.config, self.router.config()).await?;
-        filters::warn_of(&sql, self.config, &self.router.config().event_id).await;
         let timeout_ms = self.config.wal_sender_timeout_ms;
         let max_event_bytes = self.config.max_event_bytes;
         let mut replication =
@@ -314,7 +313,15 @@ impl Session<'_> {
         };
         slot::check(&slot, self.config, self.database.dbname())?;
         self.status.update(|status| status.walsender = Some(holder));
-        self.own(found, slot.confirmed.unwrap_or_default()).await
+        self.own(found, slot.confirmed.unwrap_or_default()).await?;
+        // Beside the stream, which no diagnosis keeps from starting.
+        let (database, config) = (found.database.clone(), self.config.clone());
+        let (id_column, took_messages) =
+            (self.router.config().event_id.clone(), found.checkpoint.has_messages);
+        tokio::spawn(async move {
+            advice::warn_of(&database, &config, &id_column, took_messages).await;
+        });
+        Ok(())
     }
 
     /// The slot is held, and stands at `confirmed`: makes the checkpoint ours.

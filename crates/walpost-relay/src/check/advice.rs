@@ -1,10 +1,13 @@
 //! What lets a relay start, and harms it or others later: settings of the
 //! server, and what stands between the server and us.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use super::{CheckResult, ok, warn};
+use walpost_postgres::Database;
+
+use super::{CheckResult, Outcome, filters, ok, warn};
 use crate::{
+    config::RelayConfig,
     error::{RelayError, ServerError, SourceError},
     sql::Sql,
 };
@@ -31,6 +34,44 @@ pub(super) async fn settings(sql: &Sql, application: &str) -> Result<Vec<CheckRe
     ];
     results.extend(setting("idle_replication_slot_timeout").map(idle));
     Ok(results)
+}
+
+/// Puts into the log what [`check`](super::check) would warn of, of row filters
+/// and of messages.
+pub(crate) async fn warn_of(
+    database: &Database,
+    config: &RelayConfig,
+    id_column: &str,
+    took_messages: bool,
+) {
+    let mut found = Vec::from_iter(untaken_messages(config, took_messages));
+    let limit = Duration::from_millis(config.statement_timeout_ms);
+    if let Ok((client, _)) = database.connect_to_one().await {
+        found.extend(filters::check(&Sql::new(Arc::new(client), limit), config, id_column).await);
+    }
+    for CheckResult { name, detail, next_step, .. } in
+        found.iter().filter(|found| found.outcome != Outcome::Ok)
+    {
+        tracing::warn!(next_step, "{name}: {detail}");
+    }
+}
+
+/// Messages were events of the pipeline, and are none any more.
+pub(super) fn untaken_messages(config: &RelayConfig, took_messages: bool) -> Option<CheckResult> {
+    (took_messages && config.row_filter.is_some() && config.event_prefixes().is_empty()).then(
+        || {
+            warn(
+                "messages",
+                format!(
+                    "pipeline {:?} has published messages of pg_logical_emit_message, and with its \
+                 row_filter it takes none any more",
+                    config.pipeline
+                ),
+                "set pipeline.row_filter_messages = true, or message_prefixes = [] once no program \
+             sends messages",
+            )
+        },
+    )
 }
 
 /// `max_slot_wal_keep_size` in MB, -1 for no limit.

@@ -3,7 +3,7 @@
 use tokio_postgres::{error::SqlState, types::Type};
 use walpost_event::error_chain;
 
-use super::{CheckResult, Outcome, fail, failed, ok, warn};
+use super::{CheckResult, fail, failed, ok, warn};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -21,7 +21,7 @@ const EXAMPLES: usize = 3;
 
 /// What the pipelines of each table leave out or take twice. Nothing where none
 /// has a row filter.
-pub(super) async fn check(sql: &Sql, config: &RelayConfig, id_column: &str) -> Vec<CheckResult> {
+pub(crate) async fn check(sql: &Sql, config: &RelayConfig, id_column: &str) -> Vec<CheckResult> {
     let mut results = Vec::new();
     match row_filter::outdated(sql, config).await {
         Ok(found) => {
@@ -36,15 +36,6 @@ pub(super) async fn check(sql: &Sql, config: &RelayConfig, id_column: &str) -> V
         }
     }
     results
-}
-
-/// Puts into the log what [`check`] would warn of.
-pub(crate) async fn warn_of(sql: &Sql, config: &RelayConfig, id_column: &str) {
-    for found in check(sql, config, id_column).await {
-        if found.outcome != Outcome::Ok {
-            tracing::warn!(next_step = found.next_step, "row filters: {}", found.detail);
-        }
-    }
 }
 
 fn failure(table: &TableName, error: &RelayError) -> CheckResult {

@@ -7,7 +7,7 @@ use walpost_event::Generation;
 
 use super::{CheckpointStore, Cut, Feed};
 use crate::{
-    config::RelayConfig,
+    config::{RelayConfig, TableName},
     error::RelayError,
     proven::Pair,
     sql::{Parameter, Sql},
@@ -43,9 +43,31 @@ pub(crate) async fn read_feed(sql: &Sql, config: &RelayConfig) -> Result<Option<
     .transpose()
 }
 
+/// Creates the row of a pipeline that has none: it polls, and no relay reads the
+/// WAL for it until it is switched.
+pub(crate) async fn note_polling(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    let insert = format!(
+        "insert into {}.checkpoint (pipeline, token, generation, system_id, timeline, slot, \
+         confirmed_lsn, initial, tables, source) \
+         select $1, gen_random_uuid(), $2, system_identifier::text, timeline_id, $3, '0/0', \
+         'creating', $4, 'polling' from pg_control_system(), pg_control_checkpoint() \
+         on conflict (pipeline) do nothing",
+        quote_identifier(&config.schema)
+    );
+    let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
+    let parameters: [Parameter<'_>; 4] = [
+        (&config.pipeline, Type::TEXT),
+        (&i64::from(u32::from(random_generation())), Type::INT8),
+        (&config.slot, Type::TEXT),
+        (&tables, Type::TEXT_ARRAY),
+    ];
+    sql.query("noting that the pipeline polls", &insert, &parameters).await.map(drop)
+}
+
 impl CheckpointStore {
     /// What `cut` sees, and nothing else, is published from the WAL: from now on
-    /// no relay reads it.
+    /// no relay reads it. Only if the publication has been the same all the time,
+    /// also for rows that were moved.
     pub(crate) async fn leave_wal(
         &self,
         cut: &Cut,
@@ -55,11 +77,12 @@ impl CheckpointStore {
         let sql = format!(
             "update {} set source = $3, switch = $4, confirmed_lsn = $5, floors = $6, \
              proven = $7, pending = null, recovery_requested = null, clean = true, \
-             updated_at = clock_timestamp() where pipeline = $1 and token = $2",
-            self.table
+             updated_at = clock_timestamp() where pipeline = $1 and token = $2 \
+             and publication = $8 and {} = $8",
+            self.table, self.publication
         );
         let (source, switch) = Feed::ToPolling(cut.clone()).columns();
-        let parameters: [Parameter<'_>; 7] = [
+        let parameters: [Parameter<'_>; 8] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&source, Type::TEXT),
@@ -67,9 +90,16 @@ impl CheckpointStore {
             (&PgLsn::from(u64::from(cut.position)), Type::PG_LSN),
             (floors, Type::JSONB),
             (&proven.to_json(), Type::JSONB),
+            (&self.expected, Type::JSONB),
         ];
-        let updated = self.execute("noting that the WAL is left", &sql, &parameters).await?;
-        self.owned(updated)
+        if self.execute("noting that the WAL is left", &sql, &parameters).await? > 0 {
+            return Ok(());
+        }
+        let ours =
+            format!("select from {} where pipeline = $1 and token = $2 for update", self.table);
+        let rows = self.sql.query("reading whose the row is", &ours, &parameters[..2]).await?;
+        self.owned(rows.len() as u64)?;
+        Err(self.publication_changed())
     }
 
     /// Relays that poll may start.

@@ -19,7 +19,7 @@ pub(crate) struct Boundary {
     pub(crate) schema: String,
     pub(crate) id: i64,
     /// The transaction that made the move.
-    pub(crate) xid: String,
+    pub(crate) xid: u64,
     pub(crate) from: String,
     pub(crate) to: String,
 }
@@ -29,7 +29,7 @@ impl Boundary {
         json!({
             "schema": self.schema,
             "move": self.id,
-            "xid": self.xid,
+            "xid": self.xid.to_string(),
             "from": self.from,
             "to": self.to,
         })
@@ -40,13 +40,14 @@ impl Boundary {
         let value: Value = serde_json::from_slice(content).ok()?;
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let id = value["move"].as_i64()?;
-        let (schema, xid) = (text("schema")?, text("xid")?);
+        let (schema, xid) = (text("schema")?, text("xid")?.parse().ok()?);
         Some(Self { schema, id, xid, from: text("from")?, to: text("to")? })
     }
 
-    /// Whether this pipeline is the one that waits there.
-    pub(crate) fn concerns(&self, config: &RelayConfig) -> bool {
-        self.schema == config.schema && self.to == config.pipeline
+    /// Whether this pipeline is the one that waits there. Anybody may write such a
+    /// message, but not in the transaction `xid` of a move.
+    pub(crate) fn concerns(&self, config: &RelayConfig, xid: u32) -> bool {
+        self.schema == config.schema && self.to == config.pipeline && self.xid as u32 == xid
     }
 }
 
@@ -63,7 +64,8 @@ pub(crate) async fn cross(
         "select m.crossed_at is not null, m.from_pipeline, c.confirmed_lsn::text, \
          coalesce(c.initial = 'done' and c.recovery is null and c.confirmed_lsn > $2, false), \
          (select count(*) from {schema}.parked p where p.pipeline = m.from_pipeline \
-             and p.state in ('open', 'sending')) \
+             and p.state in ('open', 'sending') \
+             and (p.generation is distinct from c.generation or p.commit_lsn < $2)) \
          from {schema}.move m left join {schema}.checkpoint c on c.pipeline = m.from_pipeline \
          where m.id = $1"
     );
@@ -77,16 +79,19 @@ pub(crate) async fn cross(
         return Ok(None);
     }
     let giver: String = row.get(1);
-    let at = match row.get::<_, Option<String>>(2) {
-        Some(confirmed) => format!("is at {confirmed}"),
-        None => "has no checkpoint any more".to_owned(),
-    };
     let parked: i64 = row.get(4);
     if !row.get::<_, bool>(3) {
-        return Ok(Some(format!(
-            "pipeline {giver:?} {at}, and has to pass the boundary of move {id} at {commit_lsn}; \
-             have it run"
-        )));
+        return Ok(Some(match row.get::<_, Option<String>>(2) {
+            Some(confirmed) => format!(
+                "pipeline {giver:?} is at {confirmed}, and has to pass the boundary of move {id} \
+                 at {commit_lsn}; have it run"
+            ),
+            None => format!(
+                "pipeline {giver:?} has no checkpoint any more, and had to pass the boundary of \
+                 move {id} at {commit_lsn}; once its events from before are published, set \
+                 crossed_at of the entry in {schema}.move"
+            ),
+        }));
     }
     if parked > 0 {
         return Ok(Some(format!(
@@ -111,10 +116,11 @@ pub(crate) async fn is_forgotten(
 ) -> Result<bool, RelayError> {
     let query = format!(
         "select pg_visible_in_snapshot($2::text::xid8, pg_current_snapshot()) \
-         and not exists (select from {}.move where id = $1)",
+         and not exists (select from {}.move where id = $1 and xid = $2::text::xid8)",
         quote_identifier(&config.schema)
     );
-    let parameters = [(&boundary.id as _, Type::INT8), (&boundary.xid as _, Type::TEXT)];
+    let xid = boundary.xid.to_string();
+    let parameters = [(&boundary.id as _, Type::INT8), (&xid as _, Type::TEXT)];
     Ok(sql.one("looking for the entry of a move", &query, &parameters).await?.get(0))
 }
 
@@ -142,16 +148,19 @@ mod tests {
     #[test]
     fn a_boundary_is_read_as_it_was_written_and_concerns_its_receiver() {
         let (from, to) = ("a".to_owned(), "b".to_owned());
-        let (schema, xid) = ("walpost".to_owned(), "9".to_owned());
+        let (schema, xid) = ("walpost".to_owned(), (3 << 32) + 9);
         let boundary = Boundary { schema, id: 7, xid, from, to };
         let content = boundary.to_json().to_string();
         assert_eq!(Boundary::read(content.as_bytes()).as_ref(), Some(&boundary));
         assert_eq!(Boundary::read(b"{\"move\": 7}"), None);
         assert_eq!(Boundary::read(b"no json"), None);
-        assert!(boundary.concerns(&RelayConfig::new("b")));
-        assert!(!boundary.concerns(&RelayConfig::new("a")));
+        let forged = content.replace("12884901897", "x");
+        assert_eq!(Boundary::read(forged.as_bytes()), None);
+        assert!(boundary.concerns(&RelayConfig::new("b"), 9));
+        assert!(!boundary.concerns(&RelayConfig::new("a"), 9));
+        assert!(!boundary.concerns(&RelayConfig::new("b"), 8), "of another transaction");
         let mut other = RelayConfig::new("b");
         other.schema = "other".to_owned();
-        assert!(!boundary.concerns(&other));
+        assert!(!boundary.concerns(&other, 9));
     }
 }

@@ -69,22 +69,31 @@ async fn within(
             ));
         }
     }
-    for moved in tables {
-        alter(sql, sides[0], &moved.table, &moved.from.1).await?;
-        alter(sql, sides[1], &moved.table, &moved.to.1).await?;
+    let mut altered = tables.to_vec();
+    for moved in &mut altered {
+        moved.from.1 = alter(sql, sides[0], &moved.table, &moved.from.1).await?;
+        moved.to.1 = alter(sql, sides[1], &moved.table, &moved.to.1).await?;
     }
-    note(sql, config, order, tables).await
+    note(sql, config, order, &altered).await
 }
 
-/// Its table anew, with another filter.
-async fn alter(sql: &Sql, side: &Side, table: &TableName, filter: &str) -> Result<(), RelayError> {
-    let (publication, table) = (quote_identifier(&side.publication), table.quoted());
+/// Its table anew, with another filter, and how the server prints that now: a
+/// list of varchar reads otherwise each time.
+async fn alter(
+    sql: &Sql,
+    side: &Side,
+    table: &TableName,
+    filter: &str,
+) -> Result<String, RelayError> {
+    let (publication, quoted) = (quote_identifier(&side.publication), table.quoted());
     let attempt = "changing the publication";
-    let drop = format!("alter publication {publication} drop table {table}");
+    let drop = format!("alter publication {publication} drop table {quoted}");
     sql.query(attempt, &drop, &[]).await?;
-    let add = format!("alter publication {publication} add table {table} where ({filter})");
+    let add = format!("alter publication {publication} add table {quoted} where ({filter})");
     let added = sql.query(attempt, &add, &[]).await;
-    added.map(|_| ()).map_err(|error| row_filter::unfit(error, Some(filter)))
+    added.map_err(|error| row_filter::unfit(error, Some(filter)))?;
+    let printed = row_filter::of_publication(sql, &side.publication, table).await?;
+    Ok(printed.unwrap_or_else(|| filter.to_owned()))
 }
 
 /// The entry, the new object ids in both checkpoints, and the message.
@@ -114,7 +123,8 @@ async fn note(
         (&filters as _, Type::JSONB),
     ];
     let row = sql.one("noting the move", &insert, &parameters).await?;
-    let (id, xid): (i64, String) = (row.get(0), row.get(1));
+    let id: i64 = row.get(0);
+    let xid = row.get::<_, &str>(1).parse().expect("the server has made it");
     let ids = format!(
         "update {schema}.checkpoint c set publication = c.publication || \
          jsonb_build_object('tables', {}) from pg_publication p \

@@ -37,7 +37,8 @@ impl Side {
              exists (select from pg_replication_slots s where s.slot_name = c.slot \
                  and s.wal_status is distinct from 'lost'), \
              c.system_id = s.system_identifier::text, \
-             c.publication -> 'tables' = {} \
+             c.publication -> 'tables' = {}, \
+             c.source = 'wal' and c.switch is null \
              from pg_control_system() s, {schema}.checkpoint c \
              left join pg_publication p on p.oid::int8 = (c.publication ->> 'oid')::int8 \
              where c.pipeline = $1",
@@ -53,6 +54,13 @@ impl Side {
                     .to_owned(),
             )));
         };
+        if !row.get::<_, bool>(8) {
+            return Ok(Err((
+                format!("pipeline {pipeline:?} polls its outbox table, or its source is switched"),
+                "rows move between pipelines that read the WAL; see `walpost source switch`"
+                    .to_owned(),
+            )));
+        }
         let (Some(publication), Some(tables), Some(noted)) =
             (row.get(0), row.get::<_, Option<Vec<String>>>(1), row.get(2))
         else {
@@ -82,6 +90,11 @@ impl Side {
         parsed.sort_by_key(TableName::quoted);
         let (pipeline, generation) = (pipeline.to_owned(), row.get(3));
         Ok(Ok(Self { pipeline, publication, tables: parsed, noted, generation }))
+    }
+
+    /// Whether messages are events of the pipeline, as its last start has noted.
+    pub(super) fn takes_messages(&self) -> bool {
+        self.noted["messages"].as_array().is_some_and(|prefixes| !prefixes.is_empty())
     }
 
     /// Whether it is as it was found.

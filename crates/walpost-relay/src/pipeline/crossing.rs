@@ -36,7 +36,8 @@ impl Crossing {
 impl<S: Source, K: Sink> Pipeline<S, K> {
     /// A message of a move has come.
     pub(super) fn meet_boundary(&mut self, content: &[u8]) {
-        let boundary = Boundary::read(content).filter(|boundary| boundary.concerns(&self.config));
+        let boundary = Boundary::read(content)
+            .filter(|boundary| boundary.concerns(&self.config, self.progress.xid));
         let (Some(boundary), Some(commit_lsn)) = (boundary, self.progress.tracker.open_at()) else {
             return;
         };

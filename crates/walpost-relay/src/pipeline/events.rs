@@ -26,6 +26,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             SourceItem::Begin { commit_lsn, committed_at_us, xid, is_late } => {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);
                 self.progress.proofs.begin(xid);
+                self.progress.xid = xid;
                 self.sink.gather(is_late);
                 self.metrics.transactions.increment(1);
                 Ok(())

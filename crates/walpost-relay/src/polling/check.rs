@@ -102,9 +102,9 @@ async fn server(sql: &Sql) -> Result<String, RelayError> {
 }
 
 async fn own_table(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
-    let read = [Right::Select];
+    let note = [Right::Select, Right::Insert];
     let all = [Right::Select, Right::Insert, Right::Update, Right::Delete];
-    for (name, rights) in [("polling_attempts", &all[..]), ("checkpoint", &read[..])] {
+    for (name, rights) in [("polling_attempts", &all[..]), ("checkpoint", &note[..])] {
         let table = TableName { schema: config.schema.clone(), name: name.to_owned() };
         let Some(reach) = rights::reach(sql, &table).await? else {
             return Err(RelayError::prerequisite(

@@ -25,11 +25,10 @@ impl Gate {
     /// `feed` is what the row says now, if there is one.
     pub(super) fn admit(&self, config: &RelayConfig, feed: Option<Feed>) -> Result<(), RelayError> {
         match (self, feed) {
-            // It has only ever polled.
-            (Self::Relays, None) => Ok(()),
             (Self::Relays, Some(feed)) => feed.expect_polling(config),
             (Self::Switch(cut), Some(Feed::ToWal(Some(now)))) if now == *cut => Ok(()),
-            (Self::Switch(_), _) => {
+            // Somebody has deleted the row: a new session makes it.
+            (Self::Relays, None) | (Self::Switch(_), _) => {
                 Err(RelayError::TakenOver { pipeline: config.pipeline.clone() })
             }
         }

@@ -21,6 +21,7 @@ use super::{
     verdict::{Fate, Judge},
 };
 use crate::{
+    checkpoint::note_polling,
     config::RelayConfig,
     convert::Converter,
     error::RelayError,
@@ -116,6 +117,9 @@ impl PollingSession<'_> {
         );
         sql.batch("setting up the session", &settings).await?;
         check::run(&sql, self.config, self.polling, self.router.config()).await?;
+        if let Gate::Relays = self.gate {
+            note_polling(&sql, self.config).await?;
+        }
         Ok(Work {
             table: PolledTable::open(client, self.config, self.polling, &self.gate).await?,
             converter: Converter::new(self.router.clone(), *self.encoding, self.config),

@@ -92,6 +92,7 @@ async fn settled(
         id: quote_identifier(id_column),
         days: retention.parked_days,
         rows,
+        slow: sql.within_ms(relay.slot_timeout_ms),
         sql,
     })
 }
@@ -113,6 +114,8 @@ struct Rows {
 
 struct Settled {
     sql: Sql,
+    /// For statements that read whole tables.
+    slow: Sql,
     parked: String,
     checkpoint: String,
     pipeline: String,
@@ -189,7 +192,7 @@ impl Settled {
             "select o.{id}::text from {place} o where o.{id} = any ($1::text[]::{id_type}[])"
         );
         let ids = [(&ids as _, Type::TEXT_ARRAY)];
-        let found = self.sql.query("looking for the rows of parked events", &query, &ids).await?;
+        let found = self.slow.query("looking for the rows of parked events", &query, &ids).await?;
         Ok(found.iter().map(|row| row.get(0)).collect())
     }
 

@@ -1,10 +1,21 @@
 //! The last session on the WAL: what the cut sees is published, and nothing else.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{SwitchStep, possible::none_parked, proof, until::Until};
+use super::{
+    SwitchStep,
+    possible::{has_streamed, no_messages, none_parked},
+    proof,
+    until::Until,
+};
 use crate::{
     checkpoint::Cut,
     error::RelayError,
@@ -27,6 +38,7 @@ impl Session<'_> {
     ) -> Result<Option<Cut>, RelayError> {
         self.status.starting();
         let (mut found, replication) = self.find().await?;
+        has_streamed(&found.checkpoint, self.config)?;
         let mut source = WalSource::start(replication, &self.stream_start(&found)).await?;
         self.hold(&mut found, source.backend_pid()).await?;
         none_parked(&found.sql, self.config).await?;
@@ -36,7 +48,9 @@ impl Session<'_> {
         tell(SwitchStep::CutMade).await;
         tracing::info!(position = %cut.position, "publishing up to the end of this source");
         let confirmed = found.checkpoint.confirmed;
-        let source = Until::new(source, cut.position);
+        let messages = Arc::new(AtomicBool::new(found.checkpoint.has_messages));
+        let prefixes = self.config.event_prefixes().to_vec();
+        let source = Until::new(source, cut.position, prefixes, messages.clone());
         let pipeline = self.pipeline(&found, source, confirmed, connect_sink).await?;
         self.working(Phase::Streaming, confirmed);
         let (_keep, stop) = watch::channel(false);
@@ -45,6 +59,7 @@ impl Session<'_> {
         *self.carried = carried;
         let Ended::Reached((), floors) = ended? else { return Ok(None) };
         none_parked(&found.sql, self.config).await?;
+        no_messages(messages.load(Ordering::Relaxed), self.config)?;
         found.checkpoints.leave_wal(&cut, &floors, &proof(&cut, floors.clone())).await?;
         Ok(Some(cut))
     }

@@ -23,25 +23,10 @@ impl SourceSwitch {
     ) -> Result<(), RelayError> {
         let (sql, config) = (&desk.sql, &self.config);
         history::same_cluster(row, config, &desk.server)?;
-        if row.initial != InitialState::Done {
-            return Err(RelayError::prerequisite(
-                format!("pipeline {:?} has not come to stream yet", config.pipeline),
-                "let `walpost run` bring its first start, or the recovery of its slot, to an end",
-            ));
-        }
+        has_streamed(row, config)?;
         check_table(sql, config, &self.polling, self.router.config()).await?;
         self.rows_can_be_parted(sql).await?;
-        if row.has_messages && !config.message_prefixes.is_empty() {
-            return Err(RelayError::prerequisite(
-                format!(
-                    "pipeline {:?} has published messages of pg_logical_emit_message, which are in \
-                     the WAL alone and which nobody can poll",
-                    config.pipeline
-                ),
-                "write rows instead, and set pipeline.message_prefixes = [] once no program sends \
-                 messages",
-            ));
-        }
+        no_messages(row.has_messages, config)?;
         let mut slot = slot::inspect(sql, &config.slot).await?;
         let publication = membership::read(sql, config).await?;
         if let Some(slot) = &mut slot {
@@ -119,6 +104,32 @@ async fn own_transactions(
         format!("table {table} holds transaction ids of another cluster"),
         "once these rows are published, have them leave the table, or set their xid to \
          pg_current_xact_id()",
+    ))
+}
+
+/// Everything from before the slot is published.
+pub(super) fn has_streamed(row: &Checkpoint, config: &RelayConfig) -> Result<(), RelayError> {
+    if row.initial == InitialState::Done {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!("pipeline {:?} has not come to stream yet", config.pipeline),
+        "let `walpost run` bring its first start, or the recovery of its slot, to an end",
+    ))
+}
+
+/// Nobody sends messages, as far as the stream tells.
+pub(super) fn no_messages(has_messages: bool, config: &RelayConfig) -> Result<(), RelayError> {
+    if !has_messages || config.message_prefixes.is_empty() {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "pipeline {:?} has published messages of pg_logical_emit_message, which are in the WAL \
+             alone and which nobody can poll",
+            config.pipeline
+        ),
+        "write rows instead, and set pipeline.message_prefixes = [] once no program sends messages",
     ))
 }
 

@@ -1,5 +1,10 @@
 //! A stream that ends at a position.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use walpost_event::Lsn;
 
 use crate::{
@@ -13,11 +18,20 @@ pub(super) struct Until<S> {
     source: S,
     end: Lsn,
     is_over: bool,
+    /// Of messages that are events.
+    prefixes: Vec<String>,
+    /// One of them has come.
+    messages: Arc<AtomicBool>,
 }
 
 impl<S> Until<S> {
-    pub(super) fn new(source: S, end: Lsn) -> Self {
-        Self { source, end, is_over: false }
+    pub(super) fn new(
+        source: S,
+        end: Lsn,
+        prefixes: Vec<String>,
+        messages: Arc<AtomicBool>,
+    ) -> Self {
+        Self { source, end, is_over: false, prefixes, messages }
     }
 
     /// Cuts off what was appended behind `first`. In stream order: what follows
@@ -32,6 +46,14 @@ impl<S> Until<S> {
             items.truncate(first + index);
             items.push(SourceItem::KeepAlive { wal_end: self.end });
             self.is_over = true;
+        }
+        let is_event = |item: &SourceItem| match item {
+            SourceItem::Message(message) => self.prefixes.contains(&message.prefix),
+            SourceItem::OversizeMessage { prefix, .. } => self.prefixes.contains(prefix),
+            _ => false,
+        };
+        if items[first..].iter().any(is_event) {
+            self.messages.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -74,7 +96,7 @@ mod tests {
     }
 
     fn cut(items: Vec<SourceItem>) -> (String, bool) {
-        let mut until = Until::new((), Lsn::from(100));
+        let mut until = Until::new((), Lsn::from(100), Vec::new(), Arc::default());
         let mut items = items;
         until.cut(&mut items, 0);
         let short = |item: &SourceItem| match item {
@@ -90,6 +112,21 @@ mod tests {
     fn a_transaction_that_is_committed_at_the_position_is_not_brought() {
         let items = vec![begin(80), commit(100), begin(100), commit(120), keep_alive(200)];
         assert_eq!(cut(items), ("b80 c100 k100".to_owned(), true));
+    }
+
+    #[test]
+    fn messages_below_the_position_that_are_events_are_told() {
+        let message =
+            |prefix: &str| SourceItem::OversizeMessage { prefix: prefix.to_owned(), size_bytes: 1 };
+        let told = |mut items: Vec<SourceItem>| {
+            let messages = Arc::new(AtomicBool::new(false));
+            let ours = vec!["ours".to_owned()];
+            Until::new((), Lsn::from(100), ours, messages.clone()).cut(&mut items, 0);
+            messages.load(Ordering::Relaxed)
+        };
+        assert!(told(vec![begin(80), message("ours"), commit(90)]));
+        assert!(!told(vec![begin(80), message("another"), commit(90)]));
+        assert!(!told(vec![begin(100), message("ours"), commit(190)]), "it stays in the WAL");
     }
 
     #[test]

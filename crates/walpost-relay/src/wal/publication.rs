@@ -107,13 +107,12 @@ async fn named_as_published(
 }
 
 async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), RelayError> {
-    // A partition is published through its root, and a root through its
-    // partitions, so look at the whole tree.
+    // A partition is published through its root. A root is not by its partitions:
+    // their rows come under their own names, and those of others not at all.
     let row = sql
         .one(
             "reading the publication's tables",
             "with tree as (select to_regclass($2)::oid as oid \
-             union select relid from pg_partition_tree(to_regclass($2)) \
              union select relid from pg_partition_ancestors(to_regclass($2))) \
              select exists (select from pg_publication_rel r join pg_publication p \
              on p.oid = r.prpubid where p.pubname = $1 and r.prrelid in (select oid from tree)), \
@@ -138,7 +137,7 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
         ));
     }
     Err(RelayError::prerequisite(
-        format!("publication {name:?} does not contain outbox table {table}"),
+        format!("publication {name:?} does not contain outbox table {table} itself"),
         format!("run `alter publication {} add table {}`", quote_identifier(name), table.quoted()),
     ))
 }

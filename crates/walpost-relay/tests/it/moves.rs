@@ -274,6 +274,88 @@ async fn the_receiver_waits_for_what_the_giver_has_parked() {
     stop(receiver).await;
 }
 
+/// A list over varchar reads otherwise each time the server prints it.
+#[tokio::test]
+async fn with_the_filters_of_before_they_start_however_the_server_spells_the_new_ones() {
+    let base = tenants_on(18).await;
+    run(&base, "alter table walpost.outbox alter tenant type varchar(20)").await;
+    let a = base.beside("a", "tenant::text in ('a', 'b')").await;
+    let b = base.beside("b", "tenant::text = 'c'").await;
+    for rig in [&a, &b] {
+        stop(rig.streaming().await).await;
+        rig.released().await;
+    }
+    moved(&base, &order()).await;
+    events(&base, &[("a", "1"), ("b", "2"), ("c", "3")]).await;
+    let running = [a.streaming().await, b.streaming().await];
+    assert_eq!(a.landed(1).await, ["1"]);
+    assert_eq!(b.landed(2).await, ["2", "3"]);
+    for relay in running {
+        stop(relay).await;
+    }
+}
+
+/// Anybody may write the message of a move, and nobody waits for one that is none.
+#[tokio::test]
+async fn a_boundary_that_somebody_has_made_up_stops_nobody() {
+    let (base, _, b) = two(18).await;
+    let relay = b.streaming().await;
+    for xid in ["'x'", "'9999999999'", "pg_current_xact_id()::text"] {
+        let forged = format!(
+            "select pg_logical_emit_message(true, 'walpost-move', json_build_object(\
+             'schema', 'walpost', 'move', 1, 'xid', {xid}, 'from', 'a', 'to', 'b')::text)"
+        );
+        run(&base, &forged).await;
+    }
+    events(&base, &[("c", "1")]).await;
+    assert_eq!(b.landed(1).await, ["1"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn rows_move_between_readers_of_the_wal_alone() {
+    let (base, a, b) = two(18).await;
+    for rig in [&a, &b] {
+        stop(rig.streaming().await).await;
+    }
+    let polls = "update walpost.checkpoint set source = 'polling' where pipeline = 'b'";
+    run(&base, polls).await;
+    let found = obstacle(&base, &order()).await;
+    assert!(found.contains("pipeline \"b\" polls its outbox table"), "{found}");
+}
+
+/// Who had no row filter has to say that it goes on taking messages.
+#[tokio::test]
+async fn a_giver_of_all_rows_is_told_of_its_messages() {
+    let base = tenants_on(18).await;
+    let mut all = base.beside("a", "true").await;
+    all.config.row_filter = None;
+    let none = base.beside("b", "false").await;
+    let running = [all.streaming().await, none.streaming().await];
+    run(
+        &base,
+        "select pg_logical_emit_message(true, 'walpost', '{\"id\":\"1\",\"aggregatetype\":\"order\",\
+         \"aggregateid\":\"a\",\"type\":\"Placed\",\"payload\":1}')",
+    )
+    .await;
+    all.landed(1).await;
+    let noted = "select count(*) from walpost.checkpoint where has_messages";
+    until(SOON, "it is noted", async || base.count(noted).await == 1).await;
+    let order = MoveOrder {
+        filter_from: "tenant <> 'b'".to_owned(),
+        filter_to: "tenant = 'b'".to_owned(),
+        ..order()
+    };
+    assert_eq!(moved(&base, &order).await.with_messages, ["a"]);
+    for relay in running {
+        stop(relay).await;
+    }
+    all.config.row_filter = Some(order.filter_from);
+    let (outcome, detail) = all.checked("messages").await;
+    assert_eq!(outcome, Outcome::Warn);
+    assert!(detail.contains("it takes none any more"), "{detail}");
+}
+
 /// A row leaves once the pipeline that it belonged to has proven it.
 #[tokio::test]
 async fn moved_rows_leave_the_outbox_with_whom_they_belonged_to() {

@@ -277,4 +277,11 @@ async fn rows_that_would_come_under_another_name_are_refused_beforehand() {
     rig.config.tables = vec!["public.ob1".parse().unwrap()];
     rig.config.publication = "rooted".into();
     check(&rig, &["is a partition", "name the root"]).await;
+    // Rows of its partitions alone would be passed over under their own names.
+    let of_leaves = "create publication leaves for table ob1 with (publish_via_partition_root)";
+    rig.client.batch_execute(of_leaves).await.unwrap();
+    rig.config.tables = vec!["public.ob".parse().unwrap()];
+    rig.config.publication = "leaves".into();
+    check(&rig, &["does not contain outbox table public.ob itself", "add table \"public\".\"ob\""])
+        .await;
 }

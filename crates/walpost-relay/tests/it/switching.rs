@@ -18,7 +18,7 @@ use crate::{
     sink::value,
 };
 
-fn switch_of(polled: &Polled) -> SourceSwitch {
+pub(crate) fn switch_of(polled: &Polled) -> SourceSwitch {
     let Rig { database, config, router, .. } = &polled.rig;
     let (polling, encoding) = (polled.polling.clone(), raw());
     SourceSwitch::new(database.clone(), config.clone(), polling, router.clone(), encoding).unwrap()

@@ -7,7 +7,7 @@ use walpost_testkit::until;
 use crate::{
     polling_rig::Polled,
     rig::{SOON, stop},
-    switching::{die_at, switch},
+    switching::{die_at, switch, switch_of},
 };
 
 async fn refused(polled: &Polled, to: SwitchTo, parts: &[&str]) {
@@ -104,6 +104,56 @@ async fn where_messages_were_published_that_nobody_can_poll() {
         .await;
     polled.rig.config.message_prefixes.clear();
     assert!(!switch(&polled, SwitchTo::Polling).await.unwrap().is_already);
+}
+
+#[tokio::test]
+async fn where_messages_come_at_the_end() {
+    let polled = Polled::new().await;
+    stop(polled.rig.streaming().await).await;
+    let emit = "select pg_logical_emit_message(true, 'walpost', \
+                '{\"id\":\"0191f0c4-7a11-7c3e-9d55-2f1f6f0c1a2b\",\"aggregatetype\":\"order\",\
+                \"aggregateid\":\"a\",\"type\":\"Placed\",\"payload\":1}')";
+    polled.rig.client.batch_execute(emit).await.unwrap();
+    refused(&polled, SwitchTo::Polling, &["pg_logical_emit_message"]).await;
+    // The relay goes on, and has sent it once.
+    let relay = polled.rig.streaming().await;
+    polled.rig.insert("a", &["2"]).await;
+    assert_eq!(polled.rig.landed(2).await, ["1", "2"]);
+    stop(relay).await;
+}
+
+/// Rows that were committed meanwhile are in no stream, and not published.
+#[tokio::test]
+async fn where_the_publication_is_another_behind_the_cut() {
+    let polled = Polled::new().await;
+    stop(polled.rig.streaming().await).await;
+    polled.rig.insert("a", &["1"]).await;
+    let client = polled.rig.database.connect().await.unwrap();
+    let change = async |step| {
+        if step == SwitchStep::CutMade {
+            let gap = "alter publication walpost drop table walpost.outbox; \
+                       alter publication walpost add table walpost.outbox";
+            client.batch_execute(gap).await.unwrap();
+        }
+    };
+    let world = polled.rig.world.clone();
+    let switched =
+        switch_of(&polled).run(SwitchTo::Polling, async || world.connect().await, change).await;
+    let text = switched.unwrap_err().to_string();
+    assert!(text.contains("publication"), "{text}");
+    let wal = "select count(*) from walpost.checkpoint where source = 'wal' and switch is null";
+    assert_eq!(polled.rig.count(wal).await, 1);
+    refused(&polled, SwitchTo::Polling, &["walpost slot recover"]).await;
+}
+
+#[tokio::test]
+async fn a_relay_of_the_other_source_also_where_it_was_never_switched() {
+    let polled = Polled::new().await;
+    stop(polled.polling().await).await;
+    let text = polled.rig.refusal().await;
+    assert!(text.contains("polls its outbox table") && text.contains("--to wal"), "{text}");
+    switch(&polled, SwitchTo::Wal).await.unwrap();
+    stop(polled.rig.streaming().await).await;
 }
 
 #[tokio::test]

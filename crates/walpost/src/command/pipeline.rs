@@ -107,8 +107,21 @@ fn as_json(plan: &MovePlan) -> Value {
     json!({
         "move": plan.id,
         "tables": plan.tables.iter().map(table).collect::<Vec<_>>(),
+        "set_row_filter_messages": plan.with_messages,
         "obstacles": plan.obstacles.iter().map(obstacle).collect::<Vec<_>>(),
     })
+}
+
+/// With a row filter a pipeline takes no messages unless it says so.
+fn messages(plan: &MovePlan) -> String {
+    match plan.with_messages.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", and row_filter_messages = true in {}, which otherwise takes no messages of \
+             pg_logical_emit_message any more",
+            plan.with_messages.join(" and ")
+        ),
+    }
 }
 
 fn as_text(plan: &MovePlan, order: &MoveOrder) -> String {
@@ -128,7 +141,8 @@ fn as_text(plan: &MovePlan, order: &MoveOrder) -> String {
     let end = match (plan.id, plan.obstacles.is_empty()) {
         (Some(id), _) => format!(
             "moved, as number {id}; now set row_filter of both pipelines to what stands under \
-             after\n"
+             after{}\n",
+            messages(plan)
         ),
         (None, true) => "nothing was done; --yes does it\n".to_owned(),
         (None, false) => "nothing was done\n".to_owned(),
