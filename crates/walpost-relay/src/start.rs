@@ -10,7 +10,7 @@ use crate::{
     checkpoint::{Checkpoint, InitialState},
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
-    history, recovery,
+    history, moves, recovery,
     sql::Sql,
     wal::{
         ReplicationClient, membership, preflight, rights,
@@ -103,7 +103,8 @@ pub(crate) async fn rows_decided(
             rights::readable(sql, &config.tables).await?;
             return Ok("rows that the lost slot has not brought are still to be published".into());
         }
-        Some(InitialState::Creating) | None => {}
+        Some(InitialState::Creating) => {}
+        None => unknown_to_moves(sql, config).await?,
     }
     if config.initial == Some(Initial::Skip) {
         return Ok("rows from before the slot are left, as initial = \"skip\" says".to_owned());
@@ -124,6 +125,25 @@ pub(crate) async fn rows_decided(
         )),
         (Some(table), Some(_), initial) => Err(existing_slot(&table, config, initial)),
     }
+}
+
+/// A pipeline of the same name has given or got rows: they would be taken for
+/// this one's.
+async fn unknown_to_moves(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    for table in &config.tables {
+        let past = moves::history::of_table(sql, &config.schema, table).await?;
+        if past.iter().any(|past| past.pipeline == config.pipeline) {
+            return Err(RelayError::prerequisite(
+                format!(
+                    "pipeline {:?} has no checkpoint, and rows of table {table} were moved to or \
+                     from an earlier pipeline of that name",
+                    config.pipeline
+                ),
+                "give this pipeline another name",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What a table holds that is an outbox table of the pipeline since this start

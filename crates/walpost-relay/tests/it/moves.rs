@@ -324,6 +324,18 @@ async fn rows_move_between_readers_of_the_wal_alone() {
     assert!(found.contains("pipeline \"b\" polls its outbox table"), "{found}");
 }
 
+#[tokio::test]
+async fn the_name_of_a_pipeline_that_was_given_up_is_for_no_other() {
+    let (base, a, b) = two(18).await;
+    for rig in [&a, &b] {
+        stop(rig.streaming().await).await;
+    }
+    moved(&base, &order()).await;
+    run(&base, "delete from walpost.checkpoint where pipeline = 'a'").await;
+    let refusal = a.refusal().await;
+    assert!(refusal.contains("were moved to or from an earlier pipeline"), "{refusal}");
+}
+
 /// Who had no row filter has to say that it goes on taking messages.
 #[tokio::test]
 async fn a_giver_of_all_rows_is_told_of_its_messages() {
