@@ -1,7 +1,7 @@
 //! Whether a start can go on from the slot and the checkpoint that it finds.
 //! Changes nothing: `run` looks here before it acts, `check` instead of it.
 
-use std::slice;
+use std::{slice, time::Duration};
 
 use walpost_event::Lsn;
 use walpost_postgres::Database;
@@ -15,6 +15,7 @@ use crate::{
     wal::{
         ReplicationClient, membership, preflight, rights,
         slot::{self, Slot},
+        snapshot::until_writers_ended,
     },
 };
 
@@ -162,6 +163,11 @@ async fn added_decided(
     let added = membership::added(before, &now);
     for table in config.tables.iter().filter(|table| added.contains(&&*table.quoted())) {
         rights::readable(sql, slice::from_ref(table)).await?;
+        if !preflight::has_rows(sql, config, table).await? {
+            // The stream may have brought, and passed over, what nobody sees yet.
+            let limit = Duration::from_millis(config.statement_timeout_ms);
+            until_writers_ended(sql, table, limit).await?;
+        }
         if preflight::has_rows(sql, config, table).await? {
             return Err(RelayError::prerequisite(
                 format!(

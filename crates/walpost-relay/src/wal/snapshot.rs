@@ -203,6 +203,34 @@ pub(crate) async fn until_visible(
     Ok(())
 }
 
+/// Waits for the end of the transactions that have written to the table until
+/// now. A commit that waits for a synchronous standby is in the WAL already, and
+/// seen by nobody; it keeps its locks.
+pub(crate) async fn until_writers_ended(
+    sql: &Sql,
+    table: &TableName,
+    limit: Duration,
+) -> Result<(), RelayError> {
+    let writers = "select distinct virtualtransaction from pg_locks where granted \
+        and mode <> 'AccessShareLock' and locktype = 'relation' \
+        and database = (select oid from pg_database where datname = current_database()) \
+        and relation in (select to_regclass($1) \
+            union select relid from pg_partition_tree(to_regclass($1)))";
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    let deadline = Instant::now() + limit;
+    let mut first: Option<Vec<String>> = None;
+    loop {
+        let rows = sql.query(VISIBLE, writers, &name).await?;
+        let now: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let first = first.get_or_insert_with(|| now.clone());
+        first.retain(|writer| now.contains(writer));
+        if first.is_empty() {
+            return Ok(());
+        }
+        look_again(deadline, limit).await?;
+    }
+}
+
 /// The table as a relation of the stream.
 pub(crate) async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, RelayError> {
     let rows = sql

@@ -158,3 +158,26 @@ async fn rows_of_a_table_that_is_added_have_to_be_decided_about() {
     assert_eq!(rig.landed(3).await, ["0", "2", "3"]);
     stop(relay).await;
 }
+
+/// Of a commit that nobody sees yet the stream may have passed over the row.
+#[tokio::test]
+async fn rows_of_a_table_that_is_added_are_waited_for_until_they_are_seen() {
+    let mut rig = rig_of(18).await;
+    stop(rig.streaming().await).await;
+    rig.released().await;
+    run(&rig, "create table walpost.second (like walpost.outbox including all)").await;
+    run(&rig, "alter publication walpost add table walpost.second").await;
+    rig.config.tables.push(TableName { schema: "walpost".into(), name: "second".into() });
+    let writer = rig.database.connect().await.unwrap();
+    let insert = "begin; insert into walpost.second (aggregatetype, aggregateid, type, payload) \
+                  values ('order', 'a', 'Placed', '1')";
+    writer.batch_execute(insert).await.unwrap();
+    let commit = async {
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() \
+                     and query like 'select distinct virtualtransaction%'";
+        until(SOON, "the start waits", async || rig.count(waits).await == 1).await;
+        writer.batch_execute("commit").await.unwrap();
+    };
+    let (refusal, ()) = tokio::join!(rig.refusal(), commit);
+    assert!(refusal.contains("second is new to pipeline"), "{refusal}");
+}
