@@ -10,14 +10,13 @@ use rdkafka::{
 };
 use tokio::sync::Notify;
 use walpost_librdkafka::may_have_landed;
-use walpost_relay::{DeliveryError, DeliveryErrorKind};
+use walpost_relay::{DeliveryError, DeliveryErrorKind, TransactionOutcome as Outcome};
 
 use crate::{
     classify::{classify, is_batch_too_large},
     log::note,
     queue::Slot,
     topic::TopicLimits,
-    transaction::Outcome,
 };
 
 /// Where the producer's threads leave delivery reports and what they learnt of

@@ -7,10 +7,11 @@
 //!
 //! `sink` glues together what each decides one thing: `topics` and `topic`
 //! where a record goes and whether it may, `lane` whether it may go now,
-//! `queue` whether there is room, `gather` whether it waits for others, `batch` what was too large. `read_back`,
-//! `appended`, `spans` and `nudge` read what a predecessor has published, and `transaction` says when one
-//! is over. `producer`, `questions`, `transactor` and `brokers` are the threads
-//! and what they ask; `deliveries` is what comes back.
+//! `queue` whether there is room, `gather` whether it waits for others, `batch`
+//! what was too large. `read_back`, `appended`, `spans` and `nudge` read what a
+//! predecessor has published. `producer`, `questions`, `transactor` and `brokers`
+//! are the threads and what they ask; `deliveries` is what comes back. When a
+//! transaction is over is said by the relay's `Transaction`.
 
 mod appended;
 mod batch;
@@ -32,7 +33,6 @@ mod sink;
 mod spans;
 mod topic;
 mod topics;
-mod transaction;
 mod transactor;
 
 pub use crate::{

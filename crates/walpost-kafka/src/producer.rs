@@ -16,7 +16,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 use walpost_event::Message;
-use walpost_relay::DeliveryErrorKind;
+use walpost_relay::{DeliveryErrorKind, TransactionDecision as Decision};
 
 use crate::{
     brokers::Brokers,
@@ -24,7 +24,6 @@ use crate::{
     deliveries::{Context, Reports},
     questions::Questions,
     queue::Slot,
-    transaction::Decision,
     transactor::Transactor,
 };
 

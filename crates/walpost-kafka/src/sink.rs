@@ -9,7 +9,7 @@ use std::{
 use walpost_event::Message;
 use walpost_relay::{
     Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, RelayError, Sink,
-    Ticket, TopicFloors, Unsent,
+    Ticket, TopicFloors, Transaction, TransactionOutcome as Outcome, Unsent,
 };
 
 use crate::{
@@ -23,7 +23,6 @@ use crate::{
     read_back::{Plan, TopicRead, read_back},
     topic::is_legal_name,
     topics::{Refusal, Topics},
-    transaction::{Outcome, Transaction},
 };
 
 /// Bound on the release of the client.

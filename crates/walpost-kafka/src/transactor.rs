@@ -12,11 +12,9 @@ use rdkafka::{
     error::{KafkaError, KafkaResult},
     producer::{BaseProducer, Producer},
 };
+use walpost_relay::{TransactionDecision as Decision, TransactionOutcome as Outcome};
 
-use crate::{
-    deliveries::{Context, Reports},
-    transaction::{Decision, Outcome},
-};
+use crate::deliveries::{Context, Reports};
 
 /// Bound on one call, and so on how late the thread sees that it should end.
 const CALL: Duration = Duration::from_secs(1);

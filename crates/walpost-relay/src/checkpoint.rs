@@ -228,7 +228,7 @@ impl CheckpointStore {
 
     /// Makes the row ours and gives it another generation, in one write: its
     /// slot, which is lost, is replaced from now on. `None` if the row is not
-    /// what it was.
+    /// what it was, or names a topic that it did not: `floors` are of those.
     pub(crate) async fn replace(
         &self,
         before: &Checkpoint,
@@ -242,7 +242,9 @@ impl CheckpointStore {
              recovery = $7, pending = null, recovery_requested = null, publication = $10, \
              clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 and generation = $8 and confirmed_lsn = $9 \
-             and publication is not distinct from $11 returning {COLUMNS}",
+             and publication is not distinct from $11 \
+             and not exists (select from jsonb_object_keys(floors) topic where topic <> all ($12)) \
+             returning {COLUMNS}",
             self.table
         );
         #[cfg(test)]
@@ -250,7 +252,8 @@ impl CheckpointStore {
             return server.replace(self.token, before, generation, state, floors).await;
         }
         let (_, _, recovery) = state.columns();
-        let parameters: [Parameter<'_>; 11] = [
+        let topics: Vec<&str> = before.floors.iter().map(|topic| &*topic.name).collect();
+        let parameters: [Parameter<'_>; 12] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&i64::from(timeline), Type::INT8),
@@ -262,6 +265,7 @@ impl CheckpointStore {
             (&PgLsn::from(u64::from(before.confirmed)), Type::PG_LSN),
             (&self.expected, Type::JSONB),
             (&before.publication, Type::JSONB),
+            (&topics, Type::TEXT_ARRAY),
         ];
         let rows =
             self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
@@ -365,6 +369,10 @@ impl CheckpointStore {
              where pipeline = $1 and token = $2",
             self.table
         );
+        #[cfg(test)]
+        if let Some(server) = self.sql.simulation() {
+            return self.owned(server.set_fence(self.token, fence).await?);
+        }
         let parameters: [Parameter<'_>; 3] =
             [(&self.pipeline, Type::TEXT), (&self.token, Type::UUID), (&fence, Type::TEXT)];
         let updated = self.execute("noting who writes to the sink", &sql, &parameters).await?;

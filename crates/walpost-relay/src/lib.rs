@@ -79,6 +79,7 @@ pub use crate::{
     sink::{
         Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,
         TopicFloors, Unsent,
+        transaction::{Transaction, TransactionDecision, TransactionOutcome},
     },
     source::{Source, SourceItem},
     statement_error::StatementError,

@@ -10,6 +10,8 @@ use std::{
 use tokio::time::Instant;
 use walpost_event::Lsn;
 
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore},
     config::RelayConfig,
@@ -45,7 +47,10 @@ pub(crate) async fn connect<S: Source, K: Sink>(
     let deadline = Instant::now() + SINK_MAX;
     let connected = attend(source, deadline, connect_sink()).await;
     let mut sink = connected.ok_or_else(|| late("it was not connected"))??;
-    if let Some(predecessor) = &before.fence {
+    let predecessor = before.fence.as_ref();
+    #[cfg(test)]
+    let predecessor = predecessor.filter(|_| !simulation::has(simulation::Bug::NoFence));
+    if let Some(predecessor) = predecessor {
         let fenced = attend(source, deadline, sink.fence(predecessor)).await;
         fenced.ok_or_else(|| late("a predecessor was not fenced off"))??;
     }
@@ -92,6 +97,8 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
         found.published.note(marks);
     });
     let floors = lowered(from.checkpoint.floors.clone(), from.sending);
+    #[cfg(test)]
+    let floors = if simulation::resends_unknown() { Vec::new() } else { floors };
     let reading = sink.read_back(floors, settle, note);
     attend(source, began + READ_BACK_MAX, reading).await.ok_or_else(|| {
         let detail = format!("it was not read back within {} s", READ_BACK_MAX.as_secs());

@@ -3,11 +3,15 @@
 //!
 //! Everything from the take-over of the checkpoint on is the real thing. What
 //! is simulated is what it talks to: the WAL and its slot (`source.rs`), the
-//! rows (`server.rs`), the log (`brokers.rs`, `sink.rs`), and time, which is
-//! tokio's paused clock. `oracle.rs` judges at every checkpoint, confirmation
+//! rows (`server.rs`), the log (`brokers.rs`, `coordinator.rs`, `sink.rs`), and
+//! time, which is tokio's paused clock. Sessions are killed, stopped, or stand
+//! still and wake beside their successors (`relay.rs`, `lives.rs`). `oracle.rs` judges at every checkpoint, confirmation
 //! and record, and at the end; `shrink.rs` makes a schedule that fails small.
 
 mod brokers;
+mod coordinator;
+mod lives;
+mod log;
 mod oracle;
 mod relay;
 mod rows;
@@ -41,10 +45,29 @@ pub(crate) enum Bug {
     /// What a lost slot has published is looked for from the floors of the last
     /// checkpoint on.
     FloorsOfNow,
+    /// A predecessor of another name is not fenced off.
+    NoFence,
+    /// A transaction whose end nobody was told counts as aborted, and the next
+    /// producer sends its events without a look at the topics.
+    ResendUnknown,
+    /// A record counts as done before its transaction is committed.
+    AckBeforeCommit,
 }
 
 thread_local! {
     static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    /// A transaction has ended in an unknown way.
+    static UNKNOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A transaction has ended, and nobody was told how.
+pub(crate) fn ended_unknown() {
+    UNKNOWN.set(true);
+}
+
+/// Whether the relay of this thread does not look what became of such a one.
+pub(crate) fn resends_unknown() -> bool {
+    UNKNOWN.take() && has(Bug::ResendUnknown)
 }
 
 /// Whether the relay of this thread makes this mistake.
@@ -58,6 +81,7 @@ struct Planted;
 impl Planted {
     fn new(bug: Option<Bug>) -> Self {
         PLANTED.set(bug);
+        UNKNOWN.set(false);
         Self
     }
 }

@@ -1,3 +1,5 @@
+pub(crate) mod transaction;
+
 use std::{sync::Arc, time::Duration};
 
 use walpost_event::Message;

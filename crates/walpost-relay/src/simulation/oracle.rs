@@ -92,7 +92,7 @@ impl Oracle {
         self.transactions.push(Committed { start, end, events });
     }
 
-    /// A record of ours that is no replay.
+    /// A record of ours that is no replay, and that every reader is given.
     pub(super) fn landed(&mut self, number: usize, place: usize, offset: i64) {
         let state = &mut self.events[number];
         state.landed += 1;
@@ -101,8 +101,10 @@ impl Oracle {
             return self.wrong(format_args!("e{number} is twice in the log, in place {place}"));
         }
         let Some(Event { aggregate, .. }) = self.events[number].event else { return };
+        // Of one aggregate all stand in one place.
         let later = self.events[number + 1..].iter().find(|other| {
-            other.landed > 0 && other.event.is_some_and(|other| other.aggregate == aggregate)
+            other.stands.is_some_and(|(_, before)| before < offset)
+                && other.event.is_some_and(|other| other.aggregate == aggregate)
         });
         if let Some(later) = later.and_then(|later| later.event) {
             let later = later.number;

@@ -1,8 +1,6 @@
 use std::{
     convert::Infallible,
-    pin::Pin,
     sync::{Arc, LazyLock},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -17,8 +15,9 @@ use walpost_router::{Routed, Router, RouterConfig};
 use super::{
     Bug, Planted,
     brokers::SETTLE_MS,
+    lives::{Living, Polled, beside},
     rows::RowsOfWorld,
-    schedule::{Life, Schedule},
+    schedule::{Life, Mode, Schedule},
     server::Server,
     sink::Producer,
     source::{self, WalOfWorld},
@@ -27,7 +26,7 @@ use super::{
 use crate::{
     checkpoint::{CheckpointStore, InitialState},
     config::RelayConfig,
-    error::RelayError,
+    error::{RelayError, SourceError},
     metrics::PipelineMetrics,
     pipeline::Ended,
     policy::Carried,
@@ -82,6 +81,18 @@ pub(super) fn run(schedule: &Schedule, bug: Option<Bug>) -> Option<String> {
     })
 }
 
+/// How a session has ended, and what it leaves to the next one.
+type Over = (Result<Ended<Infallible>, RelayError>, Carried);
+
+/// How a session was left.
+enum Left<'a> {
+    Over(Box<Over>),
+    /// Nothing comes of it.
+    Killed,
+    /// It wakes beside its successors.
+    Paused(Living<'a, ()>),
+}
+
 /// The processes of a relay, one after another.
 struct Relay<'a> {
     schedule: &'a Schedule,
@@ -105,16 +116,28 @@ impl<'a> Relay<'a> {
     }
 
     async fn live(&self) {
-        let mut carried = Carried::default();
-        let mut lives = self.schedule.lives.iter();
+        let (mut carried, mut paused) = (Carried::default(), Vec::new());
+        let mut lives = self.schedule.lives.iter().copied();
         loop {
-            let ended = self.session(lives.next(), &mut carried).await;
-            match ended {
+            let left = beside(&mut paused, self.session(lives.next(), carried)).await;
+            carried = Carried::default();
+            let (ended, to_the_next) = match left {
                 // The next process knows nothing of this one.
-                None | Some(Ok(Ended::Stopped)) => carried = Carried::default(),
-                Some(Ok(Ended::Rejected)) => {}
-                Some(Err(error)) if error.is_transient() => self.world.pass(RETRY_MS).await,
-                Some(Err(error)) => {
+                Left::Killed => continue,
+                Left::Paused(session) => {
+                    paused.push(session);
+                    continue;
+                }
+                Left::Over(over) => *over,
+            };
+            match ended {
+                Ok(Ended::Stopped) => {}
+                Ok(Ended::Rejected) => carried = to_the_next,
+                Err(error) if error.is_transient() => {
+                    carried = to_the_next;
+                    beside(&mut paused, self.world.pass(RETRY_MS)).await;
+                }
+                Err(error) => {
                     self.world.lock().oracle.wrong(walpost_event::error_chain(&error));
                     // Notices it.
                     drop(self.world.lock());
@@ -124,33 +147,77 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Runs one session. Nothing comes of one that is killed.
-    async fn session(
-        &self,
-        life: Option<&Life>,
-        carried: &mut Carried,
-    ) -> Option<Result<Ended<Infallible>, RelayError>> {
-        let (stop, stopped) = watch::channel(false);
-        let session = Box::pin(self.serve(stopped, carried));
-        match life {
-            None => Some(session.await),
-            Some(Life::Crash { polls }) => Killed { session: Some(session), polls: *polls }.await,
-            Some(Life::Stop { after_ms }) => {
-                let mut session = session;
-                tokio::select! {
-                    biased;
-                    ended = &mut session => return Some(ended),
-                    () = self.world.pass(*after_ms) => stop.send_replace(true),
-                };
-                Some(session.await)
+    /// Runs one session, to its end or as far as it comes. From its beginning on
+    /// no other one holds the slot.
+    async fn session(&self, life: Option<Life>, carried: Carried) -> Left<'_> {
+        let number = {
+            let mut state = self.world.lock();
+            state.holder += 1;
+            state.holder
+        };
+        let modes = self.schedule.settings.modes;
+        let mode = modes[number as usize % modes.len()];
+        let mut session: Living<'_, _> = Box::pin(self.process(number, mode, life, carried));
+        let ended = match life {
+            Some(Life::Crash { polls } | Life::Pause { polls, .. }) => {
+                Polled { session: session.as_mut(), polls }.await
             }
+            _ => Some(session.as_mut().await),
+        };
+        match (ended, life) {
+            (Some(over), _) => Left::Over(Box::new(over)),
+            (None, Some(Life::Pause { for_ms, unnoticed_ms, .. })) if mode != Mode::Idempotent => {
+                let mut state = self.world.lock();
+                state.paused += 1;
+                let until_ms = state.now_ms + for_ms + unnoticed_ms;
+                state.unnoticed.push((number, until_ms));
+                drop(state);
+                Left::Paused(Box::pin(async move {
+                    self.world.pass(for_ms).await;
+                    // Nobody asks what becomes of it.
+                    drop(session.await);
+                    self.world.lock().paused -= 1;
+                    drop(self.world.lock());
+                }))
+            }
+            _ => Left::Killed,
         }
+    }
+
+    /// A session, which may be told to stop.
+    async fn process(
+        &self,
+        number: u32,
+        mode: Mode,
+        life: Option<Life>,
+        mut carried: Carried,
+    ) -> Over {
+        let (stop, stopped) = watch::channel(false);
+        let stops = async {
+            match life {
+                Some(Life::Stop { after_ms }) => self.world.pass(after_ms).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let mut session = Box::pin(self.serve(number, mode, stopped, &mut carried));
+        let ended = tokio::select! {
+            biased;
+            ended = &mut session => ended,
+            () = stops => {
+                stop.send_replace(true);
+                session.as_mut().await
+            }
+        };
+        drop(session);
+        (ended, carried)
     }
 
     /// As a session does it once everything is checked: start the stream, hold
     /// the slot, own the checkpoint, read back, publish.
     async fn serve(
         &self,
+        number: u32,
+        mode: Mode,
         stop: watch::Receiver<bool>,
         carried: &mut Carried,
     ) -> Result<Ended<Infallible>, RelayError> {
@@ -178,21 +245,35 @@ impl<'a> Relay<'a> {
             new_slot: None,
         };
         if found.checkpoint.initial != InitialState::Done || self.world.lock().is_lost() {
-            match self.recover(&mut session, &mut found, stop.clone()).await? {
+            match self.recover(number, mode, &mut session, &mut found, stop.clone()).await? {
                 Ended::Reached((), _) => {}
                 Ended::Stopped => return Ok(Ended::Stopped),
                 Ended::Rejected => return Ok(Ended::Rejected),
             }
         }
-        let source = WalOfWorld::start(self.world, found.checkpoint.confirmed);
+        self.alone(number)?;
+        let source = WalOfWorld::start(self.world, number, found.checkpoint.confirmed);
         let slot = lsn(self.world.lock().slot());
         session.own(&mut found, slot).await?;
-        session.stream(&found, source, stop, async || Ok(Producer::connect(self.world))).await
+        let connect = async || Ok(Producer::connect(self.world, mode).await);
+        session.stream(&found, source, stop, connect).await
+    }
+
+    /// Slots, and the locks of first starts, are of those that the server still
+    /// hears of.
+    fn alone(&self, number: u32) -> Result<(), RelayError> {
+        if self.world.lock().holder == number {
+            return Ok(());
+        }
+        let (slot, detail) = (self.config.slot.clone(), "a successor has it".to_owned());
+        Err(RelayError::Source(SourceError::SlotInUse { slot, detail }))
     }
 
     /// As a session replaces a lost slot, and publishes what that has not brought.
     async fn recover(
         &self,
+        number: u32,
+        mode: Mode,
         session: &mut Session<'_>,
         found: &mut Found,
         stop: watch::Receiver<bool>,
@@ -201,6 +282,7 @@ impl<'a> Relay<'a> {
         let is_new = !is_noted || self.world.lock().is_lost();
         if is_new {
             session.note_loss(found).await?;
+            self.alone(number)?;
             let (begin, boundary) = self.world.lock().create_slot();
             self.world.written();
             let before = preflight::Before { boundary, has_rows: true };
@@ -213,9 +295,9 @@ impl<'a> Relay<'a> {
         };
         let proven = found.checkpoint.proven.as_ref().expect("from the beginning on");
         let position = found.checkpoint.confirmed.into();
-        let rows =
-            RowsOfWorld::open(self.world, position, &boundary, &proven.snapshot, is_new).await;
-        let mut connect = async || Ok(Producer::connect(self.world));
+        let proven = &proven.snapshot;
+        let rows = RowsOfWorld::open(self.world, number, position, &boundary, proven, is_new).await;
+        let mut connect = async || Ok(Producer::connect(self.world, mode).await);
         session.publish_rows(found, rows, &boundary, stop, &mut connect).await
     }
 }
@@ -227,32 +309,4 @@ fn server() -> preflight::Server {
 
 fn identity() -> ServerIdentity {
     ServerIdentity { system_id: String::new(), timeline: 1, dbname: String::new() }
-}
-
-/// A session that is dropped where it waits, after so many polls.
-struct Killed<F> {
-    session: Option<Pin<Box<F>>>,
-    polls: u64,
-}
-
-impl<F: Future> Future for Killed<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls == 0 {
-            self.session = None;
-        }
-        let Some(session) = self.session.as_mut() else { return Poll::Ready(None) };
-        match session.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            Poll::Pending => {
-                self.polls -= 1;
-                if self.polls == 0 {
-                    // At once, and not when it would have gone on.
-                    context.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
-        }
-    }
 }

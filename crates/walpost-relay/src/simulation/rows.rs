@@ -15,6 +15,7 @@ const LOOK_MS: u64 = 20;
 /// The rows that a lost slot has not brought.
 pub(super) struct RowsOfWorld {
     world: World,
+    holder: u32,
     epoch: u32,
     events: Vec<Event>,
     next: usize,
@@ -26,6 +27,7 @@ impl RowsOfWorld {
     /// has a snapshot that sees them at once; afterwards they have to be visible.
     pub(super) async fn open(
         world: &World,
+        holder: u32,
         position: u64,
         boundary: &str,
         proven: &str,
@@ -38,7 +40,7 @@ impl RowsOfWorld {
         let events = state.oracle.rows_of(boundary, proven);
         let epoch = state.epoch;
         drop(state);
-        Self { world: world.clone(), epoch, events, next: 0, position }
+        Self { world: world.clone(), holder, epoch, events, next: 0, position }
     }
 
     fn read(&mut self, items: &mut Vec<SourceItem>) {
@@ -64,7 +66,11 @@ impl RowsOfWorld {
 
 impl Source for RowsOfWorld {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
-        if self.world.lock().epoch != self.epoch {
+        let now = {
+            let state = self.world.lock();
+            (state.holder, state.epoch)
+        };
+        if now != (self.holder, self.epoch) {
             return Err(SourceError::Ended);
         }
         self.read(items);

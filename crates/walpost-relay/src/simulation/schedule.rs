@@ -8,6 +8,8 @@ use crate::config::ParkMode;
 const AGGREGATES: usize = 6;
 pub(super) const TOPICS: usize = 2;
 pub(super) const PARTITIONS: usize = 2;
+/// By which producers can be fenced off.
+pub(super) const NAMES: usize = 2;
 
 /// Everything that happens to a relay, in the order of its parts. Delays follow
 /// from the seed.
@@ -23,6 +25,9 @@ pub(super) struct Schedule {
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
+    /// Of sessions, in turns.
+    pub(super) modes: [Mode; 2],
+    pub(super) commit_interval_ms: u64,
     /// Records tell their position, or only their pipeline.
     pub(super) position_header: bool,
     pub(super) park: ParkMode,
@@ -35,6 +40,16 @@ pub(super) struct Settings {
     /// Bounds on the delays of the two servers.
     pub(super) brokers_max_ms: u64,
     pub(super) server_max_ms: u64,
+}
+
+/// How a session publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Idempotent,
+    /// Under one of the names.
+    Transactional {
+        name: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -86,12 +101,17 @@ pub(super) enum Life {
     Crash { polls: u64 },
     /// Told to stop.
     Stop { after_ms: u64 },
+    /// Stands still at the await point that it has come to, and wakes beside its
+    /// successor. One that cannot be fenced off is killed there.
+    Pause { polls: u64, for_ms: u64, unnoticed_ms: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     /// Of the n-th batch that goes to the brokers.
     Batch { number: usize, what: BatchFault },
+    /// Of the n-th time that a transaction is to end.
+    Ending { number: usize, what: EndingFault },
     /// The n-th statement gets no answer.
     Statement { number: usize, happens: bool },
     /// The n-th reading of the log fails.
@@ -117,6 +137,16 @@ pub(super) enum BatchFault {
 }
 
 #[derive(Clone, Copy, Debug)]
+pub(super) enum EndingFault {
+    /// Nobody is told; it has, or has not.
+    Unknown { landed: bool },
+    /// Nobody is told, and the brokers come to it later.
+    Late,
+    /// The brokers have it aborted.
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Foreign {
     /// Without any mark.
     Plain,
@@ -138,9 +168,14 @@ impl Schedule {
         let mut events = 0;
         let mut transactions: Vec<_> =
             (0..=chance.below(8)).map(|_| transaction(chance, poison, &mut events)).collect();
-        let lives = (0..chance.below(5)).map(|_| life(chance)).collect();
+        let in_transactions = settings.modes.iter().any(|mode| *mode != Mode::Idempotent);
+        let lives = (0..chance.below(5)).map(|_| life(chance, in_transactions)).collect();
         let last_ms: u64 = transactions.iter().map(|transaction| transaction.after_ms).sum();
-        let faults: Vec<_> = (0..chance.below(5)).map(|_| fault(chance, last_ms, events)).collect();
+        let mut faults: Vec<_> =
+            (0..chance.below(5)).map(|_| fault(chance, last_ms, events)).collect();
+        if in_transactions {
+            faults.extend((0..chance.below(3)).map(|_| ending(chance)));
+        }
         if faults.iter().any(|fault| matches!(fault, Fault::Loss { .. })) {
             // What is in no table is lost with the slot.
             let events = transactions.iter_mut().flat_map(|one| &mut one.events);
@@ -156,6 +191,8 @@ impl Schedule {
 
 fn settings(chance: &mut Seeded) -> Settings {
     Settings {
+        modes: modes(chance),
+        commit_interval_ms: [1, 20, 100][chance.below(3)],
         position_header: !chance.chance(25),
         park: if chance.chance(80) { ParkMode::Aggregate } else { ParkMode::Event },
         in_flight_max_events: [3, 10, 1_000][chance.below(3)],
@@ -165,6 +202,16 @@ fn settings(chance: &mut Seeded) -> Settings {
         read_max_items: [1, 3, 10, 100][chance.below(4)],
         brokers_max_ms: [1, 10, 60, 250][chance.below(4)],
         server_max_ms: [0, 0, 3, 40][chance.below(4)],
+    }
+}
+
+fn modes(chance: &mut Seeded) -> [Mode; 2] {
+    let [first, second] = [0, 1].map(|name| Mode::Transactional { name });
+    match chance.below(10) {
+        0..5 => [Mode::Idempotent; 2],
+        5 | 6 => [first; 2],
+        7 | 8 => [first, second],
+        _ => [first, Mode::Idempotent],
     }
 }
 
@@ -197,13 +244,30 @@ fn kind(chance: &mut Seeded, poison: usize) -> Kind {
     if chance.chance(5) { Kind::Emitted } else { Kind::Row }
 }
 
-fn life(chance: &mut Seeded) -> Life {
+fn life(chance: &mut Seeded, in_transactions: bool) -> Life {
     if chance.chance(15) {
         return Life::Stop { after_ms: chance.below(400) as u64 };
     }
     // As often within the first few as within the first few hundred.
     let bits = chance.below(9);
-    Life::Crash { polls: 1 + chance.below(1 << bits) as u64 }
+    let polls = 1 + chance.below(1 << bits) as u64;
+    if in_transactions && chance.chance(60) {
+        // With a buffer, and beside a successor that has read back.
+        let polls = 8 + polls / 2;
+        let (for_ms, unnoticed_ms) = (chance.below(500) as u64, [0, 500, 900][chance.below(3)]);
+        return Life::Pause { polls, for_ms, unnoticed_ms };
+    }
+    Life::Crash { polls }
+}
+
+fn ending(chance: &mut Seeded) -> Fault {
+    let what = match chance.below(4) {
+        0 => EndingFault::Unknown { landed: true },
+        1 => EndingFault::Unknown { landed: false },
+        2 => EndingFault::Late,
+        _ => EndingFault::Refused,
+    };
+    Fault::Ending { number: chance.below(8), what }
 }
 
 fn fault(chance: &mut Seeded, last_ms: u64, events: usize) -> Fault {
@@ -266,6 +330,11 @@ impl fmt::Display for Schedule {
                 Life::Stop { after_ms } => {
                     writeln!(f, "  session {index} is told to stop after {after_ms} ms")
                 }
+                Life::Pause { polls, for_ms, unnoticed_ms } => writeln!(
+                    f,
+                    "  session {index} stands still for {for_ms} ms at poll {polls}, and notices \
+                     {unnoticed_ms} ms later that it has lost the slot"
+                ),
             }?;
         }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault:?}"))

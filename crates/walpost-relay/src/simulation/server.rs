@@ -185,7 +185,10 @@ impl Server {
     ) -> Result<Option<Checkpoint>, RelayError> {
         let replace = |state: &mut State| {
             let now = &state.rows.checkpoint;
-            if (now.generation, now.confirmed) != (before.generation, before.confirmed) {
+            let is_known = |name: &str| before.floors.iter().any(|topic| *topic.name == *name);
+            if (now.generation, now.confirmed) != (before.generation, before.confirmed)
+                || !now.floors.iter().all(|topic| is_known(&topic.name))
+            {
                 return None;
             }
             state.append(STATEMENT_BYTES, None);
@@ -226,6 +229,23 @@ impl Server {
             at: state.now_ms as i64,
         };
         self.statement("taking a snapshot", see).await
+    }
+
+    /// How many rows were written.
+    pub(crate) async fn set_fence(
+        &self,
+        token: Uuid,
+        fence: Option<&str>,
+    ) -> Result<u64, RelayError> {
+        let note = |state: &mut State| {
+            if state.rows.token != Some(token) {
+                return 0;
+            }
+            state.append(STATEMENT_BYTES, None);
+            state.rows.checkpoint.fence = fence.map(str::to_owned);
+            1
+        };
+        self.statement("noting who writes to the sink", note).await
     }
 
     /// How many rows were written.

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::{
     Bug,
     relay::run,
-    schedule::{Fault, Kind, Schedule},
+    schedule::{Fault, Kind, Life, Mode, Schedule},
 };
 use crate::config::ParkMode;
 
@@ -72,7 +72,20 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
             with(&|smaller| smaller.transactions[index].after_ms = 0);
         }
     }
+    for (index, life) in schedule.lives.iter().enumerate() {
+        if let Life::Pause { polls, .. } = *life {
+            with(&|smaller| smaller.lives[index] = Life::Crash { polls });
+        }
+    }
     let settings = &schedule.settings;
+    for mode in settings.modes {
+        if settings.modes != [mode; 2] {
+            with(&|smaller| smaller.settings.modes = [mode; 2]);
+        }
+    }
+    if settings.modes != [Mode::Idempotent; 2] {
+        with(&|smaller| smaller.settings.modes = [Mode::Idempotent; 2]);
+    }
     if !settings.position_header {
         with(&|smaller| smaller.settings.position_header = true);
     }

@@ -4,7 +4,7 @@ use walpost_event::Message;
 
 use super::{
     brokers::{Sent, header},
-    schedule::{Fault, Kind, PARTITIONS},
+    schedule::{Fault, Kind, Mode, NAMES, PARTITIONS},
     world::{State, World},
 };
 use crate::{
@@ -12,13 +12,24 @@ use crate::{
     error::RelayError,
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     published::Marks,
-    sink::{Delivery, DeliveryError, Landed, Lane, NoteMarks, Place, Sink, TopicFloors, Unsent},
+    sink::{
+        Delivery, DeliveryError, Landed, Lane, NoteMarks, Place, Sink, TopicFloors, Unsent,
+        transaction::{Transaction, TransactionOutcome},
+    },
 };
+
+/// By which producers can be fenced off.
+const FENCE_IDS: [&str; NAMES] = ["shop-0", "shop-1"];
+/// Between two looks whether the fate of all records is known.
+const LOOK_MS: u64 = 7;
 
 /// One producer of the brokers.
 pub(super) struct Producer {
     world: World,
     session: u32,
+    mode: Mode,
+    /// Where it writes in transactions.
+    transaction: Option<Transaction>,
     topics: Vec<Topic>,
     places: Vec<Place>,
     allowed: usize,
@@ -34,11 +45,18 @@ struct Topic {
 }
 
 impl Producer {
-    pub(super) fn connect(world: &World) -> Self {
-        let session = world.lock().brokers.connect();
+    pub(super) async fn connect(world: &World, mode: Mode) -> Self {
+        let delay_ms = world.lock().brokers.delay_ms();
+        world.pass(delay_ms / 4).await;
+        let mut state = world.lock();
+        let session = state.brokers.connect(mode);
+        let interval = Duration::from_millis(state.schedule.settings.commit_interval_ms);
+        drop(state);
         Self {
             world: world.clone(),
             session,
+            mode,
+            transaction: (mode != Mode::Idempotent).then(|| Transaction::new(interval)),
             topics: Vec::new(),
             places: Vec::new(),
             allowed: 0,
@@ -97,7 +115,9 @@ impl Producer {
             self.outstanding -= 1;
             if told.result.is_err() && !self.has_failed {
                 self.has_failed = true;
-                state.brokers.give_up(state.now_ms, self.session);
+                if self.transaction.is_none() {
+                    state.brokers.give_up(state.now_ms, self.session);
+                }
             }
             let lane = self
                 .places
@@ -110,28 +130,76 @@ impl Producer {
                 topic: self.places[lane as usize].topic.clone(),
                 detail: "as the schedule has it".into(),
             });
-            deliveries.push(Delivery { ticket: told.ticket, result });
+            let delivery = Delivery { ticket: told.ticket, result };
+            match &mut self.transaction {
+                Some(transaction) => transaction.take(delivery, deliveries),
+                None => deliveries.push(delivery),
+            }
+        }
+        is_news
+    }
+
+    /// Ends the transaction when it is time, and takes note of how it ended.
+    fn advance(
+        &mut self,
+        state: &mut State,
+        outcome: Option<TransactionOutcome>,
+        deliveries: &mut Vec<Delivery>,
+    ) -> bool {
+        let Some(transaction) = &mut self.transaction else { return false };
+        let is_news = outcome.is_some();
+        if let Some(outcome) = outcome {
+            self.has_failed |= outcome != TransactionOutcome::Committed;
+            if matches!(outcome, TransactionOutcome::Lost(_)) {
+                state.brokers.give_up(state.now_ms, self.session);
+            }
+            transaction.ended(outcome, deliveries);
+        }
+        let now = World::instant();
+        if let Some(decision) = transaction.due(now, self.outstanding, self.has_failed) {
+            state.brokers.end_transaction(state.now_ms, self.session, decision);
         }
         is_news
     }
 
     /// Reads one partition to its end of now.
-    fn read(&self, topic: &str, partition: usize, from: i64, note: &mut NoteMarks) -> i64 {
-        let state = self.world.lock();
+    async fn read(&self, topic: &str, partition: usize, from: i64, note: &mut NoteMarks) -> i64 {
         let place = place(topic, partition);
-        for headers in state.brokers.records(place, from) {
-            note(Marks {
-                position: header(headers, POSITION_HEADER),
-                id: header(headers, ID_HEADER),
-                source: header(headers, SOURCE_HEADER),
-                replay: header(headers, REPLAY_HEADER),
-            });
+        let end = self.world.lock().brokers.end(place);
+        loop {
+            if let Some(records) = self.world.lock().brokers.committed(place, from, end) {
+                for headers in records {
+                    note(Marks {
+                        position: header(headers, POSITION_HEADER),
+                        id: header(headers, ID_HEADER),
+                        source: header(headers, SOURCE_HEADER),
+                        replay: header(headers, REPLAY_HEADER),
+                    });
+                }
+                return end;
+            }
+            self.world.pass(LOOK_MS).await;
         }
-        state.brokers.end(place)
     }
 }
 
 impl Sink for Producer {
+    fn fence_id(&self) -> Option<&str> {
+        match self.mode {
+            Mode::Idempotent => None,
+            Mode::Transactional { name } => Some(FENCE_IDS[name]),
+        }
+    }
+
+    async fn fence(&mut self, predecessor: &str) -> Result<(), RelayError> {
+        if self.fence_id() != Some(predecessor) {
+            let delay_ms = self.world.lock().brokers.delay_ms();
+            self.world.pass(delay_ms).await;
+            self.world.lock().brokers.fence(number(predecessor.as_bytes()));
+        }
+        Ok(())
+    }
+
     async fn read_back(
         &mut self,
         topics: Vec<TopicFloors>,
@@ -160,7 +228,7 @@ impl Sink for Producer {
                 for (partition, span) in spans.iter_mut().enumerate() {
                     let delay_ms = world.lock().brokers.delay_ms() / 8;
                     world.pass(delay_ms).await;
-                    span.1 = self.read(name, partition, span.1, &mut note);
+                    span.1 = self.read(name, partition, span.1, &mut note).await;
                 }
             }
             match settle {
@@ -192,11 +260,18 @@ impl Sink for Producer {
         unreachable!("nobody asks for a parked event to be sent on")
     }
 
+    fn hurry(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.hurry();
+        }
+    }
+
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
         let world = self.world.clone();
         let mut state = world.lock();
         let max = state.schedule.settings.queue_max_events;
-        let lane = self.lane(&mut state, &message).filter(|_| !self.has_failed);
+        let may_send = self.transaction.as_ref().is_none_or(Transaction::may_send);
+        let lane = self.lane(&mut state, &message).filter(|_| !self.has_failed && may_send);
         let Some(lane) = lane.filter(|_| self.outstanding < max) else {
             return Err(Unsent::Full(Box::new(message)));
         };
@@ -213,8 +288,11 @@ impl Sink for Producer {
         let place = place(&message.topic, partition(&message));
         let is_refused = kind == Kind::Refused;
         let sent = Sent { ticket, event, is_refused, headers: message.headers };
-        state.brokers.send(now_ms, self.session, place, sent, max);
+        state.brokers.send(now_ms, self.session, self.mode, place, sent, max);
         self.outstanding += 1;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.sent(World::instant);
+        }
         Ok(lane as Lane)
     }
 
@@ -223,13 +301,19 @@ impl Sink for Producer {
         loop {
             let next_ms = {
                 let mut state = world.lock();
+                let (now_ms, session) = (state.now_ms, self.session);
+                // Before what is told of records, which all comes before it.
+                let outcome = state.brokers.ended(now_ms, session);
                 let (is_told, is_learnt) =
                     (self.settle(&mut state, deliveries), self.learn(&state));
-                if is_told || is_learnt {
+                let has_ended = self.advance(&mut state, outcome, deliveries);
+                if is_told || is_learnt || has_ended {
                     return;
                 }
                 let answers = self.topics.iter().filter_map(|topic| topic.answered_ms);
-                answers.chain(state.brokers.tells(self.session)).min()
+                let due_in = self.transaction.as_ref().and_then(|one| one.due_in(World::instant()));
+                let due_ms = due_in.map(|due_in| now_ms + due_in.as_millis() as u64 + 1);
+                answers.chain(state.brokers.tells(session)).chain(due_ms).min()
             };
             match next_ms {
                 Some(next_ms) => world.until(next_ms).await,
@@ -239,7 +323,7 @@ impl Sink for Producer {
     }
 
     fn outstanding(&self) -> usize {
-        self.outstanding
+        self.outstanding + self.transaction.as_ref().map_or(0, Transaction::held)
     }
 
     fn trouble(&self) -> Option<String> {
@@ -253,7 +337,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         let mut state = self.world.lock();
         let now_ms = state.now_ms;
-        state.brokers.abandon(now_ms, self.session);
+        state.brokers.abandon(now_ms, self.session, self.mode);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
 /// The stream of the slot.
 pub(super) struct WalOfWorld {
     world: World,
+    holder: u32,
     epoch: u32,
     losses: u32,
     /// Index of the next entry, and of its next item.
@@ -27,18 +28,25 @@ pub(super) struct WalOfWorld {
 impl WalOfWorld {
     /// From `position` on, or from the slot's where that is later. Whatever was
     /// committed below is left out.
-    pub(super) fn start(world: &World, position: Lsn) -> Self {
+    pub(super) fn start(world: &World, holder: u32, position: Lsn) -> Self {
         let state = world.lock();
         let start = state.slot().max(position.into());
         let entry = state.wal.partition_point(|entry| entry.start < start);
         let (epoch, losses) = (state.epoch, state.losses);
         drop(state);
-        Self { world: world.clone(), epoch, losses, entry, item: 0, told: start }
+        Self { world: world.clone(), holder, epoch, losses, entry, item: 0, told: start }
     }
 
-    fn is_alive(&self, state: &State) -> Result<(), SourceError> {
+    /// Until when it stays unnoticed that the server is gone; none while it hears
+    /// us.
+    fn unheard_ms(&self, state: &State) -> Result<Option<u64>, SourceError> {
         let is_same = (state.epoch, state.losses) == (self.epoch, self.losses);
-        if is_same && !state.is_lost() { Ok(()) } else { Err(SourceError::Ended) }
+        let unnoticed = state.unnoticed.iter().find(|(holder, _)| *holder == self.holder);
+        match unnoticed {
+            _ if is_same && !state.is_lost() && state.holder == self.holder => Ok(None),
+            Some((_, until_ms)) if *until_ms > state.now_ms => Ok(Some(*until_ms)),
+            _ => Err(SourceError::Ended),
+        }
     }
 
     fn read(&mut self, state: &mut State, items: &mut Vec<SourceItem>) {
@@ -97,9 +105,13 @@ impl Source for WalOfWorld {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         loop {
             let world = self.world.clone();
+            let unheard_ms = self.unheard_ms(&world.lock())?;
+            if let Some(until_ms) = unheard_ms {
+                world.until(until_ms).await;
+                continue;
+            }
             let next_ms = {
                 let mut state = world.lock();
-                self.is_alive(&state)?;
                 self.read(&mut state, items);
                 state.next_ms()
             };
@@ -112,8 +124,9 @@ impl Source for WalOfWorld {
 
     async fn confirm(&mut self, position: Lsn) -> Result<(), SourceError> {
         let mut state = self.world.lock();
-        self.is_alive(&state)?;
-        state.confirm(position.into(), self.told);
+        if self.unheard_ms(&state)?.is_none() {
+            state.confirm(position.into(), self.told);
+        }
         drop(state);
         // Whether that was all.
         drop(self.world.lock());
@@ -121,7 +134,7 @@ impl Source for WalOfWorld {
     }
 
     async fn keep_alive(&mut self) -> Result<(), SourceError> {
-        self.is_alive(&self.world.lock())
+        self.unheard_ms(&self.world.lock()).map(|_| ())
     }
 }
 

@@ -86,6 +86,24 @@ fn a_recovery_that_looks_from_the_last_floors_on_is_noticed() {
 }
 
 #[test]
+fn a_predecessor_that_is_not_fenced_off_is_noticed() {
+    let wrong = noticed(Bug::NoFence);
+    assert!(wrong.contains("is twice in the log"), "{wrong}");
+}
+
+#[test]
+fn an_unknown_end_that_counts_as_an_abort_is_noticed() {
+    let wrong = noticed(Bug::ResendUnknown);
+    assert!(wrong.contains("is twice in the log"), "{wrong}");
+}
+
+#[test]
+fn a_record_that_counts_before_the_commit_is_noticed() {
+    let wrong = noticed(Bug::AckBeforeCommit);
+    assert!(wrong.contains("neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
 fn a_seed_gives_the_same_schedule_and_the_same_end_each_time() {
     for seed in 0..200 {
         let schedule = Schedule::of(seed);

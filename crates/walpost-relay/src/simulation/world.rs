@@ -12,6 +12,7 @@ use walpost_testkit::Seeded;
 
 use super::{
     brokers::{Brokers, SETTLE_MS},
+    coordinator::LATE_MS,
     oracle::Oracle,
     schedule::{Fault, Foreign, Schedule},
     server::Rows,
@@ -55,6 +56,12 @@ pub(super) struct State {
     pub(super) read_backs: usize,
     /// Of the server, from one crash to the next.
     pub(super) epoch: u32,
+    /// The session that may hold the slot, by number.
+    pub(super) holder: u32,
+    /// Sessions that stand still, or have woken beside their successors.
+    pub(super) paused: usize,
+    /// Until when those do not notice that the server has given them up.
+    pub(super) unnoticed: Vec<(u32, u64)>,
     /// What the slot was told, and still knows.
     confirmations: Vec<u64>,
     committed: usize,
@@ -106,6 +113,11 @@ impl World {
         }
     }
 
+    /// Now, for those who count from some instant.
+    pub(super) fn instant() -> std::time::Instant {
+        Instant::now().into_std()
+    }
+
     pub(super) async fn until(&self, at_ms: u64) {
         sleep_until(self.began + Duration::from_millis(at_ms)).await;
     }
@@ -133,7 +145,7 @@ impl World {
     /// What is wrong in the end. What was on its way has landed.
     pub(super) fn judge(&self) -> Option<String> {
         let mut state = self.lock();
-        let end_ms = state.now_ms + SETTLE_MS;
+        let end_ms = state.now_ms + SETTLE_MS + LATE_MS;
         state.advance(end_ms);
         state.oracle.finish();
         state.oracle.first_wrong().map(str::to_owned)
@@ -147,25 +159,26 @@ impl State {
             Fault::Server { at_ms, .. } | Fault::Foreign { at_ms, .. } | Fault::Loss { at_ms } => {
                 Some((*at_ms, *fault))
             }
-            Fault::Batch { .. } | Fault::Statement { .. } | Fault::ReadBack { .. } => None,
+            Fault::Batch { .. }
+            | Fault::Ending { .. }
+            | Fault::Statement { .. }
+            | Fault::ReadBack { .. } => None,
         });
         let mut timed: Vec<_> = timed.collect();
         timed.sort_by_key(|(at_ms, _)| *at_ms);
-        let batches = schedule.faults.iter().filter_map(|fault| match fault {
-            Fault::Batch { number, what } => Some((*number, *what)),
-            _ => None,
-        });
-        let brokers = Brokers::new(seed ^ 1, schedule.settings.brokers_max_ms, batches.collect());
         Self {
             now_ms: 0,
             schedule: schedule.clone(),
             wal: vec![Entry { start: START, end: START, transaction: None }],
             rows: Rows::new(START.into()),
-            brokers,
+            brokers: Brokers::new(schedule),
             oracle: Oracle::new(schedule, START),
             chance: Seeded::new(seed ^ 2),
             read_backs: 0,
             epoch: 0,
+            holder: 0,
+            paused: 0,
+            unnoticed: Vec::new(),
             confirmations: vec![START],
             committed: 0,
             visible_ms: Vec::new(),
@@ -254,6 +267,7 @@ impl State {
     fn is_over(&self) -> bool {
         self.oracle.first_wrong().is_some()
             || self.next_ms().is_none()
+                && self.paused == 0
                 && !self.is_lost
                 && self.rows.is_done()
                 && self.oracle.all_is_confirmed()
@@ -268,8 +282,8 @@ impl State {
                 (Some(next), lands) if next <= now_ms && lands.is_none_or(|l| next <= l.0) => {
                     self.happen();
                 }
-                (_, Some((at_ms, batch))) if at_ms <= now_ms => {
-                    self.brokers.land(batch, &mut self.oracle);
+                (_, Some((at_ms, due))) if at_ms <= now_ms => {
+                    self.brokers.happen(due, &mut self.oracle);
                 }
                 _ => break,
             }
@@ -315,7 +329,10 @@ impl State {
                 let headers = self.foreign(what);
                 self.brokers.write(place, headers);
             }
-            Fault::Batch { .. } | Fault::Statement { .. } | Fault::ReadBack { .. } => {}
+            Fault::Batch { .. }
+            | Fault::Ending { .. }
+            | Fault::Statement { .. }
+            | Fault::ReadBack { .. } => {}
         }
     }
 

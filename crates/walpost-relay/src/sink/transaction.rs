@@ -1,6 +1,9 @@
 use std::time::{Duration, Instant};
 
-use walpost_relay::{Delivery, DeliveryError, DeliveryErrorKind};
+#[cfg(test)]
+use crate::simulation;
+
+use super::{Delivery, DeliveryError, DeliveryErrorKind};
 
 /// Records of one transaction: what it holds back until the commit is bounded.
 const RECORDS_MAX: usize = 50_000;
@@ -13,7 +16,7 @@ const RECORDS_MAX: usize = 50_000;
 ///
 /// Pure: the sink tells the time and carries out what is [`due`](Self::due).
 #[derive(Debug)]
-pub(crate) struct Transaction {
+pub struct Transaction {
     interval: Duration,
     state: State,
     /// What it holds is all that comes.
@@ -30,21 +33,23 @@ enum State {
     /// The brokers are being told.
     Deciding,
     /// It ended in another way than by a commit, and there is no next one.
-    Over(Outcome),
+    Over(TransactionOutcome),
 }
 
 const EMPTY: State = State::Open { since: None, records: 0 };
 
 /// How a transaction is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub enum TransactionDecision {
+    /// Everything is there.
     Commit,
+    /// Something is not.
     Abort,
 }
 
 /// How it did end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum TransactionOutcome {
     /// All of it is there, and the next one is open.
     Committed,
     /// Nothing of it is there, and why.
@@ -56,16 +61,17 @@ pub(crate) enum Outcome {
 impl Transaction {
     /// At most `interval` passes from the first record to the commit, where the
     /// brokers keep up.
-    pub(crate) fn new(interval: Duration) -> Self {
+    pub fn new(interval: Duration) -> Self {
         Self { interval, state: EMPTY, hurried: false, held: Vec::new() }
     }
 
     /// Whether it takes another record.
-    pub(crate) fn may_send(&self) -> bool {
+    pub fn may_send(&self) -> bool {
         matches!(self.state, State::Open { records, .. } if records < RECORDS_MAX)
     }
 
-    pub(crate) fn sent(&mut self, now: impl FnOnce() -> Instant) {
+    /// A record was given to the brokers; `now` is asked at the first one.
+    pub fn sent(&mut self, now: impl FnOnce() -> Instant) {
         if let State::Open { since, records } = &mut self.state {
             since.get_or_insert_with(now);
             *records += 1;
@@ -73,25 +79,27 @@ impl Transaction {
     }
 
     /// The commit waits for no further record.
-    pub(crate) fn hurry(&mut self) {
+    pub fn hurry(&mut self) {
         self.hurried |= matches!(self.state, State::Open { since: Some(_), .. });
     }
 
     /// Keeps the fate of a record until that of the transaction is known.
-    pub(crate) fn take(&mut self, delivery: Delivery, deliveries: &mut Vec<Delivery>) {
+    pub fn take(&mut self, delivery: Delivery, deliveries: &mut Vec<Delivery>) {
         match &self.state {
+            #[cfg(test)]
+            _ if simulation::has(simulation::Bug::AckBeforeCommit) => deliveries.push(delivery),
             State::Over(outcome) => deliveries.push(judged(delivery, outcome)),
             _ => self.held.push(delivery),
         }
     }
 
     /// Deliveries that wait.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.held.len()
     }
 
     /// How long until something may be [`due`](Self::due) without news.
-    pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
+    pub fn due_in(&self, now: Instant) -> Option<Duration> {
         match self.state {
             State::Open { since: Some(_), .. } if self.hurried => Some(Duration::ZERO),
             State::Open { since: Some(since), .. } => {
@@ -103,18 +111,18 @@ impl Transaction {
 
     /// What to tell the brokers now, told once. `on_their_way` records have no
     /// delivery yet.
-    pub(crate) fn due(
+    pub fn due(
         &mut self,
         now: Instant,
         on_their_way: usize,
         has_failed: bool,
-    ) -> Option<Decision> {
+    ) -> Option<TransactionDecision> {
         if matches!(self.state, State::Deciding | State::Over(_)) {
             return None;
         }
         if has_failed {
             self.state = State::Deciding;
-            return Some(Decision::Abort);
+            return Some(TransactionDecision::Abort);
         }
         let is_over = self.due_in(now) == Some(Duration::ZERO) || !self.may_send();
         if is_over {
@@ -122,28 +130,33 @@ impl Transaction {
         }
         if self.state == State::Closing && on_their_way == 0 {
             self.state = State::Deciding;
-            return Some(Decision::Commit);
+            return Some(TransactionDecision::Commit);
         }
         None
     }
 
     /// The transaction has ended: what was held is delivered, or is not.
-    pub(crate) fn ended(&mut self, outcome: Outcome, deliveries: &mut Vec<Delivery>) {
+    pub fn ended(&mut self, outcome: TransactionOutcome, deliveries: &mut Vec<Delivery>) {
+        #[cfg(test)]
+        if matches!(outcome, TransactionOutcome::Lost(_)) {
+            simulation::ended_unknown();
+        }
         self.hurried = false;
         let held = std::mem::take(&mut self.held);
         deliveries.extend(held.into_iter().map(|delivery| judged(delivery, &outcome)));
-        self.state = if outcome == Outcome::Committed { EMPTY } else { State::Over(outcome) };
+        let is_committed = outcome == TransactionOutcome::Committed;
+        self.state = if is_committed { EMPTY } else { State::Over(outcome) };
     }
 }
 
 /// After the end of its transaction, nothing that was on its way alone decides
 /// about a record. Only what a broker said about the record itself still counts.
-fn judged(delivery: Delivery, outcome: &Outcome) -> Delivery {
+fn judged(delivery: Delivery, outcome: &TransactionOutcome) -> Delivery {
     let Delivery { ticket, result } = delivery;
     let (kind, why) = match outcome {
-        Outcome::Committed => return Delivery { ticket, result },
-        Outcome::Aborted(why) => (DeliveryErrorKind::NotSent, why),
-        Outcome::Lost(why) => (DeliveryErrorKind::Unknown, why),
+        TransactionOutcome::Committed => return Delivery { ticket, result },
+        TransactionOutcome::Aborted(why) => (DeliveryErrorKind::NotSent, why),
+        TransactionOutcome::Lost(why) => (DeliveryErrorKind::Unknown, why),
     };
     let error = match result {
         Err(error) if is_said_of_the_record(error.kind) => error,
@@ -162,9 +175,8 @@ fn is_said_of_the_record(kind: DeliveryErrorKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use walpost_relay::Landed;
-
     use super::*;
+    use crate::sink::Landed;
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -178,7 +190,7 @@ mod tests {
     }
 
     /// What became of each, once it ended so.
-    fn fates(outcome: Outcome) -> Vec<Option<DeliveryErrorKind>> {
+    fn fates(outcome: TransactionOutcome) -> Vec<Option<DeliveryErrorKind>> {
         use DeliveryErrorKind::{NotSent, Refused, Rejected, Unknown};
         let mut transaction = Transaction::new(INTERVAL);
         let mut deliveries = Vec::new();
@@ -204,9 +216,9 @@ mod tests {
         let late = start + INTERVAL;
         assert_eq!(transaction.due(late, 2, false), None);
         assert!(!transaction.may_send(), "what is sent now belongs to the next one");
-        assert_eq!(transaction.due(late, 0, false), Some(Decision::Commit));
+        assert_eq!(transaction.due(late, 0, false), Some(TransactionDecision::Commit));
         assert_eq!(transaction.due(late, 0, false), None, "told once");
-        transaction.ended(Outcome::Committed, &mut Vec::new());
+        transaction.ended(TransactionOutcome::Committed, &mut Vec::new());
         assert!(transaction.may_send());
         assert_eq!(transaction.due_in(late), None, "an empty one is never due");
     }
@@ -221,8 +233,8 @@ mod tests {
         transaction.hurry();
         assert_eq!(transaction.due_in(now), Some(Duration::ZERO));
         assert_eq!(transaction.due(now, 1, false), None, "what is on its way is waited for");
-        assert_eq!(transaction.due(now, 0, false), Some(Decision::Commit));
-        transaction.ended(Outcome::Committed, &mut Vec::new());
+        assert_eq!(transaction.due(now, 0, false), Some(TransactionDecision::Commit));
+        transaction.ended(TransactionOutcome::Committed, &mut Vec::new());
         transaction.sent(|| now);
         assert_eq!(transaction.due_in(now), Some(INTERVAL));
     }
@@ -232,10 +244,10 @@ mod tests {
         let now = Instant::now();
         let mut transaction = Transaction::new(INTERVAL);
         transaction.sent(|| now);
-        assert_eq!(transaction.due(now, 7, true), Some(Decision::Abort));
+        assert_eq!(transaction.due(now, 7, true), Some(TransactionDecision::Abort));
         assert_eq!(transaction.due(now, 0, true), None);
         assert!(!transaction.may_send());
-        transaction.ended(Outcome::Aborted("x".into()), &mut Vec::new());
+        transaction.ended(TransactionOutcome::Aborted("x".into()), &mut Vec::new());
         assert!(!transaction.may_send(), "a producer that failed takes nothing more");
     }
 
@@ -245,23 +257,23 @@ mod tests {
         let mut transaction = Transaction::new(INTERVAL);
         (0..RECORDS_MAX).for_each(|_| transaction.sent(|| now));
         assert!(!transaction.may_send());
-        assert_eq!(transaction.due(now, 0, false), Some(Decision::Commit));
+        assert_eq!(transaction.due(now, 0, false), Some(TransactionDecision::Commit));
     }
 
     #[test]
     fn nothing_is_delivered_before_the_commit_and_nothing_at_all_without_one() {
         use DeliveryErrorKind::{NotSent, Refused, Rejected, Unknown};
         let with = |kind| vec![Some(kind), Some(Rejected), Some(kind), Some(kind), Some(Refused)];
-        assert_eq!(fates(Outcome::Aborted("x".into())), with(NotSent));
-        assert_eq!(fates(Outcome::Lost("x".into())), with(Unknown));
-        assert_eq!(fates(Outcome::Committed)[0], None);
+        assert_eq!(fates(TransactionOutcome::Aborted("x".into())), with(NotSent));
+        assert_eq!(fates(TransactionOutcome::Lost("x".into())), with(Unknown));
+        assert_eq!(fates(TransactionOutcome::Committed)[0], None);
     }
 
     #[test]
     fn what_comes_after_the_end_shares_its_fate() {
         let mut transaction = Transaction::new(INTERVAL);
         let mut deliveries = Vec::new();
-        transaction.ended(Outcome::Lost("x".into()), &mut deliveries);
+        transaction.ended(TransactionOutcome::Lost("x".into()), &mut deliveries);
         transaction.take(ok(0), &mut deliveries);
         let kind = deliveries[0].result.as_ref().map_err(|error| error.kind);
         assert_eq!(kind.unwrap_err(), DeliveryErrorKind::Unknown);
