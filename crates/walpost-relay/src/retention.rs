@@ -11,12 +11,12 @@ use std::{sync::Arc, time::Duration};
 use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
-use self::removal::{Removal, Rows};
+use self::removal::Rows;
 pub use self::rights::check_retention;
 pub use self::settled::{prunable_parked, prune_parked};
 pub(crate) use self::{
     readers::{Reader, proven_by_all, readers},
-    removal::leaves,
+    removal::{Removal, leaves},
 };
 use crate::{
     config::{RelayConfig, TableName},

@@ -5,20 +5,27 @@
 //! is simulated is what it talks to: the WAL and its slot (`source.rs`), the
 //! rows (`server.rs`), the log (`brokers.rs`, `coordinator.rs`, `sink.rs`), and
 //! time, which is tokio's paused clock. Sessions are killed, stopped, or stand
-//! still and wake beside their successors (`relay.rs`, `lives.rs`). `oracle.rs` judges at every checkpoint, confirmation
+//! still and wake beside their successors (`relay.rs`, `lives.rs`), and rows
+//! leave the outbox (`pruner.rs`, by the real conditions, which `condition.rs`
+//! reads). `oracle.rs` judges at every checkpoint, confirmation
 //! and record, and at the end; `shrink.rs` makes a schedule that fails small.
 
 mod brokers;
+mod condition;
 mod coordinator;
 mod lives;
 mod log;
 mod oracle;
+mod outbox;
+mod pruner;
 mod relay;
 mod rows;
+mod run;
 mod schedule;
 mod server;
 mod shrink;
 mod sink;
+mod slot;
 mod source;
 mod tests;
 mod world;
@@ -52,6 +59,10 @@ pub(crate) enum Bug {
     ResendUnknown,
     /// A record counts as done before its transaction is committed.
     AckBeforeCommit,
+    /// Rows leave by a snapshot that is not proven yet.
+    PruneUnproven,
+    /// Rows leave once one of the pipelines that read them has proven them.
+    PruneByOne,
 }
 
 thread_local! {

@@ -2,6 +2,8 @@
 
 use tokio_postgres::types::Type;
 
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -61,6 +63,10 @@ pub(crate) async fn readers(
     relay: &RelayConfig,
     table: &TableName,
 ) -> Result<Vec<Reader>, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.readers().await;
+    }
     let query = READERS.replace("SCHEMA", &quote_identifier(&relay.schema));
     let parameters = [
         (&table.quoted() as _, Type::TEXT),
@@ -95,6 +101,11 @@ pub(crate) async fn proven_by_all(
     table: &TableName,
 ) -> Result<String, RelayError> {
     let readers = readers(sql, relay, table).await?;
+    #[cfg(test)]
+    let readers: Vec<Reader> = match simulation::has(simulation::Bug::PruneByOne) {
+        true => readers.into_iter().filter(|one| one.pipeline == relay.pipeline).collect(),
+        false => readers,
+    };
     if readers.is_empty() {
         return Err(RelayError::prerequisite(
             format!("no pipeline has read table {table} yet, so nothing of it is published"),

@@ -17,7 +17,7 @@ use crate::{
 const BLOCKS: i64 = 256;
 
 /// Where rows go.
-pub(super) struct Archive {
+pub(crate) struct Archive {
     pub(super) table: TableName,
     /// Of both tables, quoted.
     pub(super) columns: String,
@@ -54,7 +54,7 @@ impl Rows {
 }
 
 /// Has rows leave one outbox table.
-pub(super) struct Removal {
+pub(crate) struct Removal {
     relay: RelayConfig,
     table: TableName,
     retention: RetentionConfig,
@@ -65,7 +65,7 @@ pub(super) struct Removal {
 
 impl Removal {
     /// Of these rows.
-    pub(super) fn new(
+    pub(crate) fn new(
         relay: &RelayConfig,
         table: &TableName,
         id_column: &str,
@@ -117,7 +117,7 @@ impl Removal {
     }
 
     /// Has them leave.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         sql: &Sql,
         tell: &mut impl FnMut(&Pruned),
@@ -158,11 +158,7 @@ impl Removal {
             let mut first = 0;
             while first < blocks {
                 let condition = self.condition(sql, place).await?;
-                let statement = self.statement(&leaf, &condition, archive);
-                let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
-                let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
-                let row = sql.one("pruning the outbox", &statement, &parameters).await?;
-                let rows = u64::try_from(row.get::<_, i64>(0)).unwrap_or(0);
+                let rows = self.step(sql, &leaf, first, &condition, archive).await?;
                 if rows > 0 {
                     left(rows);
                     tokio::time::sleep(Duration::from_millis(self.retention.pause_ms)).await;
@@ -175,6 +171,26 @@ impl Removal {
         Ok(())
     }
 
+    /// One transaction; how many rows have left.
+    async fn step(
+        &self,
+        sql: &Sql,
+        leaf: &str,
+        first: i64,
+        condition: &str,
+        archive: Option<&Archive>,
+    ) -> Result<u64, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = sql.simulation() {
+            return server.remove(condition, self.retention.batch_rows as usize).await;
+        }
+        let statement = self.statement(leaf, condition, archive);
+        let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
+        let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
+        let row = sql.one("pruning the outbox", &statement, &parameters).await?;
+        Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
+    }
+
     async fn condition(&self, sql: &Sql, place: Place<'_>) -> Result<String, RelayError> {
         if let Place::Archive(_) = place {
             return Ok(self.past());
@@ -183,7 +199,7 @@ impl Removal {
         Ok(format!("{}{own} and {proven} and not {}", self.old, self.parked))
     }
 
-    /// One transaction: what is in the archive is not in the outbox, and the
+    /// What is in the archive is not in the outbox, and the
     /// other way round.
     fn statement(&self, leaf: &str, condition: &str, archive: Option<&Archive>) -> String {
         let rows = self.retention.batch_rows;
@@ -212,6 +228,10 @@ impl Removal {
 
 /// The tables that hold the rows, and how many blocks they have.
 pub(crate) async fn leaves(sql: &Sql, table: &TableName) -> Result<Vec<(String, i64)>, RelayError> {
+    #[cfg(test)]
+    if sql.simulation().is_some() {
+        return Ok(vec![(table.quoted(), 1)]);
+    }
     let query = "select format('%I.%I', n.nspname, c.relname), \
             pg_relation_size(c.oid) / current_setting('block_size')::int8 \
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'r' and \

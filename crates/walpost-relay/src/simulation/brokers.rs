@@ -58,7 +58,8 @@ struct Batch {
 #[derive(Clone)]
 pub(super) struct Sent {
     pub(super) ticket: Ticket,
-    pub(super) event: usize,
+    /// Whose, and its number.
+    pub(super) event: (usize, usize),
     pub(super) is_refused: bool,
     pub(super) headers: Headers,
 }
@@ -260,7 +261,7 @@ impl Brokers {
         for Sent { event, headers, .. } in messages {
             let offset = log.append(headers.clone(), Some(*event), *transaction);
             match transaction {
-                None => oracle.landed(*event, *place, offset),
+                None => oracle.landed(event.0, event.1, *place, offset),
                 Some(index) => self.coordinator.wrote(*index, *lands_ms, *place, offset),
             }
         }

@@ -217,8 +217,8 @@ impl Coordinator {
             let Some(first) = first else { continue };
             let own = logs[place].from(first).filter(|(_, one)| one.transaction == Some(index));
             for (offset, record) in own {
-                if let Some(event) = record.event {
-                    oracle.landed(event, place, offset);
+                if let Some((pipeline, event)) = record.event {
+                    oracle.landed(pipeline, event, place, offset);
                 }
             }
             logs[place].mark(index);

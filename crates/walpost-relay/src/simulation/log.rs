@@ -8,8 +8,8 @@ pub(super) struct Log {
 
 pub(super) struct Record {
     pub(super) headers: Headers,
-    /// Of ours.
-    pub(super) event: Option<usize>,
+    /// Of ours: whose, and its number.
+    pub(super) event: Option<(usize, usize)>,
     /// The transaction that it is in.
     pub(super) transaction: Option<usize>,
     /// The end of a transaction, which no reader is given.
@@ -32,7 +32,7 @@ impl Log {
     pub(super) fn append(
         &mut self,
         headers: Headers,
-        event: Option<usize>,
+        event: Option<(usize, usize)>,
         transaction: Option<usize>,
     ) -> i64 {
         self.records.push(Record { headers, event, transaction, is_marker: false });

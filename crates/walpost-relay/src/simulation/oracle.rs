@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use walpost_event::Position;
 
@@ -6,23 +6,21 @@ use super::{
     schedule::{Event, Kind, PARTITIONS, Schedule},
     world::xid,
 };
-use crate::{
-    config::ParkMode,
-    floors,
-    proven::{Pair, sees},
-};
+use crate::{config::ParkMode, floors, proven::Pair};
 
 /// Knows what was committed, what is in the log and what is parked, and says
 /// what is wrong with it as soon as it is.
 pub(super) struct Oracle {
-    events: Vec<State>,
+    /// By pipeline, and there by number.
+    events: Vec<Vec<State>>,
     /// Start and end of the commit record, and the events.
     transactions: Vec<Committed>,
-    /// Transactions from the first on of which every event is safe.
-    settled: usize,
-    /// What a committed checkpoint says, and the end of that commit.
-    checkpoints: Vec<(u64, u64)>,
-    confirmed: u64,
+    /// By pipeline.
+    readers: Vec<Reader>,
+    /// Events whose rows have left the outbox.
+    pruned: HashSet<usize>,
+    /// Several pipelines publish the same events, each in their order.
+    is_shared: bool,
     park: ParkMode,
     first_wrong: Option<String>,
 }
@@ -30,6 +28,8 @@ pub(super) struct Oracle {
 #[derive(Clone)]
 struct State {
     event: Option<Event>,
+    /// The pipeline is given it.
+    is_taken: bool,
     landed: u32,
     /// Its place and offset.
     stands: Option<(usize, i64)>,
@@ -42,26 +42,38 @@ struct Committed {
     events: Vec<usize>,
 }
 
+/// How far a pipeline says that it is.
+struct Reader {
+    /// Transactions from the first on of which every event is safe.
+    settled: usize,
+    /// What a committed checkpoint says, and the end of that commit.
+    checkpoints: Vec<(u64, u64)>,
+    confirmed: u64,
+}
+
 impl State {
     fn is_safe(&self) -> bool {
-        self.landed > 0 || self.is_parked
+        !self.is_taken || self.landed > 0 || self.is_parked
     }
 }
 
 impl Oracle {
     pub(super) fn new(schedule: &Schedule, start: u64) -> Self {
         let highest = schedule.events().map(|event| event.number + 1).max().unwrap_or_default();
-        let mut events =
-            vec![State { event: None, landed: 0, stands: None, is_parked: false }; highest];
+        let nothing =
+            State { event: None, is_taken: false, landed: 0, stands: None, is_parked: false };
+        let mut events = vec![nothing; highest];
         for event in schedule.events() {
             events[event.number].event = Some(*event);
         }
+        let reader =
+            |_: &_| Reader { settled: 0, checkpoints: vec![(start, start)], confirmed: start };
         Self {
-            events,
+            events: vec![events; schedule.pipelines.len()],
             transactions: Vec::new(),
-            settled: 0,
-            checkpoints: vec![(start, start)],
-            confirmed: start,
+            readers: schedule.pipelines.iter().map(reader).collect(),
+            pruned: HashSet::new(),
+            is_shared: schedule.pipelines.iter().all(|pipeline| pipeline.aggregates.is_none()),
             park: schedule.settings.park,
             first_wrong: None,
         }
@@ -76,90 +88,131 @@ impl Oracle {
     }
 
     pub(super) fn kind(&self, event: usize) -> Kind {
-        self.events[event].event.map_or(Kind::Row, |event| event.kind)
+        self.events[0][event].event.map_or(Kind::Row, |event| event.kind)
+    }
+
+    /// Whether a pipeline is given the event.
+    pub(super) fn is_taken(&self, pipeline: usize, event: usize) -> bool {
+        self.events[pipeline][event].is_taken
+    }
+
+    /// Whether it has a row in the outbox.
+    pub(super) fn is_row(&self, event: &Event) -> bool {
+        let is_message = matches!(event.kind, Kind::Emitted | Kind::Undecodable);
+        !is_message && !self.pruned.contains(&event.number)
+    }
+
+    /// Whether it is parked, and its row alone has its contents.
+    pub(super) fn is_alone(&self, event: &Event) -> bool {
+        event.kind == Kind::Oversize
+            && self.events.iter().any(|events| events[event.number].is_parked)
+    }
+
+    /// Its row leaves the outbox.
+    pub(super) fn pruned(&mut self, event: &Event) {
+        let number = event.number;
+        self.pruned.insert(number);
+        if self.is_alone(event) {
+            self.wrong(format_args!("e{number} is parked, and its row has left"));
+        }
+        if self.events.iter().any(|events| !events[number].is_safe()) {
+            self.wrong(format_args!("e{number} has left, and is neither in the log nor parked"));
+        }
     }
 
     /// Where an event stands, once it is committed.
-    pub(super) fn position(&self, event: usize) -> Option<Position> {
+    pub(super) fn position(&self, pipeline: usize, event: usize) -> Option<Position> {
         self.transactions.iter().find_map(|transaction| {
-            let ordinal = transaction.events.iter().position(|number| *number == event)?;
+            let mut own =
+                transaction.events.iter().filter(|number| self.is_taken(pipeline, **number));
+            let ordinal = own.position(|number| *number == event)?;
             Some(Position { commit_lsn: transaction.start.into(), ordinal: ordinal as u32 })
         })
     }
 
-    pub(super) fn committed(&mut self, start: u64, end: u64, events: &[Event]) {
+    pub(super) fn committed(
+        &mut self,
+        schedule: &Schedule,
+        start: u64,
+        end: u64,
+        events: &[Event],
+    ) {
+        for (plan, known) in schedule.pipelines.iter().zip(&mut self.events) {
+            for event in events {
+                known[event.number].is_taken = plan.takes(event);
+            }
+        }
         let events = events.iter().map(|event| event.number).collect();
         self.transactions.push(Committed { start, end, events });
     }
 
-    /// A record of ours that is no replay, and that every reader is given.
-    pub(super) fn landed(&mut self, number: usize, place: usize, offset: i64) {
-        let state = &mut self.events[number];
+    /// A record of a pipeline's that is no replay, and that every reader is given.
+    pub(super) fn landed(&mut self, pipeline: usize, number: usize, place: usize, offset: i64) {
+        let state = &mut self.events[pipeline][number];
         state.landed += 1;
         state.stands = Some((place, offset));
         if state.landed > 1 {
             return self.wrong(format_args!("e{number} is twice in the log, in place {place}"));
         }
-        let Some(Event { aggregate, .. }) = self.events[number].event else { return };
+        if !state.is_taken {
+            return self.wrong(format_args!("e{number} is none of pipeline {pipeline}'s"));
+        }
+        let Some(Event { aggregate, .. }) = state.event else { return };
         // Of one aggregate all stand in one place.
-        let later = self.events[number + 1..].iter().find(|other| {
+        let is_later = |other: &State| {
             other.stands.is_some_and(|(_, before)| before < offset)
                 && other.event.is_some_and(|other| other.aggregate == aggregate)
+        };
+        let later = self.alike(pipeline).find_map(|events| {
+            events[number + 1..].iter().find(|other| is_later(other)).and_then(|later| later.event)
         });
-        if let Some(later) = later.and_then(|later| later.event) {
-            let later = later.number;
+        if let Some(Event { number: later, .. }) = later {
             self.wrong(format_args!("e{number} of a{aggregate} landed behind e{later}"));
         }
     }
 
-    /// The transaction of an event, once it is committed.
-    pub(super) fn transaction_of(&self, event: usize) -> Option<usize> {
-        self.transactions.iter().position(|transaction| transaction.events.contains(&event))
+    /// The events that have an order with those of a pipeline.
+    fn alike(&self, pipeline: usize) -> impl Iterator<Item = &Vec<State>> {
+        let pipelines = self.events.iter().enumerate();
+        let alike = pipelines.filter(move |(other, _)| !self.is_shared || *other == pipeline);
+        alike.map(|(_, events)| events)
     }
 
-    /// Events of committed transactions that a snapshot does not see, and that
-    /// stand below an end of the WAL, in the order in which they were written.
-    pub(super) fn rows_of(&self, boundary: &str, proven: &str) -> Vec<Event> {
-        let transactions = self.transactions.iter().enumerate();
-        let missing = transactions
-            .filter(|(index, _)| sees(boundary, xid(*index)) && !sees(proven, xid(*index)));
-        let mut numbers: Vec<usize> =
-            missing.flat_map(|(_, transaction)| transaction.events.clone()).collect();
-        numbers.sort_unstable();
-        numbers.into_iter().filter_map(|number| self.events[number].event).collect()
+    /// The transaction of an event that has its row, once it is committed.
+    pub(super) fn transaction_of(&self, event: usize) -> Option<usize> {
+        let of = |transaction: &Committed| transaction.events.contains(&event);
+        self.transactions.iter().position(of).filter(|_| !self.pruned.contains(&event))
     }
 
     /// A slot that was lost is replaced, and nothing of it is missing any more.
-    pub(super) fn recovered(&mut self, position: u64, commit_end: u64) {
-        self.checkpointed(position, commit_end);
-        self.confirmed = position;
+    pub(super) fn recovered(&mut self, pipeline: usize, position: u64, commit_end: u64) {
+        self.checkpointed(pipeline, position, commit_end);
+        self.readers[pipeline].confirmed = position;
     }
 
-    pub(super) fn parked(&mut self, position: Position, id: Option<&str>) {
+    pub(super) fn parked(&mut self, pipeline: usize, position: Position, id: Option<&str>) {
         let number = id.and_then(|id| id[1..].parse::<usize>().ok());
-        if let Some(state) = number.and_then(|number| self.events.get_mut(number)) {
-            state.is_parked = true;
-            return;
-        }
-        let found = self
-            .transactions
-            .iter()
-            .find(|transaction| transaction.start == u64::from(position.commit_lsn));
-        match found.and_then(|found| found.events.get(position.ordinal as usize)) {
-            Some(number) => self.events[*number].is_parked = true,
+        let number = number.or_else(|| {
+            let start = u64::from(position.commit_lsn);
+            let found = self.transactions.iter().find(|transaction| transaction.start == start)?;
+            let mut own = found.events.iter().filter(|number| self.is_taken(pipeline, **number));
+            own.nth(position.ordinal as usize).copied()
+        });
+        match number.and_then(|number| self.events[pipeline].get_mut(number)) {
+            Some(state) => state.is_parked = true,
             None => self.wrong(format_args!("{position} is parked, and no event stands there")),
         }
     }
 
     /// A checkpoint with this position was committed.
-    pub(super) fn checkpointed(&mut self, position: u64, commit_end: u64) {
-        self.checkpoints.push((position, commit_end));
-        self.covers("a checkpoint", position);
+    pub(super) fn checkpointed(&mut self, pipeline: usize, position: u64, commit_end: u64) {
+        self.readers[pipeline].checkpoints.push((position, commit_end));
+        self.covers(pipeline, "a checkpoint", position);
     }
 
     /// A committed checkpoint calls this pair proven: what the snapshot sees is
     /// safe, and what it does not see stands above the floors.
-    pub(super) fn proven(&mut self, pair: &Pair) {
+    pub(super) fn proven(&mut self, pipeline: usize, pair: &Pair) {
         let floors = floors::from_json(&pair.floors).unwrap_or_default();
         let floor = |place: usize| {
             let name = format!("outbox.event.t{}", place / PARTITIONS);
@@ -171,7 +224,7 @@ impl Oracle {
         for (index, committed) in self.transactions.iter().enumerate() {
             let sees = pair.sees(xid(index));
             for number in &committed.events {
-                let state = &self.events[*number];
+                let state = &self.events[pipeline][*number];
                 if sees && !state.is_safe() {
                     wrong = Some(format!("e{number} is proven, and neither in the log nor parked"));
                 }
@@ -189,36 +242,38 @@ impl Oracle {
     }
 
     /// The slot is told this position, and the stream has come to `told`.
-    pub(super) fn confirmed(&mut self, position: u64, told: u64) {
-        self.covers("a confirmation", position);
+    pub(super) fn confirmed(&mut self, pipeline: usize, position: u64, told: u64) {
+        self.covers(pipeline, "a confirmation", position);
         let is_passed = |(known, end): &(u64, u64)| *known >= position && *end <= told;
-        if !self.checkpoints.iter().any(is_passed) {
+        if !self.readers[pipeline].checkpoints.iter().any(is_passed) {
             self.wrong(format_args!(
                 "{position:#x} is confirmed without a committed checkpoint that the stream has \
                  passed"
             ));
         }
-        self.confirmed = position;
+        self.readers[pipeline].confirmed = position;
     }
 
     /// The slot's position is what it was before.
-    pub(super) fn went_back(&mut self, position: u64) {
-        self.confirmed = position;
+    pub(super) fn went_back(&mut self, pipeline: usize, position: u64) {
+        self.readers[pipeline].confirmed = position;
     }
 
     /// From this position on the stream leaves everything out that was committed
     /// below it.
-    fn covers(&mut self, what: &str, position: u64) {
-        while let Some(first) = self.transactions.get(self.settled)
-            && first.events.iter().all(|number| self.events[*number].is_safe())
+    fn covers(&mut self, pipeline: usize, what: &str, position: u64) {
+        let (events, reader) = (&self.events[pipeline], &mut self.readers[pipeline]);
+        while let Some(first) = self.transactions.get(reader.settled)
+            && first.events.iter().all(|number| events[*number].is_safe())
         {
-            self.settled += 1;
+            reader.settled += 1;
         }
+        let settled = reader.settled;
         let below = self.transactions.iter().filter(|committed| committed.start < position);
         let count = below.count();
-        if count > self.settled {
-            let events = &self.transactions[self.settled].events;
-            let lost = events.iter().find(|number| !self.events[**number].is_safe());
+        if count > settled {
+            let numbers = &self.transactions[settled].events;
+            let lost = numbers.iter().find(|number| !events[**number].is_safe());
             let lost = lost.copied().unwrap_or_default();
             return self.wrong(format_args!(
                 "{what} passes e{lost}, which is neither in the log nor parked"
@@ -232,18 +287,24 @@ impl Oracle {
     /// The last event, and whatever was before it. What is in the WAL behind
     /// it is confirmed with the next one.
     pub(super) fn all_is_confirmed(&self) -> bool {
-        let last = self.transactions.iter().rfind(|committed| !committed.events.is_empty());
-        last.is_none_or(|last| self.confirmed >= last.end)
+        self.readers.iter().zip(&self.events).all(|(reader, events)| {
+            let is_own =
+                |one: &&Committed| one.events.iter().any(|number| events[*number].is_taken);
+            let last = self.transactions.iter().rfind(is_own);
+            last.is_none_or(|last| reader.confirmed >= last.end)
+        })
     }
 
     /// The last look, when nothing comes any more.
     pub(super) fn finish(&mut self) {
-        let safe = self.events.iter().filter(|state| state.event.is_some());
+        let all = || self.events.iter().flatten().filter(|state| state.event.is_some());
+        let safe = all().filter(|state| state.is_taken);
+        let never = all().find(|state| self.is_nobodys(state)).and_then(|state| state.event);
         let lost = safe.clone().find(|state| !state.is_safe()).and_then(|state| state.event);
         let both = safe.clone().find(|state| state.landed > 0 && state.is_parked);
         let both = both.and_then(|state| state.event);
-        let overtaken = self.overtaken();
-        if let Some(Event { number, .. }) = lost {
+        let overtaken = (0..self.events.len()).find_map(|pipeline| self.overtaken(pipeline));
+        if let Some(Event { number, .. }) = lost.or(never) {
             self.wrong(format_args!("e{number} is neither in the log nor parked"));
         }
         if let Some(Event { number, .. }) = both {
@@ -254,16 +315,23 @@ impl Oracle {
         }
     }
 
-    /// An event in the log that had to wait behind a parked one.
-    fn overtaken(&self) -> Option<(usize, usize)> {
+    fn is_nobodys(&self, state: &State) -> bool {
+        let number = state.event.map(|event| event.number).unwrap_or_default();
+        !self.events.iter().any(|events| events[number].is_taken)
+    }
+
+    /// An event in the log that had to wait behind a parked one of a pipeline.
+    fn overtaken(&self, pipeline: usize) -> Option<(usize, usize)> {
         if self.park == ParkMode::Event {
             return None;
         }
-        let has_aggregate =
-            |event: &Event| !matches!(event.kind, Kind::Unroutable | Kind::Undecodable);
-        let events =
-            || self.events.iter().filter(|state| state.event.as_ref().is_some_and(has_aggregate));
-        events().filter(|state| state.is_parked).find_map(|parked| {
+        let has_aggregate = |state: &&State| {
+            state
+                .event
+                .is_some_and(|event| !matches!(event.kind, Kind::Unroutable | Kind::Undecodable))
+        };
+        let parked = self.events[pipeline].iter().filter(has_aggregate);
+        parked.filter(|state| state.is_parked).find_map(|parked| {
             let parked = parked.event?;
             let behind = |state: &&State| {
                 state.landed > 0
@@ -271,7 +339,8 @@ impl Oracle {
                         event.aggregate == parked.aggregate && event.number > parked.number
                     })
             };
-            Some((parked.number, events().find(behind)?.event?.number))
+            let mut later = self.alike(pipeline).flatten().filter(has_aggregate);
+            Some((parked.number, later.find(behind)?.event?.number))
         })
     }
 }

@@ -1,19 +1,11 @@
-use std::{
-    convert::Infallible,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{convert::Infallible, sync::LazyLock};
 
-use tokio::{
-    sync::watch,
-    time::{error::Elapsed, timeout},
-};
+use tokio::sync::watch;
 use walpost_encode::{Encoder, Encoding};
 use walpost_postgres::Database;
 use walpost_router::{Routed, Router, RouterConfig};
 
 use super::{
-    Bug, Planted,
     brokers::SETTLE_MS,
     lives::{Living, Polled, beside},
     rows::RowsOfWorld,
@@ -21,7 +13,7 @@ use super::{
     server::Server,
     sink::Producer,
     source::{self, WalOfWorld},
-    world::{PIPELINE, World, lsn},
+    world::{PIPELINES, World, lsn},
 };
 use crate::{
     checkpoint::{CheckpointStore, InitialState},
@@ -30,14 +22,13 @@ use crate::{
     metrics::PipelineMetrics,
     pipeline::Ended,
     policy::Carried,
+    recovery::not_proven,
     session::{Found, Session},
     sql::Sql,
     status::StatusReporter,
-    wal::{ServerIdentity, preflight},
+    wal::{ServerIdentity, preflight, row_filter},
 };
 
-/// Of the world's time, for one schedule. A schedule that takes longer is stuck.
-const SCHEDULE_MAX: Duration = Duration::from_secs(120);
 /// Between a session that failed and the next.
 const RETRY_MS: u64 = 10;
 
@@ -56,31 +47,6 @@ static DATABASE: LazyLock<Database> = LazyLock::new(|| {
     Database::parse("host=simulated user=relay dbname=shop").expect("a connection string")
 });
 
-/// Lets a schedule happen, and says what is wrong then.
-pub(super) fn run(schedule: &Schedule, bug: Option<Bug>) -> Option<String> {
-    let _planted = Planted::new(bug);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without I/O");
-    let schedule = Arc::new(schedule.clone());
-    runtime.block_on(async {
-        let world = World::new(&schedule);
-        let relay = Relay::new(&schedule, &world);
-        let lived: Result<(), Elapsed> = timeout(SCHEDULE_MAX, async {
-            tokio::select! {
-                biased;
-                () = world.over() => {}
-                () = relay.live() => {}
-            }
-        })
-        .await;
-        let stuck = || format!("nothing new within {} s of its time", SCHEDULE_MAX.as_secs());
-        world.judge().or_else(|| lived.err().map(|_| stuck()))
-    })
-}
-
 /// How a session has ended, and what it leaves to the next one.
 type Over = (Result<Ended<Infallible>, RelayError>, Carried);
 
@@ -94,30 +60,34 @@ enum Left<'a> {
 }
 
 /// The processes of a relay, one after another.
-struct Relay<'a> {
+pub(super) struct Relay<'a> {
     schedule: &'a Schedule,
-    world: &'a World,
+    world: World,
     config: RelayConfig,
     status: StatusReporter,
     metrics: PipelineMetrics,
 }
 
 impl<'a> Relay<'a> {
-    fn new(schedule: &'a Schedule, world: &'a World) -> Self {
+    pub(super) fn new(schedule: &'a Schedule, world: World) -> Self {
         let settings = &schedule.settings;
-        let mut config = RelayConfig::new(PIPELINE);
+        let name = PIPELINES[world.pipeline];
+        let mut config = RelayConfig::new(name);
+        config.publication = name.to_owned();
         config.park = settings.park;
         config.in_flight_max_events = settings.in_flight_max_events;
         config.checkpoint_interval_ms = settings.checkpoint_interval_ms;
         config.settle_ms = SETTLE_MS;
         config.position_header = settings.position_header;
-        let metrics = PipelineMetrics::new(PIPELINE, "simulated");
+        let metrics = PipelineMetrics::new(name, "simulated");
         Self { schedule, world, config, status: StatusReporter::new().0, metrics }
     }
 
-    async fn live(&self) {
+    pub(super) async fn live(&self) {
         let (mut carried, mut paused) = (Carried::default(), Vec::new());
-        let mut lives = self.schedule.lives.iter().copied();
+        let plan = &self.schedule.pipelines[self.world.pipeline];
+        let mut lives = plan.lives.iter().copied();
+        self.world.until(plan.starts_ms).await;
         loop {
             let left = beside(&mut paused, self.session(lives.next(), carried)).await;
             carried = Carried::default();
@@ -152,11 +122,12 @@ impl<'a> Relay<'a> {
     async fn session(&self, life: Option<Life>, carried: Carried) -> Left<'_> {
         let number = {
             let mut state = self.world.lock();
-            state.holder += 1;
-            state.holder
+            let slot = &mut state.slots[self.world.pipeline];
+            slot.holder += 1;
+            slot.holder
         };
         let modes = self.schedule.settings.modes;
-        let mode = modes[number as usize % modes.len()];
+        let mode = modes[number as usize % modes.len()].of(self.world.pipeline);
         let mut session: Living<'_, _> = Box::pin(self.process(number, mode, life, carried));
         let ended = match life {
             Some(Life::Crash { polls } | Life::Pause { polls, .. }) => {
@@ -168,15 +139,15 @@ impl<'a> Relay<'a> {
             (Some(over), _) => Left::Over(Box::new(over)),
             (None, Some(Life::Pause { for_ms, unnoticed_ms, .. })) if mode != Mode::Idempotent => {
                 let mut state = self.world.lock();
-                state.paused += 1;
+                state.beside += 1;
                 let until_ms = state.now_ms + for_ms + unnoticed_ms;
-                state.unnoticed.push((number, until_ms));
+                state.slots[self.world.pipeline].unnoticed.push((number, until_ms));
                 drop(state);
                 Left::Paused(Box::pin(async move {
                     self.world.pass(for_ms).await;
                     // Nobody asks what becomes of it.
                     drop(session.await);
-                    self.world.lock().paused -= 1;
+                    self.world.lock().beside -= 1;
                     drop(self.world.lock());
                 }))
             }
@@ -221,7 +192,7 @@ impl<'a> Relay<'a> {
         stop: watch::Receiver<bool>,
         carried: &mut Carried,
     ) -> Result<Ended<Infallible>, RelayError> {
-        let sql = Sql::simulated(Server::connect(self.world));
+        let sql = Sql::simulated(Server::connect(&self.world));
         let checkpoints = CheckpointStore::new(sql.clone(), &self.config);
         let checkpoint = checkpoints.read().await?.expect("the first start is over");
         let mut session = Session {
@@ -244,7 +215,7 @@ impl<'a> Relay<'a> {
             stored: true,
             new_slot: None,
         };
-        if found.checkpoint.initial != InitialState::Done || self.world.lock().is_lost() {
+        if found.checkpoint.initial != InitialState::Done || self.is_lost() {
             match self.recover(number, mode, &mut session, &mut found, stop.clone()).await? {
                 Ended::Reached((), _) => {}
                 Ended::Stopped => return Ok(Ended::Stopped),
@@ -252,17 +223,21 @@ impl<'a> Relay<'a> {
             }
         }
         self.alone(number)?;
-        let source = WalOfWorld::start(self.world, number, found.checkpoint.confirmed);
-        let slot = lsn(self.world.lock().slot());
+        let source = WalOfWorld::start(&self.world, number, found.checkpoint.confirmed);
+        let slot = lsn(self.world.lock().slots[self.world.pipeline].position());
         session.own(&mut found, slot).await?;
-        let connect = async || Ok(Producer::connect(self.world, mode).await);
+        let connect = async || Ok(Producer::connect(&self.world, mode).await);
         session.stream(&found, source, stop, connect).await
+    }
+
+    fn is_lost(&self) -> bool {
+        self.world.lock().slots[self.world.pipeline].is_lost
     }
 
     /// Slots, and the locks of first starts, are of those that the server still
     /// hears of.
     fn alone(&self, number: u32) -> Result<(), RelayError> {
-        if self.world.lock().holder == number {
+        if self.world.lock().slots[self.world.pipeline].holder == number {
             return Ok(());
         }
         let (slot, detail) = (self.config.slot.clone(), "a successor has it".to_owned());
@@ -279,11 +254,11 @@ impl<'a> Relay<'a> {
         stop: watch::Receiver<bool>,
     ) -> Result<Ended<()>, RelayError> {
         let is_noted = matches!(found.checkpoint.initial, InitialState::Recover { .. });
-        let is_new = !is_noted || self.world.lock().is_lost();
+        let is_new = !is_noted || self.is_lost();
         if is_new {
             session.note_loss(found).await?;
             self.alone(number)?;
-            let (begin, boundary) = self.world.lock().create_slot();
+            let (begin, boundary) = self.world.lock().create_slot(self.world.pipeline);
             self.world.written();
             let before = preflight::Before { boundary, has_rows: true };
             session.note_slot(found, lsn(begin), before).await?;
@@ -295,9 +270,11 @@ impl<'a> Relay<'a> {
         };
         let proven = found.checkpoint.proven.as_ref().expect("from the beginning on");
         let position = found.checkpoint.confirmed.into();
-        let proven = &proven.snapshot;
-        let rows = RowsOfWorld::open(self.world, number, position, &boundary, proven, is_new).await;
-        let mut connect = async || Ok(Producer::connect(self.world, mode).await);
+        let missing = not_proven(&proven.snapshot);
+        let own = row_filter::condition(&found.sql, &self.config, &self.config.tables[0]).await?;
+        let rows = format!("{} and {missing}", own.as_deref().unwrap_or("true"));
+        let rows = RowsOfWorld::open(&self.world, number, position, &boundary, &rows, is_new).await;
+        let mut connect = async || Ok(Producer::connect(&self.world, mode).await);
         session.publish_rows(found, rows, &boundary, stop, &mut connect).await
     }
 }

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::{
     error::SourceError,
+    proven::sees,
     source::{Source, SourceItem},
     wal::snapshot::load_position,
 };
@@ -23,21 +24,21 @@ pub(super) struct RowsOfWorld {
 }
 
 impl RowsOfWorld {
-    /// Those of the snapshot `boundary` that `proven` does not see. A new slot
+    /// Those of the snapshot `boundary` for which a condition holds. A new slot
     /// has a snapshot that sees them at once; afterwards they have to be visible.
     pub(super) async fn open(
         world: &World,
         holder: u32,
         position: u64,
         boundary: &str,
-        proven: &str,
+        condition: &str,
         is_new: bool,
     ) -> Self {
         while !is_new && !world.lock().is_visible(boundary) {
             world.pass(LOOK_MS).await;
         }
         let state = world.lock();
-        let events = state.oracle.rows_of(boundary, proven);
+        let events = state.outbox(condition, |xid| sees(boundary, xid));
         let epoch = state.epoch;
         drop(state);
         Self { world: world.clone(), holder, epoch, events, next: 0, position }
@@ -68,7 +69,7 @@ impl Source for RowsOfWorld {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         let now = {
             let state = self.world.lock();
-            (state.holder, state.epoch)
+            (state.slots[self.world.pipeline].holder, state.epoch)
         };
         if now != (self.holder, self.epoch) {
             return Err(SourceError::Ended);

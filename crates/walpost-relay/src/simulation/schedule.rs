@@ -8,8 +8,9 @@ use crate::config::ParkMode;
 const AGGREGATES: usize = 6;
 pub(super) const TOPICS: usize = 2;
 pub(super) const PARTITIONS: usize = 2;
-/// By which producers can be fenced off.
-pub(super) const NAMES: usize = 2;
+pub(super) const PIPELINES_MAX: usize = 2;
+/// By which producers can be fenced off, two for each pipeline.
+pub(super) const NAMES: usize = 2 * PIPELINES_MAX;
 
 /// Everything that happens to a relay, in the order of its parts. Delays follow
 /// from the seed.
@@ -18,9 +19,36 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) settings: Settings,
     pub(super) transactions: Vec<Transaction>,
-    /// How sessions end, one after another; the last one runs on.
-    pub(super) lives: Vec<Life>,
+    pub(super) pipelines: Vec<Pipeline>,
+    pub(super) pruning: Vec<Pruning>,
     pub(super) faults: Vec<Fault>,
+}
+
+/// A pipeline of the outbox.
+#[derive(Clone, Debug)]
+pub(super) struct Pipeline {
+    /// Those whose rows it takes; none for all.
+    pub(super) aggregates: Option<Vec<usize>>,
+    /// Nobody runs it before.
+    pub(super) starts_ms: u64,
+    /// How its sessions end, one after another; the last one runs on.
+    pub(super) lives: Vec<Life>,
+}
+
+impl Pipeline {
+    pub(super) fn takes(&self, event: &Event) -> bool {
+        let aggregates = self.aggregates.as_ref();
+        aggregates.is_none_or(|aggregates| aggregates.contains(&event.aggregate))
+    }
+}
+
+/// Rows leave the outbox, for a pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pruning {
+    pub(super) pipeline: usize,
+    pub(super) at_ms: u64,
+    /// Killed at this await point.
+    pub(super) polls: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +78,16 @@ pub(super) enum Mode {
     Transactional {
         name: usize,
     },
+}
+
+impl Mode {
+    /// With the names of a pipeline.
+    pub(super) fn of(self, pipeline: usize) -> Self {
+        match self {
+            Self::Idempotent => self,
+            Self::Transactional { name } => Self::Transactional { name: 2 * pipeline + name },
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +157,7 @@ pub(super) enum Fault {
     /// The server dies; the slot goes back by so many confirmations.
     Server { at_ms: u64, back: usize },
     /// The slot is lost, with all the WAL before the next one.
-    Loss { at_ms: u64 },
+    Loss { at_ms: u64, pipeline: usize },
     /// Somebody else writes a record.
     Foreign { at_ms: u64, place: usize, what: Foreign },
 }
@@ -169,10 +207,10 @@ impl Schedule {
         let mut transactions: Vec<_> =
             (0..=chance.below(8)).map(|_| transaction(chance, poison, &mut events)).collect();
         let in_transactions = settings.modes.iter().any(|mode| *mode != Mode::Idempotent);
-        let lives = (0..chance.below(5)).map(|_| life(chance, in_transactions)).collect();
+        let pipelines = pipelines(chance, in_transactions);
         let last_ms: u64 = transactions.iter().map(|transaction| transaction.after_ms).sum();
         let mut faults: Vec<_> =
-            (0..chance.below(5)).map(|_| fault(chance, last_ms, events)).collect();
+            (0..chance.below(5)).map(|_| fault(chance, last_ms, events, pipelines.len())).collect();
         if in_transactions {
             faults.extend((0..chance.below(3)).map(|_| ending(chance)));
         }
@@ -181,7 +219,21 @@ impl Schedule {
             let events = transactions.iter_mut().flat_map(|one| &mut one.events);
             events.for_each(|event| event.kind = event.kind.in_table());
         }
-        Self { seed, settings, transactions, lives, faults }
+        let prunings = [0, 0, 1, 2, 4][chance.below(5)];
+        let pruning = (0..prunings).map(|_| pruning(chance, last_ms, pipelines.len())).collect();
+        Self { seed, settings, transactions, pipelines, pruning, faults }
+    }
+
+    /// Without any but the first pipeline.
+    pub(super) fn with_one_pipeline(&mut self) {
+        self.pipelines.truncate(1);
+        self.pipelines[0].aggregates = None;
+        self.pruning.iter_mut().for_each(|pruning| pruning.pipeline = 0);
+        for fault in &mut self.faults {
+            if let Fault::Loss { pipeline, .. } = fault {
+                *pipeline = 0;
+            }
+        }
     }
 
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
@@ -203,6 +255,32 @@ fn settings(chance: &mut Seeded) -> Settings {
         brokers_max_ms: [1, 10, 60, 250][chance.below(4)],
         server_max_ms: [0, 0, 3, 40][chance.below(4)],
     }
+}
+
+fn pipelines(chance: &mut Seeded, in_transactions: bool) -> Vec<Pipeline> {
+    let mut pipeline = |max| {
+        let lives = (0..chance.below(max)).map(|_| life(chance, in_transactions)).collect();
+        Pipeline { aggregates: None, starts_ms: 0, lives }
+    };
+    let mut pipelines = vec![pipeline(5), pipeline(3)];
+    pipelines.truncate([1, 1, 1, 1, 1, 2][chance.below(6)]);
+    if pipelines.len() > 1 && chance.chance(40) {
+        pipelines[1].starts_ms = chance.below(900) as u64;
+    }
+    if pipelines.len() > 1 && chance.chance(50) {
+        let is_first: Vec<bool> = (0..AGGREGATES).map(|_| chance.chance(50)).collect();
+        for (pipeline, of) in pipelines.iter_mut().zip([true, false]) {
+            let own = (0..AGGREGATES).filter(|aggregate| is_first[*aggregate] == of);
+            pipeline.aggregates = Some(own.collect());
+        }
+    }
+    pipelines
+}
+
+fn pruning(chance: &mut Seeded, last_ms: u64, pipelines: usize) -> Pruning {
+    let at_ms = chance.below(last_ms as usize + 600) as u64;
+    let polls = chance.chance(30).then(|| 1 + chance.below(12) as u64);
+    Pruning { pipeline: chance.below(pipelines), at_ms, polls }
 }
 
 fn modes(chance: &mut Seeded) -> [Mode; 2] {
@@ -270,7 +348,7 @@ fn ending(chance: &mut Seeded) -> Fault {
     Fault::Ending { number: chance.below(8), what }
 }
 
-fn fault(chance: &mut Seeded, last_ms: u64, events: usize) -> Fault {
+fn fault(chance: &mut Seeded, last_ms: u64, events: usize, pipelines: usize) -> Fault {
     let at_ms = chance.below(last_ms as usize + 400) as u64;
     match chance.below(100) {
         0..45 => {
@@ -286,7 +364,7 @@ fn fault(chance: &mut Seeded, last_ms: u64, events: usize) -> Fault {
         45..65 => Fault::Statement { number: chance.below(40), happens: chance.chance(50) },
         65..70 => Fault::ReadBack { number: chance.below(4) },
         70..80 => Fault::Server { at_ms, back: chance.below(4) },
-        80..87 => Fault::Loss { at_ms },
+        80..87 => Fault::Loss { at_ms, pipeline: chance.below(pipelines) },
         _ => {
             let place = chance.below(TOPICS * PARTITIONS);
             Fault::Foreign { at_ms, place, what: foreign(chance, events) }
@@ -324,19 +402,38 @@ impl fmt::Display for Schedule {
             }
             writeln!(f)?;
         }
-        for (index, life) in self.lives.iter().enumerate() {
-            match life {
-                Life::Crash { polls } => writeln!(f, "  session {index} is killed at poll {polls}"),
-                Life::Stop { after_ms } => {
-                    writeln!(f, "  session {index} is told to stop after {after_ms} ms")
-                }
-                Life::Pause { polls, for_ms, unnoticed_ms } => writeln!(
-                    f,
-                    "  session {index} stands still for {for_ms} ms at poll {polls}, and notices \
-                     {unnoticed_ms} ms later that it has lost the slot"
-                ),
+        for (index, pipeline) in self.pipelines.iter().enumerate() {
+            if let Some(aggregates) = &pipeline.aggregates {
+                writeln!(f, "  pipeline {index} takes aggregates {aggregates:?}")?;
+            }
+            if pipeline.starts_ms > 0 {
+                writeln!(f, "  pipeline {index} starts after {} ms", pipeline.starts_ms)?;
+            }
+            for (number, life) in pipeline.lives.iter().enumerate() {
+                writeln!(f, "  session {number} of pipeline {index} {life}")?;
+            }
+        }
+        for Pruning { pipeline, at_ms, polls } in &self.pruning {
+            write!(f, "  at {at_ms} ms rows leave for pipeline {pipeline}")?;
+            match polls {
+                Some(polls) => writeln!(f, ", killed at poll {polls}"),
+                None => writeln!(f),
             }?;
         }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault:?}"))
+    }
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Crash { polls } => write!(f, "is killed at poll {polls}"),
+            Self::Stop { after_ms } => write!(f, "is told to stop after {after_ms} ms"),
+            Self::Pause { polls, for_ms, unnoticed_ms } => write!(
+                f,
+                "stands still for {for_ms} ms at poll {polls}, and notices {unnoticed_ms} ms \
+                 later that it has lost the slot"
+            ),
+        }
     }
 }

@@ -23,7 +23,6 @@ pub(super) struct Rows {
     checkpoint: Checkpoint,
     token: Option<Uuid>,
     parked: Vec<ParkedRow>,
-    statements: usize,
 }
 
 /// A row of `parked`, as far as the relay reads it.
@@ -36,9 +35,9 @@ pub(crate) struct ParkedRow {
 }
 
 impl Rows {
-    pub(super) fn new(start: Lsn) -> Self {
+    pub(super) fn new(pipeline: usize, start: Lsn) -> Self {
         let checkpoint = Checkpoint {
-            generation: Generation::from(GENERATION),
+            generation: Generation::from(GENERATION + pipeline as u32),
             system_id: String::new(),
             timeline: 1,
             slot: String::new(),
@@ -60,12 +59,22 @@ impl Rows {
             publication: None,
             feed: Feed::Wal,
         };
-        Self { checkpoint, token: None, parked: Vec::new(), statements: 0 }
+        Self { checkpoint, token: None, parked: Vec::new() }
     }
 
     /// Whether nothing is left to do before the stream.
     pub(super) fn is_done(&self) -> bool {
         self.checkpoint.initial == InitialState::Done
+    }
+
+    /// The snapshot that is proven.
+    pub(super) fn proven(&self) -> Option<String> {
+        self.checkpoint.proven.as_ref().map(|pair| pair.snapshot.clone())
+    }
+
+    /// The one that is not yet.
+    pub(super) fn pending(&self) -> Option<String> {
+        self.checkpoint.pending.as_ref().map(|pair| pair.snapshot.clone())
     }
 
     /// Whether the committed checkpoint names the topic.
@@ -77,7 +86,7 @@ impl Rows {
 /// A SQL session.
 #[derive(Clone)]
 pub(crate) struct Server {
-    world: World,
+    pub(super) world: World,
     epoch: u32,
 }
 
@@ -87,8 +96,12 @@ impl Server {
         Self { world: world.clone(), epoch }
     }
 
+    fn rows<'s>(&self, state: &'s mut State) -> &'s mut Rows {
+        &mut state.rows[self.world.pipeline]
+    }
+
     pub(crate) async fn read(&self) -> Result<Option<Checkpoint>, RelayError> {
-        let read = |state: &mut State| Some(state.rows.checkpoint.clone());
+        let read = |state: &mut State| Some(self.rows(state).checkpoint.clone());
         self.statement("reading the checkpoint", read).await
     }
 
@@ -100,7 +113,7 @@ impl Server {
         let take = |state: &mut State| {
             state.append(STATEMENT_BYTES, None);
             let taken_by = state.next_xid();
-            let rows = &mut state.rows;
+            let rows = self.rows(state);
             rows.token = Some(token);
             rows.checkpoint.taken_by = Some(taken_by);
             rows.checkpoint.clean = false;
@@ -113,11 +126,11 @@ impl Server {
     /// How many rows were written.
     pub(crate) async fn write(&self, token: Uuid, note: &Note) -> Result<u64, RelayError> {
         let write = |state: &mut State| {
-            if state.rows.token != Some(token) {
+            if self.rows(state).token != Some(token) {
                 return 0;
             }
             let end = state.append(STATEMENT_BYTES, None);
-            let checkpoint = &mut state.rows.checkpoint;
+            let checkpoint = &mut self.rows(state).checkpoint;
             checkpoint.confirmed = checkpoint.confirmed.max(note.confirmed);
             checkpoint.floors =
                 floors::from_json(&note.floors).expect("floors as they are written");
@@ -128,10 +141,10 @@ impl Server {
             let (confirmed, proven) = (checkpoint.confirmed, checkpoint.proven.clone());
             // Before that the position is only where the new slot begins.
             if checkpoint.initial == InitialState::Done {
-                state.oracle.checkpointed(confirmed.into(), end);
+                state.oracle.checkpointed(self.world.pipeline, confirmed.into(), end);
             }
             if let Some(proven) = proven {
-                state.oracle.proven(&proven);
+                state.oracle.proven(self.world.pipeline, &proven);
             }
             1
         };
@@ -153,11 +166,11 @@ impl Server {
         proven: Option<&Pair>,
     ) -> Result<u64, RelayError> {
         let set = |state: &mut State| {
-            if state.rows.token != Some(token) {
+            if self.rows(state).token != Some(token) {
                 return 0;
             }
             let end = state.append(STATEMENT_BYTES, None);
-            let checkpoint = &mut state.rows.checkpoint;
+            let checkpoint = &mut self.rows(state).checkpoint;
             checkpoint.initial = initial.clone();
             checkpoint.confirmed = checkpoint.confirmed.max(confirmed);
             if let Some(floors) = floors {
@@ -165,10 +178,10 @@ impl Server {
             }
             if let Some(proven) = proven {
                 checkpoint.proven = Some(proven.clone());
-                state.oracle.proven(proven);
+                state.oracle.proven(self.world.pipeline, proven);
             }
             if *initial == InitialState::Done {
-                state.oracle.recovered(confirmed.into(), end);
+                state.oracle.recovered(self.world.pipeline, confirmed.into(), end);
             }
             1
         };
@@ -184,7 +197,7 @@ impl Server {
         floors: &Value,
     ) -> Result<Option<Checkpoint>, RelayError> {
         let replace = |state: &mut State| {
-            let now = &state.rows.checkpoint;
+            let now = &self.rows(state).checkpoint;
             let is_known = |name: &str| before.floors.iter().any(|topic| *topic.name == *name);
             if (now.generation, now.confirmed) != (before.generation, before.confirmed)
                 || !now.floors.iter().all(|topic| is_known(&topic.name))
@@ -193,7 +206,7 @@ impl Server {
             }
             state.append(STATEMENT_BYTES, None);
             let taken_by = state.next_xid();
-            let rows = &mut state.rows;
+            let rows = self.rows(state);
             rows.token = Some(token);
             let checkpoint = &mut rows.checkpoint;
             checkpoint.taken_by = Some(taken_by);
@@ -211,13 +224,13 @@ impl Server {
     /// see.
     pub(crate) async fn gap(&self, proven: &str) -> Result<Vec<(ParkedRow, bool)>, RelayError> {
         let read = |state: &mut State| {
+            let parked = self.rows(state).parked.clone();
             let comes_again = |row: &ParkedRow| {
                 let number = row.event_id.as_deref().and_then(|id| id[1..].parse().ok());
                 let index = number.and_then(|number| state.oracle.transaction_of(number));
                 index.is_some_and(|index| !sees(proven, xid(index)))
             };
-            let rows = state.rows.parked.iter();
-            rows.map(|row| (row.clone(), comes_again(row))).collect()
+            parked.into_iter().map(|row| (row.clone(), comes_again(&row))).collect()
         };
         self.statement("reading which missing events are parked", read).await
     }
@@ -238,11 +251,11 @@ impl Server {
         fence: Option<&str>,
     ) -> Result<u64, RelayError> {
         let note = |state: &mut State| {
-            if state.rows.token != Some(token) {
+            if self.rows(state).token != Some(token) {
                 return 0;
             }
             state.append(STATEMENT_BYTES, None);
-            state.rows.checkpoint.fence = fence.map(str::to_owned);
+            self.rows(state).checkpoint.fence = fence.map(str::to_owned);
             1
         };
         self.statement("noting who writes to the sink", note).await
@@ -251,11 +264,11 @@ impl Server {
     /// How many rows were written.
     pub(crate) async fn set_clean(&self, token: Uuid) -> Result<u64, RelayError> {
         let note = |state: &mut State| {
-            if state.rows.token != Some(token) {
+            if self.rows(state).token != Some(token) {
                 return 0;
             }
             state.append(STATEMENT_BYTES, None);
-            state.rows.checkpoint.clean = true;
+            self.rows(state).checkpoint.clean = true;
             1
         };
         self.statement("noting the orderly stop", note).await
@@ -264,7 +277,7 @@ impl Server {
     /// Whether the run still owns the pipeline; only then there are rows.
     pub(crate) async fn park(&self, token: Uuid, rows: Vec<ParkedRow>) -> Result<bool, RelayError> {
         let park = |state: &mut State| {
-            if state.rows.token != Some(token) {
+            if self.rows(state).token != Some(token) {
                 return false;
             }
             state.append(STATEMENT_BYTES, None);
@@ -272,9 +285,10 @@ impl Server {
                 let is_same = |there: &ParkedRow| {
                     (there.position, &there.event_id) == (row.position, &row.event_id)
                 };
-                if !state.rows.parked.iter().any(is_same) {
-                    state.oracle.parked(row.position, row.event_id.as_deref());
-                    state.rows.parked.push(row);
+                if !self.rows(state).parked.iter().any(is_same) {
+                    let (pipeline, id) = (self.world.pipeline, row.event_id.as_deref());
+                    state.oracle.parked(pipeline, row.position, id);
+                    self.rows(state).parked.push(row);
                 }
             }
             true
@@ -289,7 +303,8 @@ impl Server {
     ) -> Result<HashMap<Position, Vec<Option<String>>>, RelayError> {
         let read = |state: &mut State| {
             let mut events: HashMap<_, Vec<_>> = HashMap::new();
-            for row in state.rows.parked.iter().filter(|row| row.position.commit_lsn >= from) {
+            for row in self.rows(state).parked.iter().filter(|row| row.position.commit_lsn >= from)
+            {
                 events.entry(row.position).or_default().push(row.event_id.clone());
             }
             events
@@ -301,7 +316,7 @@ impl Server {
     pub(crate) async fn parked_aggregates(&self) -> Result<Vec<ParkedRow>, RelayError> {
         let read = |state: &mut State| {
             let mut first: Vec<ParkedRow> = Vec::new();
-            let mut rows = state.rows.parked.clone();
+            let mut rows = self.rows(state).parked.clone();
             rows.sort_by_key(|row| row.position);
             for row in rows.into_iter().filter(|row| row.aggregate_id.is_some()) {
                 let of = |row: &ParkedRow| (row.aggregate_type.clone(), row.aggregate_id.clone());
@@ -316,7 +331,7 @@ impl Server {
 
     /// Runs one statement, at a moment between question and answer. Without an
     /// answer it has happened or has not.
-    async fn statement<T>(
+    pub(super) async fn statement<T>(
         &self,
         attempt: &'static str,
         run: impl FnOnce(&mut State) -> T,
@@ -339,8 +354,8 @@ impl Server {
     fn ask(&self) -> (u64, u64, Option<bool>) {
         let mut state = self.world.lock();
         let max_ms = state.schedule.settings.server_max_ms as usize;
-        let number = state.rows.statements;
-        state.rows.statements += 1;
+        let number = state.statements;
+        state.statements += 1;
         let mut delay_ms = || state.chance.below(max_ms + 1) as u64;
         let (before_ms, after_ms) = (delay_ms(), delay_ms());
         let fault = state.schedule.faults.iter().find_map(|fault| match fault {

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Bug,
-    relay::run,
+    run::run,
     schedule::{Fault, Kind, Life, Mode, Schedule},
 };
 use crate::config::ParkMode;
@@ -43,8 +43,25 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
     for index in 0..schedule.transactions.len() {
         with(&|smaller| _ = smaller.transactions.remove(index));
     }
-    for index in 0..schedule.lives.len() {
-        with(&|smaller| _ = smaller.lives.remove(index));
+    for (of, pipeline) in schedule.pipelines.iter().enumerate() {
+        if pipeline.starts_ms > 0 {
+            with(&|smaller| smaller.pipelines[of].starts_ms = 0);
+        }
+        for (index, life) in pipeline.lives.iter().enumerate() {
+            with(&|smaller| _ = smaller.pipelines[of].lives.remove(index));
+            if let Life::Pause { polls, .. } = *life {
+                with(&|smaller| smaller.pipelines[of].lives[index] = Life::Crash { polls });
+            }
+        }
+    }
+    for index in 0..schedule.pruning.len() {
+        with(&|smaller| _ = smaller.pruning.remove(index));
+        if schedule.pruning[index].polls.is_some() {
+            with(&|smaller| smaller.pruning[index].polls = None);
+        }
+    }
+    if schedule.pipelines.len() > 1 {
+        with(&Schedule::with_one_pipeline);
     }
     for index in 0..schedule.faults.len() {
         with(&|smaller| _ = smaller.faults.remove(index));
@@ -72,11 +89,12 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
             with(&|smaller| smaller.transactions[index].after_ms = 0);
         }
     }
-    for (index, life) in schedule.lives.iter().enumerate() {
-        if let Life::Pause { polls, .. } = *life {
-            with(&|smaller| smaller.lives[index] = Life::Crash { polls });
-        }
-    }
+    simpler(schedule, &mut with);
+    candidates
+}
+
+/// The schedule with one thing simpler each.
+fn simpler(schedule: &Schedule, with: &mut impl FnMut(&dyn Fn(&mut Schedule))) {
     let settings = &schedule.settings;
     for mode in settings.modes {
         if settings.modes != [mode; 2] {
@@ -98,7 +116,6 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
     if settings.brokers_max_ms > 1 {
         with(&|smaller| smaller.settings.brokers_max_ms = 1);
     }
-    candidates
 }
 
 /// Whether it is the same that is wrong, of whatever event.

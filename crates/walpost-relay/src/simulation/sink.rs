@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// By which producers can be fenced off.
-const FENCE_IDS: [&str; NAMES] = ["shop-0", "shop-1"];
+const FENCE_IDS: [&str; NAMES] = ["shop-0", "shop-1", "shop-2", "shop-3"];
 /// Between two looks whether the fate of all records is known.
 const LOOK_MS: u64 = 7;
 
@@ -281,13 +281,15 @@ impl Sink for Producer {
             let detail = "as the schedule has it".to_owned();
             return Err(Unsent::Never { topic: message.topic, detail });
         }
-        if !state.rows.names(&message.topic) {
+        let pipeline = world.pipeline;
+        if !state.rows[pipeline].names(&message.topic) {
             state.oracle.wrong(format_args!("e{event} goes where no checkpoint leads to"));
         }
         let (now_ms, max) = (state.now_ms, state.schedule.settings.batch_max_events);
         let place = place(&message.topic, partition(&message));
         let is_refused = kind == Kind::Refused;
-        let sent = Sent { ticket, event, is_refused, headers: message.headers };
+        let (event, headers) = ((pipeline, event), message.headers);
+        let sent = Sent { ticket, event, is_refused, headers };
         state.brokers.send(now_ms, self.session, self.mode, place, sent, max);
         self.outstanding += 1;
         if let Some(transaction) = &mut self.transaction {

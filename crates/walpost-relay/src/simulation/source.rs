@@ -30,9 +30,10 @@ impl WalOfWorld {
     /// committed below is left out.
     pub(super) fn start(world: &World, holder: u32, position: Lsn) -> Self {
         let state = world.lock();
-        let start = state.slot().max(position.into());
+        let slot = &state.slots[world.pipeline];
+        let start = slot.position().max(position.into());
         let entry = state.wal.partition_point(|entry| entry.start < start);
-        let (epoch, losses) = (state.epoch, state.losses);
+        let (epoch, losses) = (state.epoch, slot.losses);
         drop(state);
         Self { world: world.clone(), holder, epoch, losses, entry, item: 0, told: start }
     }
@@ -40,10 +41,11 @@ impl WalOfWorld {
     /// Until when it stays unnoticed that the server is gone; none while it hears
     /// us.
     fn unheard_ms(&self, state: &State) -> Result<Option<u64>, SourceError> {
-        let is_same = (state.epoch, state.losses) == (self.epoch, self.losses);
-        let unnoticed = state.unnoticed.iter().find(|(holder, _)| *holder == self.holder);
+        let slot = &state.slots[self.world.pipeline];
+        let is_same = (state.epoch, slot.losses) == (self.epoch, self.losses);
+        let unnoticed = slot.unnoticed.iter().find(|(holder, _)| *holder == self.holder);
         match unnoticed {
-            _ if is_same && !state.is_lost() && state.holder == self.holder => Ok(None),
+            _ if is_same && !slot.is_lost && slot.holder == self.holder => Ok(None),
             Some((_, until_ms)) if *until_ms > state.now_ms => Ok(Some(*until_ms)),
             _ => Err(SourceError::Ended),
         }
@@ -92,7 +94,12 @@ impl WalOfWorld {
             items.push(SourceItem::Begin { commit_lsn, committed_at_us, xid, is_late });
         } else if item <= noise {
             items.push(other_change(item));
-        } else if let Some(event) = transaction.events.get(item - 1 - noise) {
+        } else if let Some(event) = transaction
+            .events
+            .iter()
+            .filter(|event| state.oracle.is_taken(self.world.pipeline, event.number))
+            .nth(item - 1 - noise)
+        {
             items.push(change(event));
         } else {
             (self.entry, self.item, self.told) = (self.entry + 1, 0, entry.end);
@@ -125,7 +132,7 @@ impl Source for WalOfWorld {
     async fn confirm(&mut self, position: Lsn) -> Result<(), SourceError> {
         let mut state = self.world.lock();
         if self.unheard_ms(&state)?.is_none() {
-            state.confirm(position.into(), self.told);
+            state.confirm(self.world.pipeline, position.into(), self.told);
         }
         drop(state);
         // Whether that was all.

@@ -4,7 +4,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Bug, relay::run, schedule::Schedule, shrink::shrink};
+use super::{Bug, run::run, schedule::Schedule, shrink::shrink};
 
 /// Of one run of the tests.
 const SCHEDULES: u64 = 100_000;
@@ -101,6 +101,18 @@ fn an_unknown_end_that_counts_as_an_abort_is_noticed() {
 fn a_record_that_counts_before_the_commit_is_noticed() {
     let wrong = noticed(Bug::AckBeforeCommit);
     assert!(wrong.contains("neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
+fn rows_that_leave_before_they_are_proven_are_noticed() {
+    let wrong = noticed(Bug::PruneUnproven);
+    assert!(wrong.contains("has left, and is neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
+fn rows_that_leave_once_one_of_two_has_proven_them_are_noticed() {
+    let wrong = noticed(Bug::PruneByOne);
+    assert!(wrong.contains("has left, and is neither in the log nor parked"), "{wrong}");
 }
 
 #[test]

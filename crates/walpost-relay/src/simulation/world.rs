@@ -12,17 +12,19 @@ use walpost_testkit::Seeded;
 
 use super::{
     brokers::{Brokers, SETTLE_MS},
+    condition::{self, Row},
     coordinator::LATE_MS,
     oracle::Oracle,
-    schedule::{Fault, Foreign, Schedule},
+    schedule::{Event, Fault, Foreign, PIPELINES_MAX, Schedule},
     server::Rows,
+    slot::Slot,
 };
 use crate::{
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     proven::sees,
 };
 
-pub(super) const PIPELINE: &str = "shop";
+pub(super) const PIPELINES: [&str; PIPELINES_MAX] = ["shop-a", "shop-b"];
 pub(super) const GENERATION: u32 = 0x1f;
 const OTHER_GENERATION: u32 = 0x2e;
 /// Where the WAL begins.
@@ -30,17 +32,20 @@ const START: u64 = 0x1_0000_0000;
 /// A commit record.
 const COMMIT_BYTES: u64 = 0x30;
 
-/// Everything outside of the relay.
+/// Everything outside of the relays, as one of them meets it.
 #[derive(Clone)]
 pub(super) struct World {
     state: Arc<Mutex<State>>,
     signals: Arc<Signals>,
     began: Instant,
+    /// Index of its pipeline.
+    pub(super) pipeline: usize,
 }
 
 #[derive(Default)]
 struct Signals {
-    written: Notify,
+    /// For the stream of each pipeline.
+    written: [Notify; PIPELINES_MAX],
     over: Notify,
 }
 
@@ -48,30 +53,26 @@ pub(super) struct State {
     pub(super) now_ms: u64,
     pub(super) schedule: Arc<Schedule>,
     pub(super) wal: Vec<Entry>,
-    pub(super) rows: Rows,
+    /// By pipeline, as the slots.
+    pub(super) rows: Vec<Rows>,
+    pub(super) slots: Vec<Slot>,
     pub(super) brokers: Brokers,
     pub(super) oracle: Oracle,
     pub(super) chance: Seeded,
+    /// Asked of the server so far.
+    pub(super) statements: usize,
     /// Readings of the log so far.
     pub(super) read_backs: usize,
     /// Of the server, from one crash to the next.
     pub(super) epoch: u32,
-    /// The session that may hold the slot, by number.
-    pub(super) holder: u32,
-    /// Sessions that stand still, or have woken beside their successors.
-    pub(super) paused: usize,
-    /// Until when those do not notice that the server has given them up.
-    pub(super) unnoticed: Vec<(u32, u64)>,
-    /// What the slot was told, and still knows.
-    confirmations: Vec<u64>,
+    /// What goes on beside the sessions of relays: those that stand still or have
+    /// woken beside their successors, and rows that leave the outbox.
+    pub(super) beside: usize,
     committed: usize,
     commit_ms: u64,
     /// When each committed transaction becomes visible, which may be later than
     /// it is in the WAL.
     visible_ms: Vec<u64>,
-    is_lost: bool,
-    /// Slots that were lost.
-    pub(super) losses: u32,
     visibility: Seeded,
     /// Faults that have their time, by time.
     timed: Vec<(u64, Fault)>,
@@ -92,7 +93,13 @@ impl World {
     /// A world in which nothing has happened yet.
     pub(super) fn new(schedule: &Arc<Schedule>) -> Self {
         let began = Instant::now();
-        Self { state: Arc::new(Mutex::new(State::new(schedule))), signals: Arc::default(), began }
+        let state = Arc::new(Mutex::new(State::new(schedule)));
+        Self { state, signals: Arc::default(), began, pipeline: 0 }
+    }
+
+    /// The same world, as another pipeline meets it.
+    pub(super) fn of(&self, pipeline: usize) -> Self {
+        Self { pipeline, ..self.clone() }
     }
 
     /// The state of now.
@@ -124,15 +131,16 @@ impl World {
 
     /// The server has written WAL.
     pub(super) fn written(&self) {
-        self.signals.written.notify_one();
+        self.signals.written.iter().for_each(Notify::notify_one);
     }
 
     /// Waits until there is more WAL, or until something happens by itself.
     pub(super) async fn more(&self, next_ms: Option<u64>) {
-        let Some(next_ms) = next_ms else { return self.signals.written.notified().await };
+        let written = &self.signals.written[self.pipeline];
+        let Some(next_ms) = next_ms else { return written.notified().await };
         tokio::select! {
             biased;
-            () = self.signals.written.notified() => {}
+            () = written.notified() => {}
             () = self.until(next_ms) => {}
         }
     }
@@ -156,9 +164,9 @@ impl State {
     fn new(schedule: &Arc<Schedule>) -> Self {
         let seed = schedule.seed;
         let timed = schedule.faults.iter().filter_map(|fault| match fault {
-            Fault::Server { at_ms, .. } | Fault::Foreign { at_ms, .. } | Fault::Loss { at_ms } => {
-                Some((*at_ms, *fault))
-            }
+            Fault::Server { at_ms, .. }
+            | Fault::Foreign { at_ms, .. }
+            | Fault::Loss { at_ms, .. } => Some((*at_ms, *fault)),
             Fault::Batch { .. }
             | Fault::Ending { .. }
             | Fault::Statement { .. }
@@ -170,20 +178,17 @@ impl State {
             now_ms: 0,
             schedule: schedule.clone(),
             wal: vec![Entry { start: START, end: START, transaction: None }],
-            rows: Rows::new(START.into()),
+            rows: (0..schedule.pipelines.len()).map(|of| Rows::new(of, START.into())).collect(),
+            slots: schedule.pipelines.iter().map(|_| Slot::new(START)).collect(),
             brokers: Brokers::new(schedule),
             oracle: Oracle::new(schedule, START),
             chance: Seeded::new(seed ^ 2),
+            statements: 0,
             read_backs: 0,
             epoch: 0,
-            holder: 0,
-            paused: 0,
-            unnoticed: Vec::new(),
-            confirmations: vec![START],
+            beside: schedule.pruning.len(),
             committed: 0,
             visible_ms: Vec::new(),
-            is_lost: false,
-            losses: 0,
             visibility: Seeded::new(seed ^ 3),
             commit_ms: schedule.transactions.first().map_or(0, |first| first.after_ms),
             timed,
@@ -196,14 +201,9 @@ impl State {
         self.wal.last().map_or(START, |last| last.end)
     }
 
-    /// The slot's position.
-    pub(super) fn slot(&self) -> u64 {
-        self.confirmations.last().copied().unwrap_or(START)
-    }
-
-    pub(super) fn confirm(&mut self, position: u64, told: u64) {
-        self.oracle.confirmed(position, told);
-        self.confirmations.push(position);
+    pub(super) fn confirm(&mut self, pipeline: usize, position: u64, told: u64) {
+        self.oracle.confirmed(pipeline, position, told);
+        self.slots[pipeline].confirm(position);
     }
 
     /// Writes into the WAL, and returns the end of the commit record.
@@ -237,17 +237,11 @@ impl State {
         format!("{xmin}:{xmax}:{}", open.join(","))
     }
 
-    /// Whether the slot is lost.
-    pub(super) fn is_lost(&self) -> bool {
-        self.is_lost
-    }
-
     /// Another slot under the name of the lost one: where it begins, and a
     /// snapshot of what was committed before, which is made of the WAL.
-    pub(super) fn create_slot(&mut self) -> (u64, String) {
-        self.is_lost = false;
+    pub(super) fn create_slot(&mut self, pipeline: usize) -> (u64, String) {
         let begin = self.wal_end();
-        self.confirmations = vec![begin];
+        self.slots[pipeline].replace(begin);
         (begin, self.snapshot_of(|index| index < self.committed))
     }
 
@@ -255,6 +249,29 @@ impl State {
     pub(super) fn is_visible(&self, snapshot: &str) -> bool {
         let mut seen = (0..self.committed).filter(|index| sees(snapshot, xid(*index)));
         seen.all(|index| self.visible_ms[index] <= self.now_ms)
+    }
+
+    /// The rows of the outbox that a condition holds for, in the order in which
+    /// they were written; `sees` has of the transactions those that count.
+    pub(super) fn outbox(&self, condition: &str, sees: impl Fn(u32) -> bool) -> Vec<Event> {
+        let committed = self.schedule.transactions[..self.committed].iter().enumerate();
+        let committed = committed.filter(|(index, _)| sees(xid(*index)));
+        let rows = committed.flat_map(|(index, one)| {
+            one.events.iter().filter(|event| self.oracle.is_row(event)).map(move |event| {
+                let (xid, is_alone) = (xid(index), self.oracle.is_alone(event));
+                (Row { xid, aggregate: event.aggregate, is_alone }, *event)
+            })
+        });
+        let rows = rows.filter(|(row, _)| condition::holds(condition, *row));
+        let mut rows: Vec<Event> = rows.map(|(_, event)| event).collect();
+        rows.sort_unstable_by_key(|event| event.number);
+        rows
+    }
+
+    /// As [`outbox`](Self::outbox), of what is visible now.
+    pub(super) fn visible_rows(&self, condition: &str) -> Vec<Event> {
+        let snapshot = self.snapshot();
+        self.outbox(condition, |xid| sees(&snapshot, xid))
     }
 
     /// When the server or somebody else does something next.
@@ -267,9 +284,9 @@ impl State {
     fn is_over(&self) -> bool {
         self.oracle.first_wrong().is_some()
             || self.next_ms().is_none()
-                && self.paused == 0
-                && !self.is_lost
-                && self.rows.is_done()
+                && self.beside == 0
+                && !self.slots.iter().any(|slot| slot.is_lost)
+                && self.rows.iter().all(Rows::is_done)
                 && self.oracle.all_is_confirmed()
     }
 
@@ -302,7 +319,7 @@ impl State {
         let schedule = self.schedule.clone();
         let transaction = &schedule.transactions[index];
         let end = self.append(transaction.wal_bytes, Some(index));
-        self.oracle.committed(end - COMMIT_BYTES, end, &transaction.events);
+        self.oracle.committed(&schedule, end - COMMIT_BYTES, end, &transaction.events);
         let late_ms = if self.visibility.chance(30) { self.visibility.below(400) } else { 0 };
         self.visible_ms.push(self.commit_ms + late_ms as u64);
         self.committed += 1;
@@ -317,14 +334,12 @@ impl State {
                 self.epoch += 1;
                 // What is committed is visible after a crash.
                 self.visible_ms.fill(0);
-                let kept = self.confirmations.len().saturating_sub(back).max(1);
-                self.confirmations.truncate(kept);
-                self.oracle.went_back(self.slot());
+                for (pipeline, slot) in self.slots.iter_mut().enumerate() {
+                    slot.go_back(back);
+                    self.oracle.went_back(pipeline, slot.position());
+                }
             }
-            Fault::Loss { .. } => {
-                self.is_lost = true;
-                self.losses += 1;
-            }
+            Fault::Loss { pipeline, .. } => self.slots[pipeline].lose(),
             Fault::Foreign { place, what, .. } => {
                 let headers = self.foreign(what);
                 self.brokers.write(place, headers);
@@ -342,7 +357,7 @@ impl State {
             value: Some(value.into_bytes().into()),
         };
         let position = |event: usize, generation: u32| {
-            let position = self.oracle.position(event).unwrap_or_default();
+            let position = self.oracle.position(0, event).unwrap_or_default();
             header(POSITION_HEADER, format!("{}:{position}", Generation::from(generation)))
         };
         let id = |event: usize| header(ID_HEADER, format!("e{event}"));
@@ -351,7 +366,7 @@ impl State {
             Foreign::Plain => Headers::new(),
             Foreign::OtherPipeline { event } => [id(event), source("other")].into_iter().collect(),
             Foreign::OtherGeneration { event } => {
-                [id(event), position(event, OTHER_GENERATION), source(PIPELINE)]
+                [id(event), position(event, OTHER_GENERATION), source(PIPELINES[0])]
                     .into_iter()
                     .collect()
             }
@@ -363,7 +378,7 @@ impl State {
             Foreign::Replay { event } => [
                 id(event),
                 position(event, GENERATION),
-                source(PIPELINE),
+                source(PIPELINES[0]),
                 header(REPLAY_HEADER, String::new()),
             ]
             .into_iter()

@@ -44,6 +44,10 @@ pub(crate) async fn of_publication(
     publication: &str,
     table: &TableName,
 ) -> Result<Option<String>, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.filter().await;
+    }
     // PostgreSQL 14 has no such column.
     let query = "select to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p \
                  where pubname = $1 and schemaname = $2 and tablename = $3";
