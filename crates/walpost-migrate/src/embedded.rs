@@ -8,6 +8,8 @@ pub enum Set {
     Relay,
     /// The consumer's tables: goes where the effects are.
     Consumer,
+    /// The inbox: goes where the effects of received events are.
+    Inbox,
 }
 
 /// One file of a [`Set`].
@@ -23,13 +25,18 @@ pub struct Migration {
 
 impl Set {
     /// All sets.
-    pub const ALL: &'static [Self] = &[Self::Relay, Self::Consumer];
+    pub const ALL: &'static [Self] = &[Self::Relay, Self::Consumer, Self::Inbox];
 
-    /// `relay` or `consumer`.
+    /// Those of an application that publishes and consumes; the inbox is for
+    /// those who receive events otherwise.
+    pub const DEFAULT: &'static [Self] = &[Self::Relay, Self::Consumer];
+
+    /// `relay`, `consumer` or `inbox`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
             Self::Consumer => "consumer",
+            Self::Inbox => "inbox",
         }
     }
 
@@ -38,6 +45,7 @@ impl Set {
         match self {
             Self::Relay => RELAY,
             Self::Consumer => CONSUMER,
+            Self::Inbox => INBOX,
         }
     }
 }
@@ -100,6 +108,12 @@ const CONSUMER: &[Migration] = &[Migration {
     number: 1,
     name: "consumer",
     template: include_str!("../migrations/consumer/0001_consumer.sql"),
+}];
+
+const INBOX: &[Migration] = &[Migration {
+    number: 1,
+    name: "inbox",
+    template: include_str!("../migrations/inbox/0001_inbox.sql"),
 }];
 
 #[cfg(test)]

@@ -15,12 +15,14 @@ const MAX_LOCK_TIMEOUT_MS: u32 = 3_600_000;
 
 /// Creates Walpost's tables and brings them up to date.
 ///
-/// Default: both sets, schema `walpost`, publication `walpost`, 60 s for locks.
+/// Default: [`Set::DEFAULT`] and what else the database has already, schema
+/// `walpost`, publication `walpost`, 60 s for locks.
 #[derive(Clone, Debug)]
 pub struct Migrator {
     schema: String,
     publication: String,
-    sets: Vec<Set>,
+    /// `None`: the default.
+    sets: Option<Vec<Set>>,
     lock_timeout_ms: u32,
 }
 
@@ -67,6 +69,14 @@ pub enum State {
     Unknown,
 }
 
+/// A set that is to be brought up to date.
+#[derive(Clone, Copy)]
+struct Choice {
+    set: Set,
+    /// Not where nothing of it was ever applied.
+    only_if_there: bool,
+}
+
 enum Turn {
     Applied(Applied),
     UpToDate,
@@ -90,7 +100,7 @@ impl Migrator {
         Self {
             schema: DEFAULT_NAME.to_owned(),
             publication: DEFAULT_NAME.to_owned(),
-            sets: Set::ALL.to_vec(),
+            sets: None,
             lock_timeout_ms: DEFAULT_LOCK_TIMEOUT_MS,
         }
     }
@@ -112,8 +122,14 @@ impl Migrator {
 
     /// This set alone.
     #[must_use]
-    pub fn set(mut self, set: Set) -> Self {
-        self.sets = vec![set];
+    pub fn set(self, set: Set) -> Self {
+        self.sets([set])
+    }
+
+    /// These sets, in this order, and no others.
+    #[must_use]
+    pub fn sets(mut self, sets: impl IntoIterator<Item = Set>) -> Self {
+        self.sets = Some(sets.into_iter().collect());
         self
     }
 
@@ -142,9 +158,9 @@ impl Migrator {
         }
         sql::check_server(client).await?;
         let mut done = Vec::new();
-        for set in &self.sets {
+        for choice in self.choices() {
             loop {
-                match self.turn(client, &names, *set).await {
+                match self.turn(client, &names, choice).await {
                     Ok(Turn::Applied(applied)) => done.push(applied),
                     Ok(Turn::UpToDate) => break,
                     Err(TurnError::Plan(error)) => return Err(error.into()),
@@ -198,7 +214,12 @@ impl Migrator {
     }
 
     /// Applies the first that is missing, in one transaction.
-    async fn turn(&self, client: &mut Client, names: &Names, set: Set) -> Result<Turn, TurnError> {
+    async fn turn(
+        &self,
+        client: &mut Client,
+        names: &Names,
+        Choice { set, only_if_there }: Choice,
+    ) -> Result<Turn, TurnError> {
         // What was applied must be read after the lock was waited for, which a
         // snapshot of the whole transaction would prevent.
         let tx = client
@@ -216,6 +237,9 @@ impl Migrator {
             run(&tx, "creating the table migration", &render::create_table(names)).await?;
         }
         let recorded = sql::recorded(&tx, names, set).await?;
+        if only_if_there && recorded.is_empty() {
+            return Ok(Turn::UpToDate);
+        }
         let entries: Vec<Entry> = recorded.into_iter().map(|one| one.entry).collect();
         let steps = plan(set, &entries, set.migrations()).map_err(TurnError::Plan)?;
         let turn = match steps.first() {
@@ -235,12 +259,26 @@ impl Migrator {
     async fn read_status(&self, client: &Client, names: &Names) -> Result<Vec<Status>, Failure> {
         let present = sql::has_table(client, names).await?;
         let mut all = Vec::new();
-        for set in &self.sets {
+        for Choice { set, only_if_there } in self.choices() {
             let recorded =
-                if present { sql::recorded(client, names, *set).await? } else { Vec::new() };
-            all.extend(status(*set, recorded));
+                if present { sql::recorded(client, names, set).await? } else { Vec::new() };
+            if !(only_if_there && recorded.is_empty()) {
+                all.extend(status(set, recorded));
+            }
         }
         Ok(all)
+    }
+
+    /// Those that were chosen; without a choice also those that the database has
+    /// already, which would otherwise stay behind.
+    fn choices(&self) -> Vec<Choice> {
+        let chosen = |set: &Set| Choice { set: *set, only_if_there: false };
+        if let Some(sets) = &self.sets {
+            return sets.iter().map(chosen).collect();
+        }
+        let others = Set::ALL.iter().filter(|set| !Set::DEFAULT.contains(set));
+        let others = others.map(|set| Choice { set: *set, only_if_there: true });
+        Set::DEFAULT.iter().map(chosen).chain(others).collect()
     }
 
     async fn explain(&self, client: &Client, names: &Names, failure: Failure) -> Error {

@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 17] = [
+const CRATES: [(&str, May, bool); 18] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
@@ -22,6 +22,7 @@ const CRATES: [(&str, May, bool); 17] = [
     ("walpost-relay", Use(&["encode", "event", "pgoutput", "postgres", "router"]), false),
     ("walpost-librdkafka", Use(&[]), true),
     ("walpost-kafka", Use(&["event", "librdkafka", "relay"]), true),
+    ("walpost-inbox", Use(&["event"]), false),
     ("walpost-consumer", Use(&["event", "librdkafka"]), true),
     ("walpost-local", Use(&[]), false),
     ("walpost", UseAll, true),

@@ -24,7 +24,7 @@ async fn a_script_goes_on_where_the_migrator_stopped() {
     let scripts = migrator.scripts(Set::Relay).unwrap();
     client.batch_execute(&scripts[0].sql).await.unwrap();
     let applied = migrator.migrate(&mut client).await.unwrap();
-    assert_eq!(applied.len(), total() - 1);
+    assert_eq!(applied.len(), total() - 1, "the inbox is not chosen");
     assert_eq!((applied[0].set, applied[0].number), (Set::Relay, 2));
 }
 

@@ -12,8 +12,9 @@ use crate::{
 
 /// Which tables, and whether to create them or to show them.
 ///
-/// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers;
-/// without it both are created.
+/// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers,
+/// --set inbox that of received events, --set all all of them. Without it: relay and consumer, and
+/// the inbox is brought up to date where it is there already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema
@@ -35,11 +36,11 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let schema = args.schema.as_deref().unwrap_or(&pipeline.schema);
     let migrator = Migrator::new().schema(schema).publication(config.migrated_publication());
     let migrator = match sets {
-        [set] => migrator.set(*set),
-        _ => migrator,
+        Some(sets) => migrator.sets(sets.iter().copied()),
+        None => migrator,
     };
     if args.print {
-        for set in sets {
+        for set in sets.unwrap_or(Set::DEFAULT) {
             output::print(migrator.render(*set).map_err(failure)?)?;
         }
         return Ok(());
@@ -62,15 +63,16 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
 }
 
 /// `--set relay` stands between the `--set section.key=value` of every command.
-fn take_sets(assignments: &mut Vec<String>) -> &'static [Set] {
-    let mut sets = Set::ALL;
+fn take_sets(assignments: &mut Vec<String>) -> Option<&'static [Set]> {
+    let mut sets: Option<&'static [Set]> = None;
     assignments.retain(|text| {
-        match text.as_str() {
-            "relay" => sets = &[Set::Relay],
-            "consumer" => sets = &[Set::Consumer],
-            "all" => sets = Set::ALL,
+        sets = Some(match text.as_str() {
+            "relay" => &[Set::Relay],
+            "consumer" => &[Set::Consumer],
+            "inbox" => &[Set::Inbox],
+            "all" => Set::ALL,
             _ => return true,
-        }
+        });
         false
     });
     sets
@@ -121,8 +123,11 @@ mod tests {
     #[test]
     fn a_set_is_told_from_an_assignment() {
         let mut assignments = vec!["pipeline.schema=s".to_owned(), "consumer".to_owned()];
-        assert_eq!(take_sets(&mut assignments), [Set::Consumer]);
+        assert_eq!(take_sets(&mut assignments), Some(&[Set::Consumer][..]));
         assert_eq!(assignments, ["pipeline.schema=s"]);
-        assert_eq!(take_sets(&mut assignments), Set::ALL);
+        assert_eq!(take_sets(&mut assignments), None);
+        for (text, set) in [("inbox", &[Set::Inbox][..]), ("all", Set::ALL)] {
+            assert_eq!(take_sets(&mut vec![text.to_owned()]), Some(set));
+        }
     }
 }

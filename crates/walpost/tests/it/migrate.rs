@@ -12,6 +12,9 @@ fn printed_sql_is_that_of_the_set() {
     assert!(relay.contains(".outbox (") && !relay.contains(".consumer_parked ("));
     let all = stdout(&walpost(&["migrate", "--print", "--schema", "other"], &[]));
     assert!(all.contains("\"other\".outbox (") && all.contains("\"other\".consumer_parked ("));
+    assert!(!all.contains(".inbox ("), "nobody asked for it");
+    let inbox = stdout(&walpost(&["migrate", "--print", "--set", "inbox"], &[]));
+    assert!(inbox.contains(".inbox (") && !inbox.contains(".outbox ("));
 }
 
 #[test]

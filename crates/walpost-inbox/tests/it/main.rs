@@ -1,0 +1,16 @@
+//! The inbox against a real PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
+
+mod contents;
+mod faults;
+mod grants;
+mod insert;
+mod manual;
+mod member;
+mod operator;
+mod order;
+mod processing;
+mod prune;
+mod support;
+mod transitions;
