@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod demo_consumer;
+pub(crate) mod inbox;
 pub(crate) mod migrate;
 pub(crate) mod parked;
 pub(crate) mod pipeline;

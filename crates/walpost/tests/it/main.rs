@@ -5,6 +5,7 @@
 mod cli;
 mod config;
 mod demo;
+mod inbox;
 mod migrate;
 mod mistakes;
 mod output;
