@@ -180,7 +180,7 @@ begin
     then
         null;
     else
-        raise exception 'an event does not go from %, not like this', step
+        raise exception 'an event does not go from % this way', step
             using errcode = 'WP010';
     end case;
     return new;
@@ -252,13 +252,14 @@ begin
     end if;
 end $$;
 
--- What a role needs: reader (everything but payloads), receiver, processor,
--- operator, pruner. A reader loses whatever else it had on the table.
+-- What a role needs: reader (everything but payloads, and hashes by which they
+-- could be guessed), receiver, processor, operator, pruner. A reader loses
+-- whatever else it had on the table.
 create function {schema}.inbox_grant(kind text, grantee name) returns void language plpgsql as $$
 declare
     seen constant text := 'seq, source, event_id, event_type, related_reference, received_at, '
         'processed_at, processing_state, attempts, fence, lease_until, claimed_by, '
-        'next_attempt_at, reason, payload_hash, payload_bytes, has_payload';
+        'next_attempt_at, reason, payload_bytes, has_payload';
     place text;
     inbox text;
     granted text;

@@ -125,9 +125,9 @@ impl<H: Handler> Attempt<H> {
             )
             .await?;
         let event = Event::new(self.claim.head.clone(), begun.get(0));
-        if let Err(failure) = self.handle(&tx, &event).await {
+        if let Err(mut failure) = self.handle(&tx, &event).await {
             if !failure.discard {
-                tx.rollback().await?;
+                failure.discard = tx.rollback().await.is_err();
             }
             return Err(failure);
         }
@@ -142,9 +142,7 @@ impl<H: Handler> Attempt<H> {
         let dropped = |reason| Err(Failure { error: HandlerError::retry(reason), discard: true });
         match timeout(limit, handling.catch_unwind()).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => {
-                Err(Failure { discard: error.kind == FailureKind::Transient, error })
-            }
+            Ok(Ok(Err(error))) => Err(Failure { error, discard: false }),
             Ok(Err(_)) => dropped("the handler panicked"),
             Err(_) => dropped("the handler took too long"),
         }

@@ -54,7 +54,7 @@
 //!   `tokio_postgres` logs parameters under its own name at the level `debug`:
 //!   leave that off.
 //! - Roles get what they need by `select walpost.inbox_grant(kind, role)`, where
-//!   `kind` is `reader` (everything but payloads), `receiver`, `processor`,
+//!   `kind` is `reader` (everything but payloads and their hashes), `receiver`, `processor`,
 //!   `operator` or `pruner`.
 //!
 //! Nothing is kept in a session but by the connection that listens, so all else

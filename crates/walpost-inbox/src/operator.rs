@@ -95,8 +95,6 @@ pub struct Entry {
     pub next_attempt_at: Option<SystemTime>,
     /// Why it failed, was ignored or waits for review.
     pub reason: Option<String>,
-    /// SHA-256 of the payload, as 64 hexadecimal digits.
-    pub payload_sha256: String,
     /// Its size when it was received.
     pub payload_bytes: u64,
     /// Whether it is there, and was not pruned.
@@ -253,9 +251,8 @@ impl Entry {
             lease_until: row.get(11),
             next_attempt_at: row.get(12),
             reason: row.get(13),
-            payload_sha256: row.get(14),
-            payload_bytes: u64::from(count(15)),
-            has_payload: row.get(16),
+            payload_bytes: u64::from(count(14)),
+            has_payload: row.get(15),
         }
     }
 }

@@ -15,8 +15,7 @@ const DUE: &str = "processing_state in ('pending', 'failed') and next_attempt_at
 /// Everything of an event but its payload.
 const ENTRY: &str = "seq, source, event_id, event_type, related_reference, processing_state, \
                      received_at, processed_at, attempts, fence, claimed_by, lease_until, \
-                     next_attempt_at, reason, encode(payload_hash, 'hex'), payload_bytes, \
-                     has_payload";
+                     next_attempt_at, reason, payload_bytes, has_payload";
 const DONE: &str = "processing_state in ('succeeded', 'ignored')";
 /// Older than a number of days, which follows.
 const OLD: &str = "processed_at < now() - interval '1 day' * ";

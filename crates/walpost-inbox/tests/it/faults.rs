@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
-use walpost_inbox::{RetrySchedule, State};
-use walpost_testkit::until;
+use walpost_inbox::{ClaimTerms, RetrySchedule, State};
+use walpost_testkit::{until, until_some};
 
 use crate::{
     member::{self, HANDLER_TIMEOUT_MS, LEASE_MS},
@@ -91,6 +91,31 @@ async fn whoever_lost_its_lease_is_refused_by_the_database_with_its_effect() {
     }
     let world = World::new().await;
     assert_eq!(zombie(&world, "select $seq").await, (None, 1), "with its lease");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_sleeps_between_state_and_commit_is_ended_by_the_server() {
+    let world = World::new().await;
+    world.receive("apply", ["a".to_owned()]).await;
+    let mut client = world.database.connect().await;
+    let terms = ClaimTerms::new("sleeper").lease_ms(2_000);
+    let claims = world.inbox.claim(&mut client, &terms).await.unwrap();
+    let number = claims[0].head().number();
+    let tx = client.transaction().await.unwrap();
+    let begin = format!("select walpost.inbox_begin({number}, 1, 2000, 2000)");
+    tx.batch_execute(&begin).await.unwrap();
+    tx.batch_execute("insert into effect (event_id) values ('sleeper')").await.unwrap();
+    world.inbox.succeed(&tx, &claims[0]).await.unwrap();
+    // It holds the row, and does not commit.
+    let mut other = world.database.connect().await;
+    let terms = ClaimTerms::new("other");
+    let taken = until_some(LIMIT, "a claim behind the ended session", async || {
+        world.inbox.claim(&mut other, &terms).await.unwrap().pop()
+    })
+    .await;
+    assert_eq!((taken.head().number(), taken.fence()), (number, 2));
+    tx.commit().await.unwrap_err();
+    assert_eq!(world.effects().await, [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

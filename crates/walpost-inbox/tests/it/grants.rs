@@ -40,6 +40,7 @@ async fn a_reader_sees_everything_but_payloads() {
     let reader = role(&world, "reader", "grant all on walpost.inbox to $role").await;
     for sql in [
         "select payload from walpost.inbox",
+        "select payload_hash from walpost.inbox",
         "select * from walpost.inbox",
         "select count(*) from walpost.inbox where payload is not null",
         "select i from walpost.inbox i",
@@ -51,11 +52,7 @@ async fn a_reader_sees_everything_but_payloads() {
         assert!(is_denied(&reader, sql).await, "{sql}");
     }
     let row = reader
-        .query_one(
-            "select event_id, processing_state, payload_bytes, encode(payload_hash, 'hex') \
-             from walpost.inbox",
-            &[],
-        )
+        .query_one("select event_id, processing_state, payload_bytes from walpost.inbox", &[])
         .await
         .unwrap();
     assert_eq!((row.get(0), row.get(1), row.get(2)), ("evt_1", "pending", 6_i32));

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use walpost_inbox::{Error, NewEvent, OnUnknown, RetrySchedule, State};
-use walpost_testkit::{fresh_database, until};
+use tokio_postgres::IsolationLevel;
+use walpost_inbox::{Database, Error, NewEvent, OnUnknown, Processor, RetrySchedule, State};
+use walpost_testkit::{fresh_database, unique_name, until};
 
 use crate::support::{ByType, LIMIT, World, ids, run};
 
@@ -13,8 +14,16 @@ async fn attempts(world: &World, event_id: &str) -> (i32, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn effect_and_state_are_there_together_and_once() {
-    let world = World::new().await;
+async fn effect_and_state_are_there_together_and_once_on_postgres_14() {
+    effect_and_state(World::of(14).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn effect_and_state_are_there_together_and_once_on_postgres_18() {
+    effect_and_state(World::of(18).await).await;
+}
+
+async fn effect_and_state(world: World) {
     world.receive("apply", ids("a", 50)).await;
     let running = run(world.processor(), ByType);
     world.until(State::Succeeded, 50).await;
@@ -46,11 +55,11 @@ async fn what_was_inserted_before_a_start_and_outside_of_the_library_is_processe
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_leaves_nothing_is_tried_again_and_given_up_behind_the_last_attempt() {
     let world = World::new().await;
-    for kind in ["retry", "twice", "give_up", "panics", "json", "swallow", "unique", "sleeps"] {
+    for kind in ["retry", "twice", "give_up", "panics", "json", "swallow", "unique"] {
         world.receive(kind, [kind.to_owned()]).await;
     }
-    let running = run(world.processor().handler_timeout_ms(700), ByType);
-    world.until(State::Failed, 7).await;
+    let running = run(world.processor(), ByType);
+    world.until(State::Failed, 6).await;
     world.until(State::Succeeded, 1).await;
     assert_eq!(world.effects().await, ["twice"]);
     let mut given_up = 0;
@@ -71,16 +80,23 @@ async fn a_failure_leaves_nothing_is_tried_again_and_given_up_behind_the_last_at
         assert_eq!(attempts(&world, id).await, (tries, false), "{id}");
         given_up += 1;
     }
-    // The server ends it or the clock does, whichever is first.
-    let (state, reason) = world.state("sleeps").await;
-    let reason = reason.unwrap();
-    assert_eq!((state, attempts(&world, "sleeps").await), (State::Failed, (3, false)));
-    assert!(reason.contains("took too long") || reason.contains("57014"), "{reason}");
     assert_eq!(world.state("twice").await, (State::Succeeded, None));
     let snapshot = running.processor.snapshot();
     running.stop().await;
-    assert_eq!((snapshot.given_up, snapshot.succeeded), (given_up + 1, 1));
-    // Nothing that was ended goes on.
+    assert_eq!((snapshot.given_up, snapshot.succeeded), (given_up, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_takes_too_long_is_ended_on_the_server_too() {
+    let world = World::new().await;
+    world.receive("sleeps", ["sleeps".to_owned()]).await;
+    let running = run(world.processor().handler_timeout_ms(1_000), ByType);
+    world.until(State::Failed, 1).await;
+    running.stop().await;
+    // The server ends it or the clock does, whichever is first.
+    let reason = world.state("sleeps").await.1.unwrap();
+    assert!(reason.contains("took too long") || reason.contains("57014"), "{reason}");
+    assert_eq!(attempts(&world, "sleeps").await, (3, false));
     let busy = "select count(*) from pg_stat_activity where query like '%pg_sleep(600)%' \
                 and pid <> pg_backend_pid() and datname = current_database()";
     until(LIMIT, "no statement of a handler", async || world.number(busy).await == 0).await;
@@ -91,7 +107,7 @@ async fn a_handler_that_waits_for_ever_is_ended_and_its_attempt_counts() {
     let world = World::new().await;
     world.receive("slow", ["slow".to_owned()]).await;
     world.receive("apply", ["other".to_owned()]).await;
-    let running = run(world.processor().handler_timeout_ms(200), ByType);
+    let running = run(world.processor().handler_timeout_ms(1_000), ByType);
     world.until(State::Failed, 1).await;
     world.until(State::Succeeded, 1).await;
     running.stop().await;
@@ -206,11 +222,37 @@ async fn of_several_sources_a_processor_may_serve_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_tables_and_rights_end_it_with_the_next_step() {
     let database = fresh_database().await;
-    let builder =
-        || walpost_inbox::Processor::builder(walpost_inbox::Database::config(database.config()));
-    let error = run(builder(), ByType).error().await;
+    let builder = Processor::builder(Database::config(database.config()));
+    let error = run(builder, ByType).error().await;
     assert!(matches!(error, Error::NotMigrated { .. }), "{error:?}");
     assert!(error.to_string().contains("walpost migrate --set inbox"), "{error}");
+
+    let world = World::new().await;
+    let name = unique_name("reader");
+    let sql = format!(
+        "create role {name} login password 'x'; select walpost.inbox_grant('reader', '{name}')"
+    );
+    world.client.batch_execute(&sql).await.unwrap();
+    world.receive("apply", ["a".to_owned()]).await;
+    let mut config = world.database.config();
+    config.user(&name).password("x");
+    let error = run(Processor::builder(Database::config(config)), ByType).error().await;
+    assert!(matches!(error, Error::Denied { kind: "processor", .. }), "{error:?}");
+    assert_eq!(world.state("a").await.0, State::Pending);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serialisation_failures_also_at_commit_are_tried_again_and_do_not_count() {
+    let world = World::new().await;
+    world.receive("ticket", ids("t", 40)).await;
+    let builder = world.processor().isolation(IsolationLevel::Serializable);
+    let running = run(builder, ByType);
+    world.until(State::Succeeded, 40).await;
+    let snapshot = running.processor.snapshot();
+    running.stop().await;
+    assert_eq!((snapshot.failures, snapshot.given_up), (0, 0));
+    assert_eq!(world.sorted_effects().await, ids("t", 40));
+    assert_eq!(world.number("select max(number)::int8 from ticket").await, 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]

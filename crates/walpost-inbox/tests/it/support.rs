@@ -18,6 +18,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const TABLES: &str = "
     create table effect (number int generated always as identity, event_id text not null);
     create table note (name text primary key);
+    create table ticket (number int primary key);
     create sequence tries;
     create function conflict(times int) returns void language plpgsql as $$ begin
         if nextval('tries') <= times then
@@ -221,6 +222,9 @@ impl Handler for ByType {
             "conflict" => "select conflict(3)".to_owned(),
             "conflicts" => "select conflict(1000)".to_owned(),
             "commit" => "commit".to_owned(),
+            "ticket" => {
+                "insert into ticket select coalesce(max(number), 0) + 1 from ticket".to_owned()
+            }
             "swallow" => {
                 let _ = tx.batch_execute("select 1/0").await;
                 return Ok(());

@@ -190,7 +190,6 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Value)> {
         ("claims", json!(entry.claims)),
         ("claimed_by", json!(entry.claimed_by)),
         ("lease_until", at(entry.lease_until)),
-        ("payload_sha256", json!(entry.payload_sha256)),
         ("payload_bytes", json!(entry.payload_bytes)),
         ("has_payload", json!(entry.has_payload)),
     ]
