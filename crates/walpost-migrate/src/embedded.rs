@@ -12,6 +12,16 @@ pub enum Set {
     Inbox,
 }
 
+/// How the outbox is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// As one table.
+    #[default]
+    Table,
+    /// In partitions, one for each day.
+    Partitioned,
+}
+
 /// One file of a [`Set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
@@ -21,6 +31,30 @@ pub struct Migration {
     pub name: &'static str,
     /// The SQL, with `{schema}` and `{publication}` where names belong.
     pub template: &'static str,
+    /// The SQL for [`Form::Partitioned`], where that is another one.
+    pub partitioned: Option<&'static str>,
+}
+
+impl Migration {
+    const fn new(number: u32, name: &'static str, template: &'static str) -> Self {
+        Self { number, name, template, partitioned: None }
+    }
+
+    /// The SQL for this form.
+    pub fn text(&self, form: Form) -> &'static str {
+        match form {
+            Form::Table => self.template,
+            Form::Partitioned => self.partitioned.unwrap_or(self.template),
+        }
+    }
+
+    /// The form whose text has this [`checksum`]; the first one where both are
+    /// the same.
+    pub(crate) fn form_of(&self, checksum: &str) -> Option<Form> {
+        [Form::Table, Form::Partitioned]
+            .into_iter()
+            .find(|form| crate::checksum(self.text(*form)) == checksum)
+    }
 }
 
 impl Set {
@@ -58,57 +92,22 @@ impl fmt::Display for Set {
 
 const RELAY: &[Migration] = &[
     Migration {
-        number: 1,
-        name: "outbox",
-        template: include_str!("../migrations/relay/0001_outbox.sql"),
+        partitioned: Some(include_str!("../migrations/partitioned/0001_outbox.sql")),
+        ..Migration::new(1, "outbox", include_str!("../migrations/relay/0001_outbox.sql"))
     },
-    Migration {
-        number: 2,
-        name: "relay",
-        template: include_str!("../migrations/relay/0002_relay.sql"),
-    },
-    Migration {
-        number: 3,
-        name: "proven",
-        template: include_str!("../migrations/relay/0003_proven.sql"),
-    },
-    Migration {
-        number: 4,
-        name: "replay",
-        template: include_str!("../migrations/relay/0004_replay.sql"),
-    },
-    Migration {
-        number: 5,
-        name: "polling",
-        template: include_str!("../migrations/relay/0005_polling.sql"),
-    },
-    Migration {
-        number: 6,
-        name: "publication",
-        template: include_str!("../migrations/relay/0006_publication.sql"),
-    },
-    Migration {
-        number: 7,
-        name: "moves",
-        template: include_str!("../migrations/relay/0007_moves.sql"),
-    },
-    Migration {
-        number: 8,
-        name: "source",
-        template: include_str!("../migrations/relay/0008_source.sql"),
-    },
-    Migration {
-        number: 9,
-        name: "dead_letters",
-        template: include_str!("../migrations/relay/0009_dead_letters.sql"),
-    },
+    Migration::new(2, "relay", include_str!("../migrations/relay/0002_relay.sql")),
+    Migration::new(3, "proven", include_str!("../migrations/relay/0003_proven.sql")),
+    Migration::new(4, "replay", include_str!("../migrations/relay/0004_replay.sql")),
+    Migration::new(5, "polling", include_str!("../migrations/relay/0005_polling.sql")),
+    Migration::new(6, "publication", include_str!("../migrations/relay/0006_publication.sql")),
+    Migration::new(7, "moves", include_str!("../migrations/relay/0007_moves.sql")),
+    Migration::new(8, "source", include_str!("../migrations/relay/0008_source.sql")),
+    Migration::new(9, "dead_letters", include_str!("../migrations/relay/0009_dead_letters.sql")),
+    Migration::new(10, "archive", include_str!("../migrations/relay/0010_archive.sql")),
 ];
 
-const CONSUMER: &[Migration] = &[Migration {
-    number: 1,
-    name: "consumer",
-    template: include_str!("../migrations/consumer/0001_consumer.sql"),
-}];
+const CONSUMER: &[Migration] =
+    &[Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql"))];
 
 const INBOX: &[Migration] = &[Migration {
     number: 1,
@@ -142,6 +141,18 @@ mod tests {
                 assert_eq!(text, migration.template, "{file}");
             }
         }
+    }
+
+    #[test]
+    fn every_other_form_is_built_in_under_its_name() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations/partitioned");
+        let built_in = RELAY.iter().filter_map(|one| Some((one, one.partitioned?)));
+        for (migration, text) in built_in.clone() {
+            let file = format!("{:04}_{}.sql", migration.number, migration.name);
+            assert_eq!(fs::read_to_string(folder.join(&file)).unwrap(), text, "{file}");
+            assert_eq!(migration.form_of(&crate::checksum(text)), Some(Form::Partitioned));
+        }
+        assert_eq!(fs::read_dir(folder).unwrap().count(), built_in.count());
     }
 
     #[test]

@@ -10,6 +10,19 @@ pub enum Error {
     /// What is applied does not fit what this version brings.
     #[error("cannot tell what to apply")]
     Plan(#[from] PlanError),
+    /// Partitions are asked for, and the outbox is one table already. Nothing
+    /// was applied.
+    #[error(
+        "the outbox of schema {schema:?} is one table, and no table becomes a partitioned one; \
+         create another schema with `walpost migrate --partitioned --schema NEW` and a \
+         publication of its own, start a second pipeline on its outbox, have all writers write \
+         there, and stop the first pipeline once it has published everything; or leave \
+         --partitioned out"
+    )]
+    NotPartitioned {
+        /// The schema.
+        schema: String,
+    },
     /// The server is too old.
     #[error("PostgreSQL {version} is too old; Walpost needs 14 or newer")]
     ServerTooOld {

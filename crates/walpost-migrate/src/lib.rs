@@ -17,6 +17,9 @@
 //! # }
 //! ```
 //!
+//! [`Migrator::partitioned`] creates the outbox in partitions, of which whole days
+//! leave at once.
+//!
 //! Those who have a migration tool print the SQL instead, with
 //! [`Migrator::render`] or [`Migrator::scripts`]. It enters itself into the
 //! table `migration`, so that [`Migrator::migrate`] and [`Migrator::status`]
@@ -33,7 +36,7 @@ mod sql;
 
 pub use crate::{
     checksum::checksum,
-    embedded::{Migration, Set},
+    embedded::{Form, Migration, Set},
     error::{Error, NameError, PlanError},
     migrator::{Applied, Migrator, State, Status},
     plan::{Entry, plan},

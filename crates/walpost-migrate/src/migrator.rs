@@ -3,7 +3,7 @@ use std::time::SystemTime;
 use tokio_postgres::{Client, IsolationLevel};
 
 use crate::{
-    Entry, Error, Migration, PlanError, Script, Set, checksum,
+    Entry, Error, Form, Migration, PlanError, Script, Set,
     names::Names,
     plan, render,
     sql::{self, Failure, Recorded},
@@ -23,6 +23,7 @@ pub struct Migrator {
     publication: String,
     /// `None`: the default.
     sets: Option<Vec<Set>>,
+    form: Form,
     lock_timeout_ms: u32,
 }
 
@@ -48,6 +49,8 @@ pub struct Status {
     pub name: String,
     /// Whether it is applied.
     pub state: State,
+    /// Which text was applied, where it has one for each form.
+    pub form: Option<Form>,
 }
 
 /// Whether a migration is applied.
@@ -85,6 +88,7 @@ enum Turn {
 /// What ends a turn early.
 enum TurnError {
     Plan(PlanError),
+    NotPartitioned,
     Failed(Failure),
 }
 
@@ -101,6 +105,7 @@ impl Migrator {
             schema: DEFAULT_NAME.to_owned(),
             publication: DEFAULT_NAME.to_owned(),
             sets: None,
+            form: Form::Table,
             lock_timeout_ms: DEFAULT_LOCK_TIMEOUT_MS,
         }
     }
@@ -130,6 +135,15 @@ impl Migrator {
     #[must_use]
     pub fn sets(mut self, sets: impl IntoIterator<Item = Set>) -> Self {
         self.sets = Some(sets.into_iter().collect());
+        self
+    }
+
+    /// A new outbox in partitions, one for each day. Which form a schema has is
+    /// recorded with its first migration: one in partitions goes on without this,
+    /// and printed SQL needs it each time.
+    #[must_use]
+    pub fn partitioned(mut self) -> Self {
+        self.form = Form::Partitioned;
         self
     }
 
@@ -164,6 +178,9 @@ impl Migrator {
                     Ok(Turn::Applied(applied)) => done.push(applied),
                     Ok(Turn::UpToDate) => break,
                     Err(TurnError::Plan(error)) => return Err(error.into()),
+                    Err(TurnError::NotPartitioned) => {
+                        return Err(Error::NotPartitioned { schema: self.schema.clone() });
+                    }
                     Err(TurnError::Failed(failure)) => {
                         return Err(self.explain(client, &names, failure).await);
                     }
@@ -205,8 +222,8 @@ impl Migrator {
     /// When a name cannot be used.
     pub fn scripts(&self, set: Set) -> Result<Vec<Script>, Error> {
         let names = self.names()?;
-        let scripts = set.migrations().iter().map(|one| render::script(&names, set, one));
-        Ok(scripts.collect())
+        let script = |one| render::script(&names, set, one, self.form);
+        Ok(set.migrations().iter().map(script).collect())
     }
 
     fn names(&self) -> Result<Names, Error> {
@@ -242,13 +259,17 @@ impl Migrator {
         }
         let entries: Vec<Entry> = recorded.into_iter().map(|one| one.entry).collect();
         let steps = plan(set, &entries, set.migrations()).map_err(TurnError::Plan)?;
+        let form = plan::form(&entries, set.migrations()).unwrap_or(self.form);
+        if set == Set::Relay && self.form == Form::Partitioned && form == Form::Table {
+            return Err(TurnError::NotPartitioned);
+        }
         let turn = match steps.first() {
             None => Turn::UpToDate,
             Some(migration) => {
-                let Migration { number, name, template } = **migration;
+                let Migration { number, name, .. } = **migration;
                 let attempt = format!("migration {set}/{number:04}_{name}");
-                run(&tx, &attempt, &names.fill(template)).await?;
-                run(&tx, &attempt, &render::insert_entry(names, set, migration)).await?;
+                run(&tx, &attempt, &names.fill(migration.text(form))).await?;
+                run(&tx, &attempt, &render::insert_entry(names, set, migration, form)).await?;
                 Turn::Applied(Applied { set, number, name })
             }
         };
@@ -304,19 +325,23 @@ fn status(set: Set, mut recorded: Vec<Recorded>) -> Vec<Status> {
     let mut all = Vec::new();
     for migration in set.migrations() {
         let at = recorded.iter().position(|one| one.entry.number == migration.number);
-        let state = match at.map(|index| recorded.remove(index)) {
+        let found = at.map(|index| recorded.remove(index));
+        let form = found.as_ref().and_then(|one| migration.form_of(&one.entry.checksum));
+        let state = match found {
             None => State::Pending,
-            Some(one) if one.entry.checksum != checksum(migration.template) => State::Changed,
+            Some(_) if form.is_none() => State::Changed,
             Some(Recorded { at, by, .. }) => State::Applied { at, by },
         };
         let name = migration.name.to_owned();
-        all.push(Status { set, number: migration.number, name, state });
+        let form = form.filter(|_| migration.partitioned.is_some());
+        all.push(Status { set, number: migration.number, name, state, form });
     }
     let unknown = |one: Recorded| Status {
         set,
         number: one.entry.number,
         name: one.entry.name,
         state: State::Unknown,
+        form: None,
     };
     all.extend(recorded.into_iter().map(unknown));
     all

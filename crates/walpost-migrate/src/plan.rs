@@ -1,4 +1,4 @@
-use crate::{Migration, Set, checksum, error::PlanError};
+use crate::{Form, Migration, Set, error::PlanError};
 
 /// A row of the table `migration`: what a database says was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn plan<'a>(
                         later: entry.number,
                     });
                 }
-                if entry.checksum != checksum(migration.template) {
+                if migration.form_of(&entry.checksum).is_none() {
                     return Err(PlanError::Changed {
                         set,
                         number: migration.number,
@@ -64,14 +64,26 @@ pub fn plan<'a>(
     Ok(steps)
 }
 
+/// The form that was applied, which its checksum tells; none before that.
+pub(crate) fn form(applied: &[Entry], embedded: &[Migration]) -> Option<Form> {
+    let migration = embedded.iter().find(|migration| migration.partitioned.is_some())?;
+    let entry = applied.iter().find(|entry| entry.number == migration.number)?;
+    migration.form_of(&entry.checksum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum;
+
+    const fn migration(number: u32, name: &'static str, template: &'static str) -> Migration {
+        Migration { number, name, template, partitioned: None }
+    }
 
     const EMBEDDED: &[Migration] = &[
-        Migration { number: 1, name: "one", template: "select 1" },
-        Migration { number: 2, name: "two", template: "select 2" },
-        Migration { number: 3, name: "three", template: "select 3" },
+        Migration { partitioned: Some("select 10"), ..migration(1, "one", "select 1") },
+        migration(2, "two", "select 2"),
+        migration(3, "three", "select 3"),
     ];
 
     fn entries(numbers: &[u32]) -> Vec<Entry> {
@@ -107,6 +119,18 @@ mod tests {
         let error = numbers(&[1, 3]).unwrap_err();
         assert!(matches!(error, PlanError::Gap { number: 2, later: 3, .. }), "{error:?}");
         assert!(error.to_string().contains("relay/0002_two"), "{error}");
+    }
+
+    #[test]
+    fn the_form_is_the_one_whose_text_was_applied() {
+        assert_eq!(form(&[], EMBEDDED), None);
+        let mut applied = entries(&[1, 2]);
+        assert_eq!(form(&applied, EMBEDDED), Some(Form::Table));
+        applied[0].checksum = checksum("select 10");
+        assert_eq!(form(&applied, EMBEDDED), Some(Form::Partitioned));
+        assert_eq!(plan(Set::Relay, &applied, EMBEDDED).unwrap().len(), 1, "it goes on");
+        applied[0].checksum = checksum("select 11");
+        assert_eq!(form(&applied, EMBEDDED), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use postgres_protocol::escape::escape_identifier;
 
-use crate::{Migration, Set, checksum, names::Names};
+use crate::{Form, Migration, Set, checksum, names::Names};
 
 /// One migration as plain SQL, to be run by another tool as one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,14 +18,14 @@ pub struct Script {
 
 /// The migration with the bookkeeping that [`crate::Migrator::migrate`] would
 /// do for it.
-pub(crate) fn script(names: &Names, set: Set, migration: &Migration) -> Script {
-    let Migration { number, name, template } = migration;
+pub(crate) fn script(names: &Names, set: Set, migration: &Migration, form: Form) -> Script {
+    let Migration { number, name, .. } = migration;
     let sql = format!(
         "-- walpost {set}/{number:04}_{name}\n{schema};\n{table}\n{body}\n{entry}",
         schema = create_schema(names),
         table = create_table(names),
-        body = names.fill(template),
-        entry = insert_entry(names, set, migration),
+        body = names.fill(migration.text(form)),
+        entry = insert_entry(names, set, migration, form),
     );
     Script { set, number: *number, name, sql }
 }
@@ -52,14 +52,14 @@ comment on table {schema}.migration is 'Migrations of Walpost that were applied'
     )
 }
 
-pub(crate) fn insert_entry(names: &Names, set: Set, migration: &Migration) -> String {
+pub(crate) fn insert_entry(names: &Names, set: Set, migration: &Migration, form: Form) -> String {
     format!(
         "insert into {}.migration (set_name, number, name, checksum)\n    \
          values ('{set}', {}, '{}', '{}');\n",
         escape_identifier(names.schema()),
         migration.number,
         migration.name,
-        checksum(migration.template)
+        checksum(migration.text(form))
     )
 }
 
@@ -72,8 +72,10 @@ mod tests {
         let names = Names::new("walpost", "walpost").unwrap();
         for set in Set::ALL {
             for migration in set.migrations() {
-                let sql = script(&names, *set, migration).sql.replace("'{}'", "");
-                assert!(!sql.contains(['{', '}']), "{set}/{}", migration.name);
+                for form in [Form::Table, Form::Partitioned] {
+                    let sql = script(&names, *set, migration, form).sql.replace("'{}'", "");
+                    assert!(!sql.contains(['{', '}']), "{set}/{}", migration.name);
+                }
             }
         }
     }

@@ -155,7 +155,8 @@ pub enum Error {
     /// No unique index on the idempotency key alone.
     #[error(
         "{table} has no unique index on column {column:?} alone, so a key could be taken twice; \
-         create one"
+         create one, or for a partitioned table name the table of its keys \
+         (OutboxTable::partitioned); roll back"
     )]
     NoUniqueIndex {
         /// Schema and table.

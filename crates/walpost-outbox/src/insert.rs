@@ -11,6 +11,9 @@ const MAX_PARAMETERS: usize = 65_535;
 const MAX_ROWS: usize = 1_000;
 /// Contents of one statement, unless one event alone has more.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Setting of the transaction by which the trigger of a partitioned outbox knows
+/// that an event is to be left out where its key is taken; the trigger ends it.
+const ONCE: &str = "walpost.once";
 
 /// One event, checked and ready for the table. Columns that it does not name
 /// get their default.
@@ -89,6 +92,10 @@ pub(crate) enum Clause<'a> {
     /// Leave out what has the idempotency key of this column already; the ids of
     /// the others come back as text.
     SkipTaken(&'a str),
+    /// Leave the one row out where a trigger finds its idempotency key in the
+    /// table of keys; else its id comes back as text, and whether there was such
+    /// a trigger.
+    SkipTakenByTrigger,
 }
 
 /// One statement for all rows, in their order, with its parameters.
@@ -99,10 +106,13 @@ pub(crate) fn statement<'a>(
 ) -> (String, Vec<(&'a (dyn ToSql + Sync), Type)>) {
     let columns = union(rows);
     let names: Vec<String> = columns.iter().map(|name| escape_identifier(name)).collect();
-    let mut sql = format!("insert into {} ({}) values ", table.quoted(), names.join(", "));
+    let by_trigger = clause == Clause::SkipTakenByTrigger;
+    let (first, next, end) =
+        if by_trigger { ("select ", "", "") } else { ("values (", ", (", ")") };
+    let mut sql = format!("insert into {} ({}) ", table.quoted(), names.join(", "));
     let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        sql.push_str(if index == 0 { "(" } else { ", (" });
+        sql.push_str(if index == 0 { first } else { next });
         for (index, column) in columns.iter().enumerate() {
             if index > 0 {
                 sql.push_str(", ");
@@ -115,7 +125,7 @@ pub(crate) fn statement<'a>(
                 }
             }
         }
-        sql.push(')');
+        sql.push_str(end);
     }
     let id = escape_identifier(&table.id);
     match clause {
@@ -129,6 +139,14 @@ pub(crate) fn statement<'a>(
             write!(
                 sql,
                 " on conflict ({key}) where {key} is not null do nothing returning {id}::text"
+            )
+            .expect("a string takes everything");
+        }
+        Clause::SkipTakenByTrigger => {
+            write!(
+                sql,
+                " where set_config('{ONCE}', 'on', true) = 'on' \
+                 returning {id}::text, current_setting('{ONCE}', true) = ''"
             )
             .expect("a string takes everything");
         }

@@ -34,7 +34,8 @@
 //! ```
 //!
 //! - The table is `walpost.outbox`, which `walpost migrate` creates, or one of
-//!   your own: [`OutboxTable`] says how to name it, here and for the relay. The
+//!   your own: [`OutboxTable`] says how to name it, here and for the relay, and
+//!   [`OutboxTable::partitioned`] what `walpost migrate --partitioned` creates. The
 //!   role needs `usage` on the schema and `insert` on the table; also `select`,
 //!   where ids come from the database and for [`write_once`].
 //! - [`write()`] and [`write_all`] fail when an idempotency key is taken, and the

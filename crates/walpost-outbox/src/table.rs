@@ -55,6 +55,7 @@ pub struct OutboxTable {
     pub(crate) traceparent: Option<String>,
     pub(crate) tracestate: Option<String>,
     pub(crate) idempotency_key: Option<String>,
+    pub(crate) keys: Option<String>,
 }
 
 /// Type of the id column.
@@ -103,6 +104,19 @@ impl OutboxTable {
         Ok(table)
     }
 
+    /// The table that `walpost migrate --partitioned` creates, in this schema,
+    /// which is `walpost` by default.
+    ///
+    /// An id is unique there together with the time of the event alone, so an id
+    /// that is written twice is no error.
+    ///
+    /// # Errors
+    /// [`Error::Name`] when that is no name.
+    pub fn partitioned(schema: impl Into<String>) -> Result<Self, Error> {
+        let table = Self::shipped(schema)?;
+        Ok(Self { keys: Some("outbox_key".to_owned()), ..table })
+    }
+
     /// A table of your own. It starts with the five columns and names that
     /// Debezium expects, `id uuid`, `aggregatetype`, `aggregateid`, `type` and
     /// `payload jsonb`, and no others.
@@ -115,6 +129,7 @@ impl OutboxTable {
                 traceparent: None,
                 tracestate: None,
                 idempotency_key: None,
+                keys: None,
                 ..Self::default()
             },
         }
@@ -123,6 +138,12 @@ impl OutboxTable {
     /// `"schema"."table"`.
     pub(crate) fn quoted(&self) -> String {
         format!("{}.{}", escape_identifier(&self.schema), escape_identifier(&self.name))
+    }
+
+    /// The same of the table of its keys.
+    pub(crate) fn quoted_keys(&self) -> Option<String> {
+        let keys = escape_identifier(self.keys.as_ref()?);
+        Some(format!("{}.{keys}", escape_identifier(&self.schema)))
     }
 
     /// What each name is for, and the name.
@@ -171,6 +192,7 @@ impl Default for OutboxTable {
             traceparent: Some("traceparent".to_owned()),
             tracestate: Some("tracestate".to_owned()),
             idempotency_key: Some("idempotency_key".to_owned()),
+            keys: None,
         }
     }
 }
@@ -240,6 +262,15 @@ impl OutboxTableBuilder {
         self
     }
 
+    /// The table in the same schema that has the keys of a partitioned table, on
+    /// which no index can be unique over all partitions: with the columns
+    /// `idempotency_key`, unique, and `id`, and the trigger that fills it, as
+    /// `walpost migrate --partitioned` creates both. Default none.
+    pub fn keys(mut self, table: impl Into<String>) -> Self {
+        self.table.keys = Some(table.into());
+        self
+    }
+
     /// Checks the names.
     ///
     /// # Errors
@@ -247,7 +278,8 @@ impl OutboxTableBuilder {
     /// [`Error::ColumnTwice`] for a column that is to hold two things.
     pub fn build(self) -> Result<OutboxTable, Error> {
         let table = self.table;
-        for (what, name) in table.names() {
+        let keys = table.keys.as_deref().map(|name| ("table of keys", name));
+        for (what, name) in table.names().chain(keys) {
             names::check(what, name)?;
         }
         let mut columns: Vec<&str> = table.names().skip(2).map(|(_, name)| name).collect();
@@ -299,11 +331,15 @@ mod tests {
             builder().traceparent(""),
             builder().tracestate(""),
             builder().idempotency_key("x".repeat(64)),
+            builder().idempotency_key("k").keys(""),
         ] {
             assert!(matches!(bad.clone().build(), Err(Error::Name { .. })), "{bad:?}");
         }
         assert!(OutboxTable::shipped("").is_err());
         assert_eq!(OutboxTable::shipped("walpost").unwrap(), OutboxTable::default());
+        assert!(OutboxTable::partitioned("").is_err());
+        let keys = OutboxTable::partitioned("a").unwrap().quoted_keys();
+        assert_eq!(keys.as_deref(), Some(r#""a"."outbox_key""#));
     }
 
     #[test]

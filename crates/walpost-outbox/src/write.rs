@@ -11,6 +11,8 @@ use crate::{
 
 /// How often an idempotency key may be taken and then gone.
 const MAX_TRIES: u32 = 3;
+/// The column of a table of keys.
+const KEY: &str = "idempotency_key";
 
 /// What [`write_once`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +120,8 @@ fn all_differ(table: &OutboxTable, rows: &[InsertRow<'_>]) -> Result<(), Error> 
 /// `serializable`, which cannot see its event, it is [`Error::Conflict`]. An
 /// event without a key is always written.
 ///
-/// The table needs a unique index on the key alone, and the role `select`.
+/// The table needs a unique index on the key alone, and the role `select`; of a
+/// table with [`keys`](crate::OutboxTableBuilder::keys) on the table of these.
 ///
 /// ```no_run
 /// # use walpost_outbox::{Error, NewEvent, OutboxTable, Written, tokio_postgres::Transaction};
@@ -147,13 +150,20 @@ pub async fn write_once(
         return Ok(Written::New(ids.pop().expect("one event has one id")));
     };
     let rows = slice::from_ref(&row);
+    let clause = match table.keys {
+        Some(_) => Clause::SkipTakenByTrigger,
+        None => Clause::SkipTaken(column),
+    };
     for _ in 0..MAX_TRIES {
-        let (sql, parameters) = statement(table, rows, Clause::SkipTaken(column));
+        let (sql, parameters) = statement(table, rows, clause);
         let inserted = tx
             .query_typed_opt(&sql, &parameters)
             .await
             .map_err(|source| refused(table, rows, column, source))?;
         if let Some(inserted) = inserted {
+            if table.keys.is_some() && !inserted.get::<_, bool>(1) {
+                return Err(no_unique_index(table, column));
+            }
             return Ok(Written::New(returned(table, &inserted)?));
         }
         if let Some(id) = holder(tx, table, column, key).await? {
@@ -195,12 +205,15 @@ async fn holder(
     column: &str,
     key: &str,
 ) -> Result<Option<EventId>, Error> {
-    let sql = format!(
-        "select {}::text from {} where {} = $1",
-        escape_identifier(&table.id),
-        table.quoted(),
-        escape_identifier(column)
-    );
+    let sql = match table.quoted_keys() {
+        Some(keys) => format!("select id::text from {keys} where {KEY} = $1"),
+        None => format!(
+            "select {}::text from {} where {} = $1",
+            escape_identifier(&table.id),
+            table.quoted(),
+            escape_identifier(column)
+        ),
+    };
     let key = Cell::text(key);
     let row = tx
         .query_typed_opt(&sql, &[(&key, key.parameter_type())])
@@ -230,9 +243,13 @@ fn refused(
     source: tokio_postgres::Error,
 ) -> Error {
     if source.code() == Some(&SqlState::INVALID_COLUMN_REFERENCE) {
-        return Error::NoUniqueIndex { table: table.to_string(), column: column.to_owned() };
+        return no_unique_index(table, column);
     }
     duplicate(table, rows, None, source)
+}
+
+fn no_unique_index(table: &OutboxTable, column: &str) -> Error {
+    Error::NoUniqueIndex { table: table.to_string(), column: column.to_owned() }
 }
 
 /// Which column a unique violation is about. The server says so in its detail,
@@ -256,7 +273,11 @@ fn duplicate(
     };
     let key = table.idempotency_key.as_deref();
     let (by_key, by_id) = match error.detail() {
-        Some(detail) => (key.is_some_and(|key| is_about(detail, key)), is_about(detail, &table.id)),
+        Some(detail) => {
+            let in_keys = table.keys.is_some() && is_about(detail, KEY);
+            let by_key = key.is_some_and(|key| in_keys || is_about(detail, key));
+            (by_key, is_about(detail, &table.id))
+        }
         None => {
             let primary = error.constraint().is_some_and(|name| name.ends_with("_pkey"));
             let keyed = key.is_some_and(|key| rows.iter().any(|row| row.text(key).is_some()));

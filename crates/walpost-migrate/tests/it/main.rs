@@ -5,6 +5,7 @@
 mod concurrency;
 mod inbox;
 mod migrate;
+mod partitioned;
 mod refusals;
 mod render;
 mod shape;

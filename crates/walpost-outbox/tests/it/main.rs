@@ -7,6 +7,7 @@ mod duplicates;
 mod emit;
 mod ids;
 mod many;
+mod partitioned;
 mod refusals;
 mod session;
 mod transaction;
