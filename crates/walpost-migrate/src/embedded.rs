@@ -109,11 +109,8 @@ const RELAY: &[Migration] = &[
 const CONSUMER: &[Migration] =
     &[Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql"))];
 
-const INBOX: &[Migration] = &[Migration {
-    number: 1,
-    name: "inbox",
-    template: include_str!("../migrations/inbox/0001_inbox.sql"),
-}];
+const INBOX: &[Migration] =
+    &[Migration::new(1, "inbox", include_str!("../migrations/inbox/0001_inbox.sql"))];
 
 #[cfg(test)]
 mod tests {

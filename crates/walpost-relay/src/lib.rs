@@ -73,7 +73,8 @@ pub use crate::{
         ReplaySurvey, ReplayType, Replayed, Replayer, Unsendable,
     },
     retention::{
-        Pruned, RetentionConfig, check_retention, prunable, prunable_parked, prune, prune_parked,
+        Days, Pruned, RetentionConfig, check_retention, make_days, prunable, prunable_parked,
+        prune, prune_parked,
     },
     sight::{ParkedSight, SlotSight, SlotState},
     sink::{

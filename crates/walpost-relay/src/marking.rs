@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::{error::SqlState, types::Type};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
 
@@ -59,12 +59,30 @@ async fn session(
     while status.current().phase == Phase::Streaming {
         for table in &config.tables {
             for (leaf, _) in leaves(&sql, table).await? {
-                while mark(&sql, config, table, &leaf, id_column).await? == BATCH_ROWS {}
+                while mark_if_there(&sql, config, table, &leaf, id_column).await? == BATCH_ROWS {}
             }
         }
         tokio::time::sleep(INTERVAL).await;
     }
     Ok(())
+}
+
+/// A partition may have left since it was found.
+async fn mark_if_there(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+    leaf: &str,
+    id_column: &str,
+) -> Result<u64, RelayError> {
+    match mark(sql, config, table, leaf, id_column).await {
+        Err(RelayError::Sql { source, .. })
+            if source.code() == Some(&SqlState::UNDEFINED_TABLE) =>
+        {
+            Ok(0)
+        }
+        marked => marked,
+    }
 }
 
 /// One transaction; how many rows it has marked of one of the tables that hold
@@ -80,15 +98,23 @@ async fn mark(
     let own = row_filter::condition(sql, config, table).await?;
     let own = own.map(|own| format!(" and {own}")).unwrap_or_default();
     let id = quote_identifier(id_column);
+    let of_those = format!(
+        "from {leaf} o where o.published_at is null and {proven}{own} \
+         and not exists (select from {}.parked p \
+             where p.event_id = o.{id}::text and p.state <> 'done')",
+        quote_identifier(&config.schema),
+    );
+    // Without a lock on partitions that have none, which may be about to leave.
+    let any = format!("select exists (select {of_those})");
+    if !sql.one("looking for published rows", &any, &[]).await?.get::<_, bool>(0) {
+        return Ok(0);
+    }
     let statement = format!(
-        "with due as materialized (select o.ctid as place from {leaf} o \
-             where o.published_at is null and {proven}{own} and not exists (select from {}.parked p \
-                 where p.event_id = o.{id}::text and p.state <> 'done') \
+        "with due as materialized (select o.ctid as place {of_those} \
              order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
          marked as (update {leaf} set status = 'published', published_at = clock_timestamp() \
              where ctid = any (array(select place from due)) returning 1) \
-         select count(*) from marked",
-        quote_identifier(&config.schema),
+         select count(*) from marked"
     );
     let row = sql.one("marking published rows", &statement, &[]).await?;
     Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))

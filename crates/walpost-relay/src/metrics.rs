@@ -42,6 +42,10 @@ pub fn describe_metrics() {
         "Times that dead letters could not be written and were put off"
     );
     describe_counter!("walpost_retention_removed_total", "Rows that have left the outbox");
+    describe_counter!(
+        "walpost_retention_partitions_total",
+        "Partitions that have left the outbox as a whole"
+    );
     describe_counter!("walpost_retention_failures_total", "Times that retention was given up");
     describe_counter!("walpost_relay_skipped_total", "Row changes that are no events");
     describe_counter!("walpost_relay_transactions_total", "Transactions read from the WAL");

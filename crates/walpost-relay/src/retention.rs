@@ -1,10 +1,14 @@
 //! Rows leave the outbox once they are old enough and proven to be published or
 //! parked: deleted, or moved to an archive first.
 
+mod ahead;
+mod keys;
+mod partitions;
 mod readers;
 mod removal;
 mod rights;
 mod settled;
+mod whole;
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +16,11 @@ use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
 use self::removal::Rows;
-pub use self::rights::check_retention;
-pub use self::settled::{prunable_parked, prune_parked};
+pub use self::{
+    ahead::{Days, make_days},
+    rights::check_retention,
+    settled::{prunable_parked, prune_parked},
+};
 pub(crate) use self::{
     readers::{Reader, proven_by_all, readers},
     removal::{Removal, leaves},
@@ -110,6 +117,35 @@ pub struct Pruned {
     pub parked: u64,
     /// Rows that left the archive, or would.
     pub archived_rows: u64,
+    /// Partitions that left the outbox as a whole, or would; their rows are among
+    /// `rows`.
+    pub partitions: u64,
+    /// Partitions that are old enough and stay, because a row of them has to.
+    pub held_partitions: u64,
+    /// Partitions that stay until the next time, because somebody had locked
+    /// them, or the table.
+    pub busy_partitions: u64,
+    /// Partitions that left the archive as a whole, or would.
+    pub archived_partitions: u64,
+    /// The table is partitioned and not the role's, so its rows leave one by one.
+    pub is_not_owner: bool,
+}
+
+impl Pruned {
+    fn of(table: &TableName) -> Self {
+        Self {
+            table: table.clone(),
+            rows: 0,
+            not_proven: 0,
+            parked: 0,
+            archived_rows: 0,
+            partitions: 0,
+            held_partitions: 0,
+            busy_partitions: 0,
+            archived_partitions: 0,
+            is_not_owner: false,
+        }
+    }
 }
 
 /// Counts what [`prune`] would do. Changes nothing, and reads whole tables.
@@ -150,14 +186,32 @@ pub async fn prune(
     let sql = connect(database, relay).await?;
     rights::expect(&sql, relay, retention).await?;
     alone(&sql, relay).await?;
+    let done = prune_alone(&sql, relay, id_column, retention, &mut tell).await;
+    // The session's end does it too, later.
+    let unlock = "select pg_advisory_unlock(hashtext('walpost retention'), hashtext($1))";
+    let schema = [(&relay.schema as _, Type::TEXT)];
+    drop(sql.one("unlocking the retention", unlock, &schema).await);
+    done
+}
+
+async fn prune_alone(
+    sql: &Sql,
+    relay: &RelayConfig,
+    id_column: &str,
+    retention: &RetentionConfig,
+    tell: &mut impl FnMut(&Pruned),
+) -> Result<Vec<Pruned>, RelayError> {
     // All of them before the first row goes.
     let mut removals = Vec::new();
     for table in &relay.tables {
-        removals.push(prepare(&sql, relay, table, id_column, retention).await?);
+        removals.push(prepare(sql, relay, table, id_column, retention).await?);
+    }
+    if relay.tables.contains(&ahead::outbox(&relay.schema)) {
+        ahead::make(sql, &relay.schema).await?.log();
     }
     let mut done = Vec::new();
     for removal in removals {
-        done.push(removal.run(&sql, &mut tell).await?);
+        done.push(removal.run(sql, tell).await?);
     }
     Ok(done)
 }
@@ -166,7 +220,7 @@ async fn connect(database: &Database, relay: &RelayConfig) -> Result<Sql, RelayE
     let (client, _) = database.connect_to_one().await?;
     let sql = Sql::new(Arc::new(client), Duration::from_millis(relay.statement_timeout_ms));
     // Whoever holds a row has it until the next pass.
-    let settings = "set lock_timeout = '1s'; set synchronous_commit = local";
+    let settings = "set lock_timeout = '1s'; set synchronous_commit = local; set datestyle = 'ISO'";
     sql.batch("setting up the session", settings).await?;
     preflight::own_tables(&sql, relay).await?;
     Ok(sql)

@@ -128,9 +128,36 @@ pub(crate) async fn proven_by_all(
     Ok(conditions.join(" and "))
 }
 
+/// Whether what all have proven is proven still: a snapshot that is proven once
+/// is for ever, as long as nobody reads the table who did not, or other rows of
+/// it.
+pub(super) fn still(before: &[Reader], now: &[Reader]) -> bool {
+    now.iter().all(|now| {
+        let is_same = |before: &&Reader| {
+            (&before.pipeline, &before.rows, before.is_here)
+                == (&now.pipeline, &now.rows, now.is_here)
+        };
+        let before = before.iter().find(is_same);
+        before.is_some_and(|before| before.proven.is_none() || now.proven.is_some())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_come_or_begun_afresh_has_proven_nothing() {
+        let before = [reader(None, Some("3:3:"))];
+        assert!(still(&before, &[reader(None, Some("9:9:"))]), "it has proven more");
+        assert!(still(&before, &[]), "it reads the table no more");
+        assert!(!still(&before, &[reader(None, None)]), "it has begun afresh");
+        assert!(!still(&before, &[reader(Some("(true)"), Some("3:3:"))]), "other rows");
+        let other = Reader { pipeline: "b".to_owned(), ..reader(None, Some("3:3:")) };
+        assert!(!still(&before, &[reader(None, Some("3:3:")), other]), "another one");
+        let none = [reader(Some("(tenant = 'a')"), None)];
+        assert!(still(&none, &none), "none of the rows was its own");
+    }
 
     fn reader(rows: Option<&str>, proven: Option<&str>) -> Reader {
         let (rows, proven) = (rows.map(str::to_owned), proven.map(str::to_owned));

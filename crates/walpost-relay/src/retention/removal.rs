@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::{Pruned, RetentionConfig, readers::proven_by_all};
+use super::{
+    Pruned, RetentionConfig, keys,
+    partitions::{self, Partition, Partitions, Way},
+    readers::proven_by_all,
+    whole::{self, Counts, Fate, Look, Target},
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -14,7 +19,11 @@ use crate::{
 
 /// Blocks that one statement looks at, so that its time is bounded whatever the
 /// size of the table, and no index is needed.
-const BLOCKS: i64 = 256;
+pub(super) const BLOCKS: i64 = 256;
+
+/// How often a partition is tried in one pass, and after which time again.
+const TRIES: u32 = 3;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// Where rows go.
 pub(crate) struct Archive {
@@ -28,16 +37,16 @@ pub(crate) struct Archive {
 enum Place<'a> {
     /// For the archive, where there is one.
     Outbox(Option<&'a Archive>),
-    Archive(&'a Archive),
+    Archive,
 }
 
 /// Conditions of the rows that may leave. Another pipeline may begin to read the
 /// table, or rows be moved, at any time: so they hold for one statement.
 pub(super) struct Rows {
     /// Every pipeline that takes the row has proven it.
-    proven: String,
+    pub(super) proven: String,
     /// The row is the pipeline's; empty where all are.
-    own: String,
+    pub(super) own: String,
 }
 
 impl Rows {
@@ -88,32 +97,122 @@ impl Removal {
         }
     }
 
-    fn nothing(&self) -> Pruned {
-        let table = self.table.clone();
-        Pruned { table, rows: 0, not_proven: 0, parked: 0, archived_rows: 0 }
+    pub(super) fn relay(&self) -> &RelayConfig {
+        &self.relay
+    }
+
+    pub(super) fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// That nothing else keeps the contents of a row.
+    pub(super) fn parked(&self) -> &str {
+        &self.parked
+    }
+
+    pub(super) fn has_archive(&self) -> bool {
+        self.archive.is_some()
     }
 
     /// What would leave.
     pub(super) async fn count(&self, sql: &Sql) -> Result<Pruned, RelayError> {
+        let mut found = Pruned::of(&self.table);
+        let keep = self.retention.keep_days;
+        let target = self.target(sql).await?;
+        match partitions::read(sql, &self.table, keep).await? {
+            None => self.count_old(sql, &self.table.quoted(), &mut found).await?,
+            Some(root) => {
+                found.is_not_owner = !root.owns;
+                for partition in &root.all {
+                    self.count_of(sql, partition, target.is_some(), &mut found).await?;
+                }
+            }
+        }
+        if let Some(archive) = &self.archive {
+            self.count_archive(sql, archive, &mut found).await?;
+        }
+        Ok(found)
+    }
+
+    async fn count_of(
+        &self,
+        sql: &Sql,
+        partition: &Partition,
+        can_archive: bool,
+        found: &mut Pruned,
+    ) -> Result<(), RelayError> {
+        match partition.way() {
+            Way::Later => return Ok(()),
+            Way::Rows => return self.count_old(sql, &partition.name, found).await,
+            Way::Whole => {}
+        }
+        let counts = self.look(sql, partition, Look::All).await?.unwrap_or_default();
+        let Counts { all, leave, not_proven, parked } = counts;
+        found.not_proven += not_proven;
+        found.parked += parked;
+        let row_by_row = counts.has_others() || (self.has_archive() && !can_archive && all > 0);
+        if row_by_row {
+            found.rows += leave;
+        } else if counts.may_leave() {
+            found.partitions += 1;
+            found.rows += all;
+        } else {
+            found.held_partitions += 1;
+        }
+        Ok(())
+    }
+
+    /// Rows that leave one by one.
+    async fn count_old(
+        &self,
+        sql: &Sql,
+        quoted: &str,
+        found: &mut Pruned,
+    ) -> Result<(), RelayError> {
         let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
         let Self { old, parked, .. } = self;
         let query = format!(
             "select count(*) filter (where {proven} and not {parked}), \
              count(*) filter (where not ({proven})), \
-             count(*) filter (where {proven} and {parked}) from {} o where {old}{own}",
-            self.table.quoted()
+             count(*) filter (where {proven} and {parked}) from {quoted} o where {old}{own}"
         );
         let row = sql.one("counting the rows that may leave", &query, &[]).await?;
         let count = |index| u64::try_from(row.get::<_, i64>(index)).unwrap_or(0);
-        let (rows, not_proven, parked) = (count(0), count(1), count(2));
-        let mut found = Pruned { rows, not_proven, parked, ..self.nothing() };
-        if let Some(archive) = &self.archive {
-            let query =
-                format!("select count(*) from {} o where {}", archive.table.quoted(), self.past());
-            let row = sql.one("counting the rows of the archive", &query, &[]).await?;
-            found.archived_rows = u64::try_from(row.get::<_, i64>(0)).unwrap_or(0);
+        found.rows += count(0);
+        found.not_proven += count(1);
+        found.parked += count(2);
+        Ok(())
+    }
+
+    async fn count_archive(
+        &self,
+        sql: &Sql,
+        archive: &Archive,
+        found: &mut Pruned,
+    ) -> Result<(), RelayError> {
+        let (past, days) = (self.past(), self.retention.archive_days);
+        let partitions = partitions::read(sql, &archive.table, days).await?;
+        let all = partitions.map(|partitions| partitions.all).unwrap_or_default();
+        let named = |partition: &Partition| (partition.name.clone(), partition.way());
+        let mut places: Vec<(String, Way)> = all.iter().map(named).collect();
+        if places.is_empty() {
+            places.push((archive.table.quoted(), Way::Rows));
         }
-        Ok(found)
+        for (name, way) in places {
+            let query = format!("select count(*), count(*) filter (where {past}) from {name} o");
+            let row = sql.one("counting the rows of the archive", &query, &[]).await?;
+            let (all, old): (i64, i64) = (row.get(0), row.get(1));
+            let old = u64::try_from(old).unwrap_or(0);
+            match way {
+                Way::Rows => found.archived_rows += old,
+                Way::Whole if row.get::<_, i64>(1) == all => {
+                    found.archived_rows += old;
+                    found.archived_partitions += 1;
+                }
+                Way::Whole | Way::Later => {}
+            }
+        }
+        Ok(())
     }
 
     /// Has them leave.
@@ -122,20 +221,123 @@ impl Removal {
         sql: &Sql,
         tell: &mut impl FnMut(&Pruned),
     ) -> Result<Pruned, RelayError> {
-        let mut done = self.nothing();
-        self.leave(sql, Place::Outbox(self.archive.as_ref()), |rows| {
-            done.rows += rows;
-            tell(&done);
-        })
-        .await?;
-        if let Some(archive) = &self.archive {
-            self.leave(sql, Place::Archive(archive), |rows| {
-                done.archived_rows += rows;
-                tell(&done);
-            })
-            .await?;
+        let mut done = Pruned::of(&self.table);
+        let archive = self.archive.as_ref();
+        match partitions::read(sql, &self.table, self.retention.keep_days).await? {
+            None => {
+                let all = leaves(sql, &self.table).await?;
+                self.leave(sql, Place::Outbox(archive), all, tell, &mut done).await?;
+            }
+            Some(root) => self.leave_partitions(sql, &root, tell, &mut done).await?,
+        }
+        keys::leave(sql, &self.relay, &self.table, &self.old).await?;
+        if let Some(archive) = archive {
+            self.leave_archive(sql, archive, tell, &mut done).await?;
         }
         Ok(done)
+    }
+
+    /// Partitions that are old leave, and old rows of the others.
+    async fn leave_partitions(
+        &self,
+        sql: &Sql,
+        root: &Partitions,
+        tell: &mut impl FnMut(&Pruned),
+        done: &mut Pruned,
+    ) -> Result<(), RelayError> {
+        done.is_not_owner = !root.owns;
+        let target = self.target(sql).await?;
+        for partition in &root.all {
+            let fate = match partition.way() {
+                Way::Later => continue,
+                Way::Rows => Fate::Rows,
+                Way::Whole => self.try_whole(sql, root, partition, target.as_ref()).await?,
+            };
+            match fate {
+                Fate::Gone(rows) => {
+                    done.partitions += 1;
+                    done.rows += rows;
+                    tell(done);
+                    tracing::info!(partition = partition.name, rows, "a partition has left");
+                    self.pause().await;
+                }
+                Fate::Held => done.held_partitions += 1,
+                Fate::Busy => done.busy_partitions += 1,
+                Fate::Rows => {
+                    let all = leaves_of(sql, &partition.name).await?;
+                    let place = Place::Outbox(self.archive.as_ref());
+                    self.leave(sql, place, all, tell, done).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries again where somebody is in the way.
+    async fn try_whole(
+        &self,
+        sql: &Sql,
+        root: &Partitions,
+        partition: &Partition,
+        target: Option<&(String, Partitions)>,
+    ) -> Result<Fate, RelayError> {
+        for _ in 0..TRIES {
+            let target: Target<'_> = target.map(|(name, partitions)| (&**name, partitions));
+            match self.whole(sql, root, partition, target).await? {
+                Fate::Busy => tokio::time::sleep(BETWEEN_TRIES).await,
+                fate => return Ok(fate),
+            }
+        }
+        Ok(Fate::Busy)
+    }
+
+    async fn leave_archive(
+        &self,
+        sql: &Sql,
+        archive: &Archive,
+        tell: &mut impl FnMut(&Pruned),
+        done: &mut Pruned,
+    ) -> Result<(), RelayError> {
+        let (quoted, past) = (archive.table.quoted(), self.past());
+        let partitions = partitions::read(sql, &archive.table, self.retention.archive_days).await?;
+        let Some(partitions) = partitions else {
+            let all = leaves(sql, &archive.table).await?;
+            return self.leave(sql, Place::Archive, all, tell, done).await;
+        };
+        let slow = sql.within_ms(self.relay.slot_timeout_ms);
+        for partition in &partitions.all {
+            match partition.way() {
+                Way::Later => {}
+                Way::Rows => {
+                    let all = leaves_of(sql, &partition.name).await?;
+                    self.leave(sql, Place::Archive, all, tell, done).await?;
+                }
+                Way::Whole => {
+                    let gone =
+                        whole::drop_archived(&slow, &quoted, &partitions, partition, &past).await?;
+                    if let Fate::Gone(rows) = gone {
+                        done.archived_partitions += 1;
+                        done.archived_rows += rows;
+                        tell(done);
+                        self.pause().await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The archive, where it takes whole partitions.
+    async fn target(&self, sql: &Sql) -> Result<Option<(String, Partitions)>, RelayError> {
+        let Some(archive) = &self.archive else { return Ok(None) };
+        let days = self.retention.archive_days;
+        let partitions = partitions::read(sql, &archive.table, days).await?;
+        let partitions = partitions.filter(whole::takes_partitions);
+        Ok(partitions.map(|partitions| (archive.table.quoted(), partitions)))
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(Duration::from_millis(self.retention.pause_ms)).await;
     }
 
     fn past(&self) -> String {
@@ -143,25 +345,31 @@ impl Removal {
         format!("o.archived_at < clock_timestamp() - interval '{days} days'")
     }
 
-    /// Goes through a table block by block. Rows that somebody has locked stay.
+    /// Goes through tables block by block. Rows that somebody has locked stay.
     async fn leave(
         &self,
         sql: &Sql,
         place: Place<'_>,
-        mut left: impl FnMut(u64),
+        leaves: Vec<(String, i64)>,
+        tell: &mut impl FnMut(&Pruned),
+        done: &mut Pruned,
     ) -> Result<(), RelayError> {
-        let (table, archive) = match place {
-            Place::Outbox(archive) => (&self.table, archive),
-            Place::Archive(archive) => (&archive.table, None),
+        let archive = match place {
+            Place::Outbox(archive) => archive,
+            Place::Archive => None,
         };
-        for (leaf, blocks) in leaves(sql, table).await? {
+        for (leaf, blocks) in leaves {
             let mut first = 0;
             while first < blocks {
                 let condition = self.condition(sql, place).await?;
                 let rows = self.step(sql, &leaf, first, &condition, archive).await?;
                 if rows > 0 {
-                    left(rows);
-                    tokio::time::sleep(Duration::from_millis(self.retention.pause_ms)).await;
+                    match place {
+                        Place::Outbox(_) => done.rows += rows,
+                        Place::Archive => done.archived_rows += rows,
+                    }
+                    tell(done);
+                    self.pause().await;
                 }
                 if rows < u64::from(self.retention.batch_rows) {
                     first += BLOCKS;
@@ -192,7 +400,7 @@ impl Removal {
     }
 
     async fn condition(&self, sql: &Sql, place: Place<'_>) -> Result<String, RelayError> {
-        if let Place::Archive(_) = place {
+        if matches!(place, Place::Archive) {
             return Ok(self.past());
         }
         let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
@@ -232,12 +440,16 @@ pub(crate) async fn leaves(sql: &Sql, table: &TableName) -> Result<Vec<(String, 
     if sql.simulation().is_some() {
         return Ok(vec![(table.quoted(), 1)]);
     }
+    leaves_of(sql, &table.quoted()).await
+}
+
+async fn leaves_of(sql: &Sql, quoted: &str) -> Result<Vec<(String, i64)>, RelayError> {
     let query = "select format('%I.%I', n.nspname, c.relname), \
             pg_relation_size(c.oid) / current_setting('block_size')::int8 \
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'r' and \
         (c.oid = to_regclass($1) or c.oid in (select relid from pg_partition_tree(to_regclass($1)))) \
         order by 1";
-    let name = [(&table.quoted() as _, Type::TEXT)];
+    let name = [(&quoted as _, Type::TEXT)];
     let rows = sql.query("looking for the table's partitions", query, &name).await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

@@ -13,17 +13,17 @@ use crate::{
     wal::quote_identifier,
 };
 
-/// Of each table and its partitions: those whose rights are missing.
+/// Of a table and its partitions, into which nothing is inserted by name: the
+/// first whose rights are missing, and these.
 const MISSING: &str = "\
-    with recursive leaf as (select to_regclass($1)::oid as oid union all \
-        select inhrelid from pg_inherits join leaf on inhparent = leaf.oid) \
-    select n.nspname::text, c.relname::text, \
-        (select string_agg(needed, ', ' order by place) \
-            from unnest($2::text[]) with ordinality as need (needed, place) \
-            where not has_table_privilege(c.oid, needed)), current_user::text \
-    from leaf join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace \
-    where not (select bool_and(has_table_privilege(c.oid, needed)) \
-        from unnest($2::text[]) as need (needed)) \
+    with recursive part as (select to_regclass($1)::oid as oid, true as is_root union all \
+        select inhrelid, false from pg_inherits join part on inhparent = part.oid), \
+    lacking as (select part.oid, string_agg(needed, ', ' order by place) as rights \
+        from part, unnest($2::text[]) with ordinality as need (needed, place) \
+        where (is_root or needed <> 'insert') and not has_table_privilege(part.oid, needed) \
+        group by part.oid) \
+    select n.nspname::text, c.relname::text, rights, current_user::text \
+    from lacking join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace \
     order by 1, 2 limit 1";
 
 /// Whether [`prune`](crate::prune) would do its work: the tables, the archives

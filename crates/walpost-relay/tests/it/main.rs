@@ -23,6 +23,8 @@ mod membership;
 mod moves;
 mod parked_rows;
 mod parking;
+mod partitions;
+mod partitions_rest;
 mod polling;
 mod polling_faults;
 mod polling_rig;

@@ -137,7 +137,7 @@ async fn rows_are_in_the_outbox_or_in_the_archive_however_often_it_is_interrupte
 }
 
 /// Whoever prunes this database.
-const AT_WORK: &str = "select count(*) from pg_locks join pg_database d on d.oid = database \
+pub(crate) const AT_WORK: &str = "select count(*) from pg_locks join pg_database d on d.oid = database \
      where locktype = 'advisory' and datname = current_database() \
      and classid::int8 = hashtext('walpost retention')::int8 & 4294967295";
 const WRITERS: usize = 3;
@@ -175,7 +175,7 @@ async fn prune_on(database: Database, relay: RelayConfig, ended: Arc<AtomicBool>
     rows
 }
 
-async fn killed(rig: &Rig, mut relay: RunningRelay) {
+pub(crate) async fn killed(rig: &Rig, mut relay: RunningRelay) {
     relay.stop();
     let kill = "select count(pg_terminate_backend(pid)) from pg_stat_activity where pid in \
                 (select active_pid from pg_replication_slots where database = current_database())";

@@ -42,9 +42,19 @@ impl Rig {
 
     /// In a database by its connection string.
     pub(crate) async fn at(url: &str) -> Self {
+        Self::migrated(url, Migrator::new()).await
+    }
+
+    /// With an outbox in partitions.
+    pub(crate) async fn partitioned(server: &'static SharedPostgres) -> Self {
+        let fresh = server.fresh_database().await;
+        Self::migrated(fresh.url(), Migrator::new().partitioned()).await
+    }
+
+    async fn migrated(url: &str, migrator: Migrator) -> Self {
         let database = Database::parse(url).unwrap();
         let mut client = database.connect().await.unwrap();
-        Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();
+        migrator.set(Set::Relay).migrate(&mut client).await.unwrap();
         let mut config = RelayConfig::new("shop");
         config.slot = unique_name("slot").replace('-', "_");
         config.checkpoint_interval_ms = 50;

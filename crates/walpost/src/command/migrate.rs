@@ -1,6 +1,7 @@
 use std::time::SystemTime;
 
-use walpost_migrate::{Error, Migrator, Set, State};
+use walpost_migrate::{Error, Form, Migrator, Set, State};
+use walpost_relay::{Days, make_days};
 
 use crate::{
     command::sql,
@@ -20,6 +21,9 @@ pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema
     #[arg(long)]
     schema: Option<String>,
+    /// Create the outbox in partitions, one for each day, so that old days leave as a whole
+    #[arg(long)]
+    partitioned: bool,
     /// Print the SQL, for other migration tools, and do nothing
     #[arg(long, conflicts_with = "status")]
     print: bool,
@@ -39,13 +43,21 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         Some(sets) => migrator.sets(sets.iter().copied()),
         None => migrator,
     };
+    let has_outbox = sets.unwrap_or(Set::DEFAULT).contains(&Set::Relay);
+    if args.partitioned && !has_outbox {
+        let text = "--partitioned is about the outbox, which these sets leave out; it takes --set \
+                    relay";
+        return Err(Failure::new(Exit::Configuration, anyhow::anyhow!(text)));
+    }
+    let migrator = if args.partitioned { migrator.partitioned() } else { migrator };
     if args.print {
         for set in sets.unwrap_or(Set::DEFAULT) {
             output::print(migrator.render(*set).map_err(failure)?)?;
         }
         return Ok(());
     }
-    let mut client = sql::connect(&config.database()?).await?;
+    let database = config.database()?;
+    let mut client = sql::connect(&database).await?;
     if args.status {
         return output::print(status(&migrator.status(&client).await.map_err(failure)?));
     }
@@ -56,8 +68,32 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
             migration.set, migration.number, migration.name
         ))?;
     }
-    if applied.is_empty() {
+    let days = match has_outbox {
+        true => make_days(&database, schema).await,
+        false => Ok(Days::default()),
+    };
+    let days = days.map_err(|error| Failure::of_relay(error, false))?;
+    tell(&days)?;
+    if applied.is_empty() && days.made.is_empty() {
         output::print(format_args!("nothing to apply: schema {schema} is up to date\n"))?;
+    }
+    Ok(())
+}
+
+/// Says which days have a partition now, and which have none and why.
+fn tell(days: &Days) -> Result<(), Failure> {
+    let is_not_owner = days.is_not_owner;
+    let told = [
+        (&days.made, "made partitions for"),
+        (&days.in_default, "rows stay in the default partition, as some are there, of"),
+        (&days.taken, "other tables have the names of the partitions for"),
+        (&days.busy, "the outbox is locked; run it again to make partitions for"),
+    ];
+    for (days, what) in told.into_iter().filter(|(days, _)| !days.is_empty()) {
+        output::print(format_args!("{what} {}\n", days.join(", ")))?;
+    }
+    if is_not_owner {
+        output::print("no partitions were made: that takes the owner of the outbox\n")?;
     }
     Ok(())
 }
@@ -82,7 +118,11 @@ fn status(all: &[walpost_migrate::Status]) -> Table {
     let mut table = Table::titled(["migration", "state"]);
     for one in all {
         let name = format!("{}/{:04}_{}", one.set, one.number, one.name);
-        table.row([name, state(&one.state)]);
+        let form = match one.form {
+            Some(Form::Partitioned) => ", in partitions",
+            Some(Form::Table) | None => "",
+        };
+        table.row([name, state(&one.state) + form]);
     }
     table
 }

@@ -59,8 +59,13 @@ fn as_json(tables: &[Pruned], settled: u64, done: bool) -> Value {
             "table": pruned.table.to_string(),
             "rows": pruned.rows,
             "archived_rows": pruned.archived_rows,
+            "partitions": pruned.partitions,
+            "held_partitions": pruned.held_partitions,
+            "archived_partitions": pruned.archived_partitions,
         });
-        if !done {
+        if done {
+            json["busy_partitions"] = json!(pruned.busy_partitions);
+        } else {
             json["not_proven"] = json!(pruned.not_proven);
             json["parked"] = json!(pruned.parked);
         }
@@ -105,5 +110,32 @@ fn as_text(tables: &[Pruned], settled: u64, done: bool, retention: &RetentionCon
         false => format!("parked events settled {days} days ago: {settled} to delete\n"),
     };
     let hint = if done { "" } else { "nothing was done; --yes does it\n" };
-    format!("{table}{parked}{hint}")
+    let partitions: String = tables.iter().map(|pruned| partitions(pruned, done)).collect();
+    format!("{table}{partitions}{parked}{hint}")
+}
+
+/// What is whole, or is not and might be.
+fn partitions(pruned: &Pruned, done: bool) -> String {
+    let Pruned { table, partitions, archived_partitions, held_partitions, .. } = pruned;
+    let mut told = String::new();
+    let mut line = |count: u64, what: &str| {
+        if count > 0 {
+            told.push_str(&format!("{table}: {what}: {}\n", thousands(count)));
+        }
+    };
+    let (left, left_archive) = match done {
+        true => ("partitions that left", "partitions that left the archive"),
+        false => ("partitions that would leave", "partitions that would leave the archive"),
+    };
+    line(*partitions, left);
+    line(*archived_partitions, left_archive);
+    line(*held_partitions, "old partitions that stay, as a row in each of them may not leave yet");
+    line(
+        pruned.busy_partitions,
+        "old partitions that stay until the next time, as somebody had locked them or the table",
+    );
+    if pruned.is_not_owner {
+        told.push_str(&format!("{table}: rows leave one by one, as the role does not own it\n"));
+    }
+    told
 }

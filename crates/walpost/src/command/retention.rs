@@ -5,11 +5,40 @@ use tokio::sync::watch;
 use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_relay::{
-    Phase, PipelineStatus, Pruned, RelayConfig, RelayError, RetentionConfig, prune, prune_parked,
+    Phase, PipelineStatus, Pruned, RelayConfig, RelayError, RetentionConfig, TableName, make_days,
+    prune, prune_parked,
 };
 
 /// From the start of the process to the first pass.
 const FIRST: Duration = Duration::from_secs(60);
+/// Between two looks whether the days that come have a partition: often, as each
+/// of them may find the table locked.
+const DAYS: Duration = Duration::from_secs(3_600);
+
+/// Makes partitions for the days that come, whether or not old ones leave.
+pub(crate) async fn days(
+    database: Database,
+    relay: RelayConfig,
+    status: watch::Receiver<PipelineStatus>,
+) {
+    let outbox = TableName { schema: relay.schema.clone(), name: "outbox".to_owned() };
+    if !relay.tables.contains(&outbox) {
+        return;
+    }
+    tokio::time::sleep(FIRST).await;
+    loop {
+        if status.borrow().phase == Phase::Streaming {
+            match make_days(&database, &relay.schema).await {
+                Ok(days) => days.log(),
+                Err(error) => tracing::warn!(
+                    error = error_chain(&error),
+                    "partitions of the outbox are made later"
+                ),
+            }
+        }
+        tokio::time::sleep(DAYS).await;
+    }
+}
 
 /// Has old rows leave the outbox now and then, while the pipeline publishes.
 pub(crate) struct Retention {
@@ -38,12 +67,14 @@ impl Retention {
         let Self { database, relay, id_column, retention } = self;
         let label = [("pipeline", relay.pipeline.clone())];
         let removed = counter!("walpost_retention_removed_total", &label);
-        let mut before = 0;
+        let partitions = counter!("walpost_retention_partitions_total", &label);
+        let mut before = (0, 0);
         let tell = |pruned: &Pruned| {
             // Each table is counted from its first row on.
-            let since = pruned.rows.checked_sub(before).unwrap_or(pruned.rows);
-            removed.increment(since);
-            before = pruned.rows;
+            let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+            removed.increment(since(pruned.rows, before.0));
+            partitions.increment(since(pruned.partitions, before.1));
+            before = (pruned.rows, pruned.partitions);
         };
         let pruned = async {
             let tables = prune(database, relay, id_column, retention, tell).await?;
@@ -56,8 +87,8 @@ impl Retention {
                 if settled > 0 {
                     tracing::info!(settled, "retention: settled parked events are deleted");
                 }
-                for Pruned { table, rows, archived_rows, .. } in tables {
-                    tracing::info!(%table, rows, archived_rows, "retention: old rows have left");
+                for pruned in tables {
+                    told(&pruned);
                 }
             }
             Err(error) => {
@@ -69,5 +100,26 @@ impl Retention {
                 );
             }
         }
+    }
+}
+
+fn told(pruned: &Pruned) {
+    let Pruned { table, rows, archived_rows, partitions, archived_partitions, .. } = pruned;
+    tracing::info!(
+        %table, rows, archived_rows, partitions, archived_partitions,
+        "retention: old rows have left"
+    );
+    let (held, busy) = (pruned.held_partitions, pruned.busy_partitions);
+    if held + busy > 0 {
+        tracing::info!(
+            %table, held, busy,
+            "retention: old partitions stay, with a row that may not leave, or locked by somebody"
+        );
+    }
+    if pruned.is_not_owner {
+        tracing::warn!(
+            %table,
+            "retention: rows leave one by one, as the role does not own the partitioned table"
+        );
     }
 }

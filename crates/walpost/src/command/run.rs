@@ -5,7 +5,7 @@ use tokio::time;
 use walpost_relay::{DeadLetters, Phase, PollingRelay, Relay, RunningRelay};
 
 use crate::{
-    command::retention::Retention,
+    command::retention::{self, Retention},
     config::{Config, ConfigArgs},
     failure::{Exit, Failure},
     http, log,
@@ -61,6 +61,8 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let readiness = tokio::spawn(watched.clone().watch());
     let upkeep = tokio::spawn(upkeep(metrics.clone()));
     let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
+    let days = retention::days(outbox.clone(), relay_config.clone(), running.status());
+    let days = tokio::spawn(days);
     let retention = retention.map(|retention| {
         let task = Retention { database: outbox, relay: relay_config, id_column, retention };
         tokio::spawn(task.run(running.status()))
@@ -78,7 +80,8 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     {
         tracing::warn!("dead letters were on their way at the stop; they may come again");
     }
-    for task in [Some(readiness), Some(upkeep), retention, server].into_iter().flatten() {
+    for task in [Some(readiness), Some(upkeep), Some(days), retention, server].into_iter().flatten()
+    {
         task.abort();
     }
     if done.is_ok() {

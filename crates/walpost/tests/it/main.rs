@@ -11,5 +11,6 @@ mod mistakes;
 mod output;
 mod parked;
 mod parked_requests;
+mod partitions;
 mod ready;
 mod rows;

@@ -9,7 +9,7 @@ use walpost_local::Postgres;
 use crate::cli::{stderr, stdout, walpost};
 
 /// A pipeline that has proven the rows that were there, and no slot.
-const PIPELINE: &str = r#"
+pub(crate) const PIPELINE: &str = r#"
 insert into walpost.checkpoint (pipeline, token, generation, system_id, timeline, slot,
     confirmed_lsn, initial, tables, proven)
 select 'main', gen_random_uuid(), 1, system_identifier::text, 1, 'walpost_main', '0/A', 'done',

@@ -28,10 +28,17 @@ fn needed(polling: &PollingConfig) -> Vec<Needed> {
     needed
 }
 
-fn ddl(table: &TableName, polling: &PollingConfig, needed: &Needed) -> String {
+/// A partitioned table takes no index concurrently.
+fn ddl(
+    table: &TableName,
+    polling: &PollingConfig,
+    needed: &Needed,
+    is_partitioned: bool,
+) -> String {
+    let how = if is_partitioned { "create index" } else { "create index concurrently" };
     let columns: Vec<String> = needed.columns.iter().map(|name| quote_identifier(name)).collect();
     format!(
-        "create index concurrently {} on {} ({}) where {} in ({}, {})",
+        "{how} {} on {} ({}) where {} in ({}, {})",
         quote_identifier(&format!("{}_{}", table.name, needed.suffix)),
         table.quoted(),
         columns.join(", "),
@@ -60,10 +67,14 @@ pub(super) async fn check(
     let parameters = [(&quoted as _, Type::TEXT), (status as _, Type::TEXT)];
     let rows = sql.query(attempt, text, &parameters).await?;
     let present: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let kind = "select coalesce((select relkind = 'p' from pg_class \
+                where oid = to_regclass($1)), false)";
+    let kind = sql.one(attempt, kind, &[(&quoted as _, Type::TEXT)]).await?;
+    let is_partitioned: bool = kind.get(0);
     let missing: Vec<String> = needed(polling)
         .iter()
         .filter(|needed| !needed.columns.first().is_some_and(|first| present.contains(first)))
-        .map(|needed| ddl(table, polling, needed))
+        .map(|needed| ddl(table, polling, needed, is_partitioned))
         .collect();
     if missing.is_empty() {
         return Ok(ok("partial index", "on rows that are not published".to_owned()));

@@ -182,7 +182,7 @@ impl Look<'_> {
         let kind = self.client.query_opt(kind, &[&table.quoted(), &self.id_column]).await?;
         let Some(kind) = kind.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
         let query = format!(
-            "select {is_so} from {} o where o.{} = $1::text::{kind}",
+            "select {is_so} from {} o where o.{} = $1::text::{kind} limit 1",
             table.quoted(),
             sql::quoted(self.id_column)
         );

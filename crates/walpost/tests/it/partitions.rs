@@ -1,0 +1,52 @@
+//! What an operator is told of an outbox in partitions.
+
+use walpost_local::Postgres;
+
+use crate::{
+    cli::{stderr, stdout, walpost},
+    rows::PIPELINE,
+};
+
+#[test]
+fn an_outbox_in_partitions_is_created_goes_on_and_has_its_days_leave() {
+    let postgres = Postgres::builder().throwaway().start().unwrap();
+    let url = postgres.url("postgres");
+    let walpost = |args: &[&str]| walpost(&[args, &["--postgres", &url]].concat(), &[]);
+    let sql = |sql: &str| postgres.psql("postgres", sql).unwrap().trim().to_owned();
+    let output = walpost(&["migrate", "--partitioned", "--set", "consumer"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let printed = stdout(&walpost(&["migrate", "--partitioned", "--print", "--set", "relay"]));
+    assert!(printed.contains("partition by range (created_at)"), "{printed}");
+    let output = walpost(&["migrate", "--partitioned"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let again = stdout(&walpost(&["migrate"]));
+    assert_eq!(again, "nothing to apply: schema walpost is up to date\n");
+    let status = stdout(&walpost(&["migrate", "--status"]));
+    assert_eq!(status.matches("in partitions").count(), 1, "{status}");
+    // A day that is missing comes back.
+    let day = sql("select now() at time zone 'UTC' + interval '3 days'")[..10].to_owned();
+    sql(&format!("drop table walpost.outbox_{}", day.replace('-', "")));
+    assert_eq!(stdout(&walpost(&["migrate"])), format!("made partitions for {day}\n"));
+
+    sql("select walpost.make_day((now() at time zone 'UTC')::date - 30)");
+    let event = "insert into walpost.outbox (aggregatetype, aggregateid, type, created_at) \
+                 values ('order', 'a', 'Placed', now() - interval '30 days')";
+    sql(event);
+    sql(PIPELINE);
+    let text = stdout(&walpost(&["prune"]));
+    assert!(text.contains("walpost.outbox: partitions that would leave: 1\n"), "{text}");
+    sql("begin; update walpost.checkpoint set proven = null; commit");
+    let output = walpost(&["prune", "--yes"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
+    sql("delete from walpost.checkpoint");
+    sql(PIPELINE);
+    let text = stdout(&walpost(&["prune", "--yes"]));
+    assert!(text.contains("walpost.outbox: partitions that left: 1\n"), "{text}");
+    assert_eq!(sql("select count(*) from walpost.outbox"), "0");
+
+    let output = walpost(&["migrate", "--schema", "plain", "--set", "pipeline.publication=plain"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = walpost(&["migrate", "--partitioned", "--schema", "plain"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
+    assert!(stderr(&output).contains("--partitioned --schema NEW"), "{}", stderr(&output));
+}
