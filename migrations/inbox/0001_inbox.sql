@@ -36,11 +36,16 @@ create table {schema}.inbox (
     end)
 ) with (fillfactor = 80);
 
--- What may be claimed, what is stuck, the first that is open, what may leave.
+-- What may be claimed, what is stuck, the first that is open, what may leave. By
+-- source as well, so that the backlog of one does not slow another one down.
 create index inbox_due on {schema}.inbox (next_attempt_at, seq)
+    where processing_state in ('pending', 'failed') and next_attempt_at is not null;
+create index inbox_due_of_source on {schema}.inbox (source, next_attempt_at, seq)
     where processing_state in ('pending', 'failed') and next_attempt_at is not null;
 create index inbox_lease on {schema}.inbox (lease_until) where processing_state = 'processing';
 create index inbox_open on {schema}.inbox (seq) where next_attempt_at is not null;
+create index inbox_open_of_source on {schema}.inbox (source, seq)
+    where next_attempt_at is not null;
 create index inbox_review on {schema}.inbox (seq) where processing_state = 'review';
 create index inbox_given_up on {schema}.inbox (seq)
     where processing_state = 'failed' and next_attempt_at is null;

@@ -22,6 +22,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) attempts_max: u32,
     pub(crate) name: &'a str,
     pub(crate) on_unknown: OnUnknown,
+    /// Whether to look for expired claims as well.
+    pub(crate) expires: bool,
 }
 
 /// An event that is ours until its lease ends.
@@ -74,7 +76,8 @@ pub(crate) async fn probe(
     Ok(client.query_typed_one(&sql.probe, &[(&source, Type::TEXT)]).await?.get(0))
 }
 
-/// Takes expired claims away, and claims what is due, all in one transaction.
+/// Takes expired claims away where the terms say so, and claims what is due, all
+/// in one transaction.
 pub(crate) async fn claim<W>(
     client: &mut Client,
     sql: &Sql,
@@ -84,7 +87,8 @@ pub(crate) async fn claim<W>(
     let begun = Instant::now();
     let tx = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
     let tx = tx.start().await?;
-    let (expired, mut given_up) = expire(&tx, sql, terms).await?;
+    let (expired, mut given_up) =
+        if terms.expires { expire(&tx, sql, terms).await? } else { (0, 0) };
     let candidates = match terms.order {
         Order::Concurrent => due(&tx, sql, terms).await?,
         Order::Serial => first(&tx, sql, terms).await?.into_iter().collect(),

@@ -118,6 +118,7 @@ impl Inbox {
             attempts_max: terms.attempts_max,
             name: &terms.name,
             on_unknown: OnUnknown::Review,
+            expires: true,
         };
         let claimed = claim(client, &self.sql, &terms, |_| Choice::Take(()))
             .await

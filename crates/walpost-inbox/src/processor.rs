@@ -28,6 +28,8 @@ use crate::{
 
 /// Longest time for a claim, beyond which its connection is given up.
 const CLAIM_TIMEOUT_MS: u64 = 30_000;
+/// Between two looks for expired claims, where there is enough to do.
+const EXPIRE_MS: u64 = 500;
 /// Between two counts of what waits.
 const MEASURE_MS: u64 = 5_000;
 /// Between attempts to reach the database, doubling.
@@ -132,6 +134,9 @@ struct Running<H: Handler> {
     idle: Vec<Session>,
     claiming: Option<Session>,
     measured: Option<Instant>,
+    expired: Option<Instant>,
+    /// Whether the last claim took all that it could: there may be more.
+    was_full: bool,
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -151,6 +156,8 @@ impl<H: Handler> Running<H> {
             idle: Vec::new(),
             claiming: None,
             measured: None,
+            expired: None,
+            was_full: false,
             failures: 0,
             not_before: None,
         }
@@ -176,7 +183,8 @@ impl<H: Handler> Running<H> {
             Ok(claimed) => {
                 self.failures = 0;
                 self.not_before = None;
-                Ok(claimed.is_some_and(|claimed| self.start(claimed)))
+                self.was_full = claimed.is_some_and(|claimed| self.start(claimed));
+                Ok(self.was_full)
             }
             Err(ClaimError::Fatal(error)) => Err(error),
             Err(ClaimError::Passing(reason)) => {
@@ -234,8 +242,14 @@ impl<H: Handler> Running<H> {
         if limit == 0 {
             return Ok(None);
         }
-        if !probe(&session.client, &inbox.sql, source).await.map_err(failed)? {
+        let pause = Duration::from_millis(EXPIRE_MS);
+        let expires = self.expired.is_none_or(|expired| expired.elapsed() >= pause);
+        if !self.was_full && !probe(&session.client, &inbox.sql, source).await.map_err(failed)? {
             return Ok(None);
+        }
+        self.was_full = false;
+        if expires {
+            self.expired = Some(Instant::now());
         }
         let terms = Terms {
             source,
@@ -245,6 +259,7 @@ impl<H: Handler> Running<H> {
             attempts_max: settings.attempts_max,
             name: &settings.name,
             on_unknown: settings.on_unknown,
+            expires,
         };
         let choose =
             |head: &crate::Head| match catch_unwind(AssertUnwindSafe(|| handler.select(head))) {

@@ -8,7 +8,7 @@ use walpost_inbox::{ClaimTerms, RetrySchedule, State};
 use walpost_testkit::{until, until_some};
 
 use crate::{
-    member::{self, HANDLER_TIMEOUT_MS, LEASE_MS},
+    member::{self, HANDLER_TIMEOUT_MS, LEASE_MS, READY},
     support::{ByType, LIMIT, World, ids, run},
 };
 
@@ -158,6 +158,7 @@ async fn two_processors_on_one_table_under_kills_make_each_effect_once() {
     }
     world.until(State::Succeeded, 400).await;
     for member in members {
+        member.wait_for_log(READY, LIMIT);
         assert!(member.terminate(LIMIT).success(), "{}", member.log());
     }
     assert_eq!(world.sorted_effects().await, events);
@@ -180,7 +181,7 @@ async fn connections_that_are_ended_at_any_moment_cost_no_effect_and_repeat_none
                where datname = current_database() and pid <> pg_backend_pid()";
     for chunk in events.chunks(20) {
         world.receive("apply", chunk.iter().cloned()).await;
-        assert!(world.number(end).await > 0);
+        until(LIMIT, "sessions to end", async || world.number(end).await > 0).await;
     }
     world.until(State::Succeeded, 200).await;
     for running in running {

@@ -17,6 +17,9 @@ const DATABASE: &str = "MEMBER_DATABASE";
 const TASK: &str = "MEMBER_TASK";
 const NAME: &str = "MEMBER_NAME";
 
+/// Printed once SIGTERM is waited for.
+pub(crate) const READY: &str = "ready to be stopped";
+
 /// How short a lease may be.
 pub(crate) const LEASE_MS: u32 = 1_500;
 pub(crate) const HANDLER_TIMEOUT_MS: u32 = 1_000;
@@ -67,6 +70,7 @@ async fn act(task: &str) {
         .handler(handler)
         .unwrap();
     let mut terminated = signal(SignalKind::terminate()).unwrap();
+    println!("{READY}");
     let ended = processor.run(async {
         terminated.recv().await;
     });
