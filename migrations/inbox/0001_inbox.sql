@@ -26,7 +26,8 @@ create table {schema}.inbox (
     payload bytea,
     -- for those who may not read it
     has_payload boolean not null generated always as (payload is not null) stored,
-    unique (source, event_id),
+    -- in this order an id is also found without its source
+    unique (event_id, source),
     check ((processing_state = 'processing') = (lease_until is not null)),
     check ((processing_state in ('succeeded', 'ignored')) = (processed_at is not null)),
     check (case
@@ -36,16 +37,20 @@ create table {schema}.inbox (
     end)
 ) with (fillfactor = 80);
 
--- What may be claimed, what is stuck, the first that is open, what may leave. By
--- source as well, so that the backlog of one does not slow another one down.
-create index inbox_due on {schema}.inbox (next_attempt_at, seq)
-    where processing_state in ('pending', 'failed') and next_attempt_at is not null;
+-- What may be claimed and the first that is open: of one source, whose queries
+-- shall not walk through the backlog of another one; and of all, whose queries
+-- name their fence, so that no other takes these for its own.
 create index inbox_due_of_source on {schema}.inbox (source, next_attempt_at, seq)
     where processing_state in ('pending', 'failed') and next_attempt_at is not null;
-create index inbox_lease on {schema}.inbox (lease_until) where processing_state = 'processing';
-create index inbox_open on {schema}.inbox (seq) where next_attempt_at is not null;
+create index inbox_due on {schema}.inbox (next_attempt_at, seq)
+    where processing_state in ('pending', 'failed') and next_attempt_at is not null
+        and fence >= 0;
 create index inbox_open_of_source on {schema}.inbox (source, seq)
     where next_attempt_at is not null;
+create index inbox_open on {schema}.inbox (seq)
+    where next_attempt_at is not null and fence >= 0;
+-- What is stuck, what an operator decides about, what may leave.
+create index inbox_lease on {schema}.inbox (lease_until) where processing_state = 'processing';
 create index inbox_review on {schema}.inbox (seq) where processing_state = 'review';
 create index inbox_given_up on {schema}.inbox (seq)
     where processing_state = 'failed' and next_attempt_at is null;

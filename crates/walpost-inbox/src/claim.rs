@@ -73,7 +73,7 @@ pub(crate) async fn probe(
     sql: &Sql,
     source: Option<&str>,
 ) -> Result<bool, PgError> {
-    Ok(client.query_typed_one(&sql.probe, &[(&source, Type::TEXT)]).await?.get(0))
+    Ok(client.query_typed_one(&sql.scoped(source).probe, &[(&source, Type::TEXT)]).await?.get(0))
 }
 
 /// Takes expired claims away where the terms say so, and claims what is due, all
@@ -135,7 +135,7 @@ async fn expire(tx: &Transaction<'_>, sql: &Sql, terms: &Terms<'_>) -> Result<(u
     let attempts_max = i32::try_from(terms.attempts_max).unwrap_or(i32::MAX);
     let rows = tx
         .query_typed(
-            &sql.expire,
+            &sql.scoped(terms.source).expire,
             &[(&terms.source, Type::TEXT), (&limit, Type::INT8), (&attempts_max, Type::INT4)],
         )
         .await?;
@@ -154,8 +154,12 @@ async fn due(
     terms: &Terms<'_>,
 ) -> Result<Vec<Candidate>, PgError> {
     let limit = i64::from(terms.limit);
-    let rows =
-        tx.query_typed(&sql.due, &[(&terms.source, Type::TEXT), (&limit, Type::INT8)]).await?;
+    let rows = tx
+        .query_typed(
+            &sql.scoped(terms.source).due,
+            &[(&terms.source, Type::TEXT), (&limit, Type::INT8)],
+        )
+        .await?;
     Ok(rows.iter().map(Candidate::read).collect())
 }
 
@@ -171,7 +175,8 @@ async fn first(
     if !locked.get::<_, bool>(0) {
         return Ok(None);
     }
-    let found = tx.query_typed(&sql.first, &[(&terms.source, Type::TEXT)]).await?;
+    let found =
+        tx.query_typed(&sql.scoped(terms.source).first, &[(&terms.source, Type::TEXT)]).await?;
     let Some(row) = found.first().filter(|row| row.get(1)) else { return Ok(None) };
     let number: i64 = row.get(0);
     let rows = tx.query_typed(&sql.lock_first, &[(&number, Type::INT8)]).await?;

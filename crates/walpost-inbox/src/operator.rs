@@ -120,9 +120,11 @@ impl Inbox {
     pub async fn list(&self, client: &Client, filter: &Filter) -> Result<Vec<Entry>, Error> {
         let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
         let limit = i64::from(filter.limit);
+        let is_open = !states.is_empty() && !filter.states.iter().any(|state| state.is_terminal());
+        let sql = &self.sql.operator;
         let rows = client
             .query_typed(
-                &self.sql.operator.list,
+                if is_open { &sql.list_not_done } else { &sql.list },
                 &[
                     (&states, Type::TEXT_ARRAY),
                     (&filter.source, Type::TEXT),

@@ -29,7 +29,8 @@ pub struct Snapshot {
     pub backlog: Option<Backlog>,
 }
 
-/// Events that are not done. Each is counted up to 100,000.
+/// Events that are not done. Each is counted up to 10,000, and
+/// pending and waiting ones together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
@@ -54,7 +55,7 @@ impl Inbox {
     /// When it cannot be read.
     pub async fn backlog(&self, client: &Client, source: Option<&str>) -> Result<Backlog, Error> {
         let row = client
-            .query_typed_one(&self.sql.backlog, &[(&source, Type::TEXT)])
+            .query_typed_one(&self.sql.scoped(source).backlog, &[(&source, Type::TEXT)])
             .await
             .map_err(|error| {
                 Error::from_driver("counting the inbox", (&self.sql.schema, "reader"), &error)

@@ -5,12 +5,16 @@ use postgres_protocol::escape::escape_identifier;
 /// What wakes processors; its contents are the schema.
 pub(crate) const CHANNEL: &str = "walpost_inbox";
 
-/// Of the source `$1`, or of all where that is null.
-const SCOPE: &str = "($1::text is null or source = $1)";
 /// What a claim is told of an event.
 const HEAD: &str = "seq, source, event_id, event_type, related_reference, attempts, fence, \
                     processing_state, extract(epoch from now() - received_at)::float8";
-const DUE: &str = "processing_state in ('pending', 'failed') and next_attempt_at <= now()";
+const WAITS: &str = "processing_state in ('pending', 'failed') and next_attempt_at is not null";
+const DUE: &str = "processing_state in ('pending', 'failed') and next_attempt_at is not null \
+                   and next_attempt_at <= now()";
+/// Of one source, and of all: see the indexes. Each condition has the parameter
+/// `$1`, so that both are called alike.
+const OF_SOURCE: &str = "source = $1";
+const OF_ALL: &str = "fence >= 0 and $1::text is null";
 
 /// Everything of an event but its payload.
 const ENTRY: &str = "seq, source, event_id, event_type, related_reference, processing_state, \
@@ -21,7 +25,7 @@ const DONE: &str = "processing_state in ('succeeded', 'ignored')";
 const OLD: &str = "processed_at < now() - interval '1 day' * ";
 
 /// Up to how many events are counted.
-pub(crate) const BACKLOG_MAX: u32 = 100_000;
+pub(crate) const BACKLOG_MAX: u32 = 10_000;
 
 /// The statements for one schema.
 #[derive(Debug)]
@@ -31,10 +35,6 @@ pub(crate) struct Sql {
     pub(crate) insert: String,
     pub(crate) insert_and_notify: String,
     pub(crate) duplicate: String,
-    pub(crate) probe: String,
-    pub(crate) expire: String,
-    pub(crate) due: String,
-    pub(crate) first: String,
     pub(crate) lock_first: String,
     pub(crate) take: String,
     pub(crate) set_aside: String,
@@ -42,14 +42,27 @@ pub(crate) struct Sql {
     pub(crate) begin: String,
     pub(crate) succeed: String,
     pub(crate) fail: String,
-    pub(crate) backlog: String,
     pub(crate) operator: OperatorSql,
+    of_source: ScopedSql,
+    of_all: ScopedSql,
+}
+
+/// Those that are about one source or about all, by a parameter `$1` that is the
+/// source or null.
+#[derive(Debug)]
+pub(crate) struct ScopedSql {
+    pub(crate) probe: String,
+    pub(crate) expire: String,
+    pub(crate) due: String,
+    pub(crate) first: String,
+    pub(crate) backlog: String,
 }
 
 /// What operators and pruning need.
 #[derive(Debug)]
 pub(crate) struct OperatorSql {
     pub(crate) list: String,
+    pub(crate) list_not_done: String,
     pub(crate) payload: String,
     pub(crate) retry: String,
     pub(crate) ignore: String,
@@ -61,6 +74,11 @@ pub(crate) struct OperatorSql {
 }
 
 impl Sql {
+    /// The statements for one source, or for all.
+    pub(crate) fn scoped(&self, source: Option<&str>) -> &ScopedSql {
+        if source.is_some() { &self.of_source } else { &self.of_all }
+    }
+
     pub(crate) fn new(schema: &str) -> Self {
         let schema = escape_identifier(schema);
         let inbox = format!("{schema}.inbox");
@@ -75,27 +93,6 @@ impl Sql {
             duplicate: format!(
                 "select seq, processing_state, event_type = $3 and payload_hash = sha256($4) \
                  from {inbox} where source = $1 and event_id = $2"
-            ),
-            probe: format!(
-                "select exists (select from {inbox} where {DUE} and {SCOPE}) or exists \
-                 (select from {inbox} where processing_state = 'processing' \
-                 and lease_until <= now() and {SCOPE})"
-            ),
-            expire: format!(
-                "with stuck as (select seq from {inbox} where processing_state = 'processing' \
-                 and lease_until <= now() and {SCOPE} order by lease_until limit $2 \
-                 for update skip locked) \
-                 update {inbox} i set processing_state = 'failed', reason = 'lease_expired', \
-                 lease_until = null, next_attempt_at = case when i.attempts < $3 then now() end \
-                 from stuck where i.seq = stuck.seq returning i.seq, i.next_attempt_at is null"
-            ),
-            due: format!(
-                "select {HEAD} from {inbox} where {DUE} and {SCOPE} \
-                 order by next_attempt_at, seq limit $2 for update skip locked"
-            ),
-            first: format!(
-                "select seq, {DUE} from {inbox} where next_attempt_at is not null and {SCOPE} \
-                 order by seq limit 1"
             ),
             lock_first: format!(
                 "select {HEAD} from {inbox} where seq = $1 and {DUE} for update skip locked"
@@ -116,8 +113,9 @@ impl Sql {
             begin: format!("select {schema}.inbox_begin($1, $2, $3, $4)"),
             succeed: format!("select {schema}.inbox_succeed($1, $2)"),
             fail: format!("select {schema}.inbox_fail($1, $2, $3, $4, $5)"),
-            backlog: backlog(&inbox),
             operator: OperatorSql::new(&schema, &inbox),
+            of_source: ScopedSql::new(&inbox, OF_SOURCE),
+            of_all: ScopedSql::new(&inbox, OF_ALL),
             schema,
         }
     }
@@ -126,13 +124,8 @@ impl Sql {
 impl OperatorSql {
     fn new(schema: &str, inbox: &str) -> Self {
         Self {
-            list: format!(
-                "select {ENTRY} from {inbox} where (cardinality($1::text[]) = 0 \
-                 or processing_state = any ($1)) and ($2::text is null or source = $2) \
-                 and ($3::text is null or event_type = $3) \
-                 and ($4::text is null or event_id = $4) and ($5::int8 is null or seq = $5) \
-                 order by seq limit $6"
-            ),
+            list: list(inbox, "true"),
+            list_not_done: not_done(inbox),
             payload: format!("select substring(payload for $2) from {inbox} where seq = $1"),
             retry: format!(
                 "with changed as (update {inbox} set attempts = 0, next_attempt_at = now(), \
@@ -168,23 +161,78 @@ impl OperatorSql {
     }
 }
 
+impl ScopedSql {
+    fn new(inbox: &str, scope: &str) -> Self {
+        // Ordered, so that an index is chosen also where statistics are old, as
+        // those of a queue often are.
+        Self {
+            probe: format!(
+                "select (select seq from {inbox} where {DUE} and {scope} \
+                 order by next_attempt_at, seq limit 1) is not null or \
+                 (select seq from {inbox} where processing_state = 'processing' \
+                 and lease_until <= now() and {scope} order by lease_until limit 1) is not null"
+            ),
+            expire: format!(
+                "with stuck as (select seq from {inbox} where processing_state = 'processing' \
+                 and lease_until <= now() and {scope} order by lease_until limit $2 \
+                 for update skip locked) \
+                 update {inbox} i set processing_state = 'failed', reason = 'lease_expired', \
+                 lease_until = null, next_attempt_at = case when i.attempts < $3 then now() end \
+                 from stuck where i.seq = stuck.seq returning i.seq, i.next_attempt_at is null"
+            ),
+            due: format!(
+                "select {HEAD} from {inbox} where {DUE} and {scope} \
+                 order by next_attempt_at, seq limit $2 for update skip locked"
+            ),
+            first: format!(
+                "select seq, {DUE} from {inbox} where next_attempt_at is not null and {scope} \
+                 order by seq limit 1"
+            ),
+            backlog: backlog(inbox, scope),
+        }
+    }
+}
+
 /// Five counts, each bounded, and the age of the oldest pending event.
-fn backlog(inbox: &str) -> String {
-    let count = |condition: &str| {
+fn backlog(inbox: &str, scope: &str) -> String {
+    let count = |condition: &str, order: &str| {
         format!(
-            "(select count(*) from (select from {inbox} where {condition} and {SCOPE} \
-             limit {BACKLOG_MAX}) as each)"
+            "(select count(*) from (select from {inbox} where {condition} and {scope} \
+             order by {order} limit {BACKLOG_MAX}) as each)"
         )
     };
-    let open = "next_attempt_at is not null and processing_state in ('pending', 'failed')";
     format!(
-        "select {}, {}, {}, {}, {}, coalesce((select extract(epoch from now() - received_at) \
-         from {inbox} where next_attempt_at is not null and processing_state = 'pending' \
-         and {SCOPE} order by seq limit 1), 0)::float8",
-        count(&format!("{open} and processing_state = 'pending'")),
-        count("processing_state = 'processing'"),
-        count(&format!("{open} and processing_state = 'failed'")),
-        count("processing_state = 'failed' and next_attempt_at is null"),
-        count("processing_state = 'review'"),
+        "select pending, {}, waiting, {}, {}, \
+         coalesce((select extract(epoch from now() - received_at) from {inbox} where {WAITS} \
+         and processing_state = 'pending' and {scope} order by next_attempt_at, seq limit 1), \
+         0)::float8 \
+         from (select count(*) filter (where processing_state = 'pending') as pending, \
+         count(*) filter (where processing_state = 'failed') as waiting \
+         from (select processing_state from {inbox} where {WAITS} and {scope} \
+         order by next_attempt_at, seq limit {BACKLOG_MAX}) as each) as counts",
+        count("processing_state = 'processing'", "lease_until"),
+        count("processing_state = 'failed' and next_attempt_at is null", "seq"),
+        count("processing_state = 'review'", "seq"),
     )
+}
+
+/// Events by the filter of parameters `$1` to `$5`, at most `$6`.
+fn list(inbox: &str, condition: &str) -> String {
+    format!(
+        "select {ENTRY} from {inbox} where {condition} and (cardinality($1::text[]) = 0 \
+         or processing_state = any ($1)) and ($2::text is null or source = $2) \
+         and ($3::text is null or event_type = $3) and ($4::text is null or event_id = $4) \
+         and ($5::int8 is null or seq = $5) order by seq limit $6"
+    )
+}
+
+/// The same where none of them is done, without a walk through those that are.
+fn not_done(inbox: &str) -> String {
+    let parts = [
+        "next_attempt_at is not null and fence >= 0",
+        "processing_state = 'failed' and next_attempt_at is null",
+        "processing_state = 'review'",
+    ];
+    let parts = parts.map(|condition| format!("({})", list(inbox, condition)));
+    format!("select * from ({}) as each order by seq limit $6", parts.join(" union all "))
 }

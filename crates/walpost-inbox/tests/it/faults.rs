@@ -140,6 +140,21 @@ async fn a_process_that_sleeps_past_its_lease_and_wakes_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_processor_that_is_dropped_leaves_no_effect_and_its_event_to_its_lease() {
+    let world = World::new().await;
+    world.receive("slow", ["slow".to_owned()]).await;
+    let running = run(world.processor(), ByType);
+    let begun = "select count(*) from pg_stat_activity where state = 'idle in transaction' \
+                 and query like 'insert into effect%' \
+                 and datname = current_database()";
+    until(LIMIT, "a handler at work", async || world.number(begun).await == 1).await;
+    running.abort().await;
+    until(LIMIT, "no transaction left", async || world.number(begun).await == 0).await;
+    assert_eq!(world.state("slow").await.0, State::Processing);
+    assert_eq!(world.effects().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_processors_on_one_table_under_kills_make_each_effect_once() {
     let world = World::new().await;
     let events = ids("a", 400);

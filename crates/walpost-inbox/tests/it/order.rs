@@ -29,7 +29,8 @@ async fn in_order_an_event_that_was_given_up_holds_up_nothing() {
     let world = World::new().await;
     world.receive("retry", ["r".to_owned()]).await;
     world.receive("apply", ids("a", 3)).await;
-    let running = run(world.processor().order(Order::Serial), ByType);
+    // Of one source, which is that of events that name none.
+    let running = run(world.processor().order(Order::Serial).source(""), ByType);
     world.until(State::Succeeded, 3).await;
     running.stop().await;
     assert_eq!(world.state("r").await.0, State::Failed);

@@ -180,6 +180,12 @@ impl<H> Running<H> {
         self.task.await.unwrap().unwrap();
     }
 
+    /// Drops it where it is.
+    pub(crate) async fn abort(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
     /// Waits for the error that ends it.
     pub(crate) async fn error(self) -> Error {
         self.task.await.unwrap().unwrap_err()
