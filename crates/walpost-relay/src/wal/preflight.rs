@@ -243,6 +243,13 @@ pub(crate) struct Before {
     pub(crate) has_rows: bool,
 }
 
+/// A slot begins with a snapshot whose xmax was not moved by transactions that
+/// have rolled back, while its xmin was: PostgreSQL goes by xmin then, and takes
+/// no such text for a snapshot.
+const BOUNDARY: &str = "select case when pg_snapshot_xmin(s) > pg_snapshot_xmax(s) \
+    then concat(pg_snapshot_xmin(s), ':', pg_snapshot_xmin(s), ':') else s::text end \
+    from (select pg_current_snapshot()) now (s)";
+
 /// Looks at the outbox tables through the snapshot of an exporting session.
 pub(crate) async fn snapshot(
     sql: &Sql,
@@ -255,7 +262,7 @@ pub(crate) async fn snapshot(
     );
     let attempt = "reading the slot's snapshot";
     sql.batch(attempt, &adopt).await?;
-    let row = sql.one(attempt, "select pg_current_snapshot()::text", &[]).await?;
+    let row = sql.one(attempt, BOUNDARY, &[]).await?;
     // Where rows are skipped the role may not read them.
     let has_rows = config.initial.is_none() && first_table_with_rows(sql, config).await?.is_some();
     sql.batch(attempt, "rollback").await?;

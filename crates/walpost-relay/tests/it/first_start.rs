@@ -1,7 +1,15 @@
-use walpost_relay::{Initial, Outcome, Phase};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use crate::rig::{Rig, SOON, phase, status, stop};
-use walpost_testkit::until;
+use walpost_relay::{Initial, Outcome, Phase};
+use walpost_testkit::{postgres_of, until};
+
+use crate::{
+    proven::proven,
+    rig::{Rig, SOON, phase, status, stop},
+};
 
 #[tokio::test]
 async fn rows_that_no_slot_has_seen_need_a_decision() {
@@ -214,4 +222,37 @@ async fn a_row_beyond_the_limit_is_parked_by_the_load_as_by_the_stream() {
                   where reason = 'oversize' and parked.aggregate_id = 'b'";
     assert_eq!(rig.count(parked).await, 1);
     stop(relay).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_begins_among_transactions_that_roll_back_is_like_any_other() {
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut sessions = Vec::new();
+    let base = Rig::on(postgres_of(15)).await;
+    for session in 1..=5 {
+        let (client, ended) = (base.database.connect().await.unwrap(), ended.clone());
+        let one =
+            format!("begin; select pg_current_xact_id(); select pg_sleep(0.00{session}); rollback");
+        sessions.push(tokio::spawn(async move {
+            while !ended.load(Ordering::Relaxed) {
+                client.batch_execute(&one).await.unwrap();
+            }
+        }));
+    }
+    // Most of these snapshots have an xmax below their xmin.
+    for _ in 0..5 {
+        let rig = Rig::on(postgres_of(15)).await;
+        let relay = rig.streaming().await;
+        rig.insert("a", &["1"]).await;
+        proven(&rig, 1).await;
+        assert_eq!(rig.landed(1).await, ["1"]);
+        stop(relay).await;
+        let drop = format!("select pg_drop_replication_slot('{}')", rig.config.slot);
+        rig.released().await;
+        rig.client.batch_execute(&drop).await.unwrap();
+    }
+    ended.store(true, Ordering::Relaxed);
+    for session in sessions {
+        session.await.unwrap();
+    }
 }
