@@ -96,10 +96,19 @@ pub async fn make_move(
     order: &MoveOrder,
     id_column: &str,
 ) -> Result<MovePlan, RelayError> {
-    let sql = connect(database, config).await?;
-    let mut found = look(&sql, config, order, id_column).await?;
+    made(&connect(database, config).await?, config, order, id_column).await
+}
+
+/// The same, on a session of its own.
+pub(crate) async fn made(
+    sql: &Sql,
+    config: &RelayConfig,
+    order: &MoveOrder,
+    id_column: &str,
+) -> Result<MovePlan, RelayError> {
+    let mut found = look(sql, config, order, id_column).await?;
     if let Some((from, to)) = found.sides.filter(|_| found.plan.obstacles.is_empty()) {
-        let id = handing::hand_over(&sql, config, order, [&from, &to], &found.plan.tables).await?;
+        let id = handing::hand_over(sql, config, order, [&from, &to], &found.plan.tables).await?;
         found.plan.id = Some(id);
     }
     Ok(found.plan)

@@ -81,6 +81,8 @@ pub(crate) struct Progress {
     aside: Aside,
     /// Of a move: what is behind it waits for another pipeline.
     crossing: Option<Crossing>,
+    /// Of the last move from this pipeline that has come.
+    given_at: Option<Lsn>,
     /// A suspect that the sink has. Nothing else goes before its fate is known.
     alone: Option<Alone>,
     failed: HashMap<Ticket, DeliveryError>,
@@ -170,6 +172,7 @@ impl Progress {
             held: None,
             aside: Aside::default(),
             crossing: None,
+            given_at: None,
             alone: None,
             failed: HashMap::new(),
             is_load: confirmed == Lsn::ZERO,

@@ -257,7 +257,11 @@ impl Session<'_> {
 
     /// The boundaries of moves that the slot does not bring are behind their
     /// givers: what is published now may follow what these had to publish.
-    async fn givers_have_passed(&self, found: &Found, boundary: &str) -> Result<(), RelayError> {
+    pub(crate) async fn givers_have_passed(
+        &self,
+        found: &Found,
+        boundary: &str,
+    ) -> Result<(), RelayError> {
         let last = load_position(found.checkpoint.confirmed);
         let limit = Duration::from_millis(self.config.slot_timeout_ms);
         until_visible(&found.sql, boundary, limit).await?;

@@ -7,7 +7,7 @@
 //! time, which is tokio's paused clock. Sessions are killed, stopped, or stand
 //! still and wake beside their successors (`relay.rs`, `lives.rs`), and rows
 //! leave the outbox (`pruner.rs`, by the real conditions, which `condition.rs`
-//! reads). `oracle.rs` judges at every checkpoint, confirmation
+//! reads), or go to another pipeline (`mover.rs`, `moves.rs`). `oracle.rs` judges at every checkpoint, confirmation
 //! and record, and at the end; `shrink.rs` makes a schedule that fails small.
 
 mod brokers;
@@ -15,6 +15,8 @@ mod condition;
 mod coordinator;
 mod lives;
 mod log;
+mod mover;
+mod moves;
 mod oracle;
 mod outbox;
 mod pruner;
@@ -63,6 +65,11 @@ pub(crate) enum Bug {
     PruneUnproven,
     /// Rows leave once one of the pipelines that read them has proven them.
     PruneByOne,
+    /// A receiver goes on behind the boundary of a move whose entry it does not
+    /// see yet.
+    CrossUnseen,
+    /// A row is whoever's filter takes it now, whenever it was committed.
+    FilterOfNow,
 }
 
 thread_local! {

@@ -22,7 +22,8 @@ pub(crate) struct Sql {
 #[derive(Clone)]
 enum Server {
     Postgres(Arc<Client>),
-    /// Knows no SQL: whoever has statements asks for it first.
+    /// Knows no SQL but where transactions begin and end: whoever has statements
+    /// asks for it first.
     #[cfg(test)]
     Simulated(simulation::Server),
 }
@@ -63,6 +64,10 @@ impl Sql {
 
     /// Runs statements that return nothing and have no parameters.
     pub(crate) async fn batch(&self, attempt: &'static str, sql: &str) -> Result<(), RelayError> {
+        #[cfg(test)]
+        if let Server::Simulated(server) = &self.server {
+            return server.batch(sql).await;
+        }
         self.within(attempt, self.client().batch_execute(sql)).await
     }
 

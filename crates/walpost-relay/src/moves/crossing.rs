@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tokio_postgres::types::{PgLsn, Type};
 use walpost_event::Lsn;
 
+#[cfg(test)]
+use crate::simulation;
 use crate::{config::RelayConfig, error::RelayError, sql::Sql, wal::quote_identifier};
 
 /// Of the logical message that is the boundary.
@@ -44,11 +46,25 @@ impl Boundary {
         Some(Self { schema, id, xid, from: text("from")?, to: text("to")? })
     }
 
-    /// Whether this pipeline is the one that waits there. Anybody may write such a
-    /// message, but not in the transaction `xid` of a move.
-    pub(crate) fn concerns(&self, config: &RelayConfig, xid: u32) -> bool {
-        self.schema == config.schema && self.to == config.pipeline && self.xid as u32 == xid
+    /// Whether it is a boundary of this schema. Anybody may write such a message,
+    /// but not in the transaction `xid` of a move.
+    pub(crate) fn is_of(&self, config: &RelayConfig, xid: u32) -> bool {
+        self.schema == config.schema && self.xid as u32 == xid
     }
+}
+
+/// What the rows say of the giver of a move.
+#[derive(Debug)]
+pub(crate) struct Giver {
+    /// The boundary was crossed before.
+    pub(crate) is_crossed: bool,
+    pub(crate) pipeline: String,
+    /// Its position; none without a checkpoint.
+    pub(crate) confirmed: Option<String>,
+    /// That is behind the boundary, and the pipeline streams.
+    pub(crate) is_past: bool,
+    /// Its open parked events from before the boundary.
+    pub(crate) parked: i64,
 }
 
 /// Goes on behind the boundary of move `id`, whose commit record begins at
@@ -59,6 +75,63 @@ pub(crate) async fn cross(
     id: i64,
     commit_lsn: Lsn,
 ) -> Result<Option<String>, RelayError> {
+    let giver = giver(sql, config, id, commit_lsn).await?;
+    #[cfg(test)]
+    if giver.is_none() && simulation::has(simulation::Bug::CrossUnseen) {
+        return Ok(None);
+    }
+    let Some(giver) = giver else {
+        let schema = quote_identifier(&config.schema);
+        return Ok(Some(format!("the entry of move {id} is not to be seen in {schema}.move")));
+    };
+    if giver.is_crossed {
+        return Ok(None);
+    }
+    let waits = giver.waits(config, id, commit_lsn);
+    if waits.is_none() {
+        note(sql, config, id).await?;
+    }
+    Ok(waits)
+}
+
+impl Giver {
+    /// What has to happen first.
+    fn waits(&self, config: &RelayConfig, id: i64, commit_lsn: Lsn) -> Option<String> {
+        let Self { pipeline: giver, parked, .. } = self;
+        if !self.is_past {
+            return Some(match &self.confirmed {
+                Some(confirmed) => format!(
+                    "pipeline {giver:?} is at {confirmed}, and has to pass the boundary of move \
+                     {id} at {commit_lsn}; have it run"
+                ),
+                None => format!(
+                    "pipeline {giver:?} has no checkpoint any more, and had to pass the boundary \
+                     of move {id} at {commit_lsn}; once its events from before are published, set \
+                     crossed_at of the entry in {}.move",
+                    quote_identifier(&config.schema)
+                ),
+            });
+        }
+        (*parked > 0).then(|| {
+            format!(
+                "pipeline {giver:?} has {parked} parked events, which may belong before the \
+                 boundary of move {id}; send them on or discard them with `walpost parked`"
+            )
+        })
+    }
+}
+
+/// None while the entry of the move is not to be seen.
+async fn giver(
+    sql: &Sql,
+    config: &RelayConfig,
+    id: i64,
+    commit_lsn: Lsn,
+) -> Result<Option<Giver>, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.giver(id, commit_lsn).await;
+    }
     let schema = quote_identifier(&config.schema);
     let look = format!(
         "select m.crossed_at is not null, m.from_pipeline, c.confirmed_lsn::text, \
@@ -72,39 +145,28 @@ pub(crate) async fn cross(
     let position = PgLsn::from(u64::from(commit_lsn));
     let parameters = [(&id as _, Type::INT8), (&position as _, Type::PG_LSN)];
     let attempt = "looking whether the giver of a move has passed its boundary";
-    let Some(row) = sql.opt(attempt, &look, &parameters).await? else {
-        return Ok(Some(format!("the entry of move {id} is not to be seen in {schema}.move")));
-    };
-    if row.get(0) {
-        return Ok(None);
-    }
-    let giver: String = row.get(1);
-    let parked: i64 = row.get(4);
-    if !row.get::<_, bool>(3) {
-        return Ok(Some(match row.get::<_, Option<String>>(2) {
-            Some(confirmed) => format!(
-                "pipeline {giver:?} is at {confirmed}, and has to pass the boundary of move {id} \
-                 at {commit_lsn}; have it run"
-            ),
-            None => format!(
-                "pipeline {giver:?} has no checkpoint any more, and had to pass the boundary of \
-                 move {id} at {commit_lsn}; once its events from before are published, set \
-                 crossed_at of the entry in {schema}.move"
-            ),
-        }));
-    }
-    if parked > 0 {
-        return Ok(Some(format!(
-            "pipeline {giver:?} has {parked} parked events, which may belong before the boundary \
-             of move {id}; send them on or discard them with `walpost parked`"
-        )));
+    let row = sql.opt(attempt, &look, &parameters).await?;
+    Ok(row.map(|row| Giver {
+        is_crossed: row.get(0),
+        pipeline: row.get(1),
+        confirmed: row.get(2),
+        is_past: row.get(3),
+        parked: row.get(4),
+    }))
+}
+
+async fn note(sql: &Sql, config: &RelayConfig, id: i64) -> Result<(), RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.crossed(id).await;
     }
     let note = format!(
-        "update {schema}.move set crossed_at = clock_timestamp() \
-         where id = $1 and crossed_at is null returning 1"
+        "update {}.move set crossed_at = clock_timestamp() \
+         where id = $1 and crossed_at is null returning 1",
+        quote_identifier(&config.schema)
     );
-    sql.query("noting that a boundary was crossed", &note, &[(&id as _, Type::INT8)]).await?;
-    Ok(None)
+    let id = [(&id as _, Type::INT8)];
+    sql.query("noting that a boundary was crossed", &note, &id).await.map(|_| ())
 }
 
 /// Whether the entry of a move is gone for good. A commit is in the stream before
@@ -114,6 +176,10 @@ pub(crate) async fn is_forgotten(
     config: &RelayConfig,
     boundary: &Boundary,
 ) -> Result<bool, RelayError> {
+    #[cfg(test)]
+    if sql.simulation().is_some() {
+        return Ok(false);
+    }
     let query = format!(
         "select pg_visible_in_snapshot($2::text::xid8, pg_current_snapshot()) \
          and not exists (select from {}.move where id = $1 and xid = $2::text::xid8)",
@@ -131,6 +197,10 @@ pub(crate) async fn uncrossed(
     config: &RelayConfig,
     boundary: &str,
 ) -> Result<Vec<i64>, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.uncrossed(boundary).await;
+    }
     let query = format!(
         "select id from {}.move where to_pipeline = $1 and crossed_at is null \
          and pg_visible_in_snapshot(xid, $2::text::pg_snapshot) order by id",
@@ -146,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boundary_is_read_as_it_was_written_and_concerns_its_receiver() {
+    fn a_boundary_is_read_as_it_was_written_and_is_of_its_transaction() {
         let (from, to) = ("a".to_owned(), "b".to_owned());
         let (schema, xid) = ("walpost".to_owned(), (3 << 32) + 9);
         let boundary = Boundary { schema, id: 7, xid, from, to };
@@ -156,11 +226,10 @@ mod tests {
         assert_eq!(Boundary::read(b"no json"), None);
         let forged = content.replace("12884901897", "x");
         assert_eq!(Boundary::read(forged.as_bytes()), None);
-        assert!(boundary.concerns(&RelayConfig::new("b"), 9));
-        assert!(!boundary.concerns(&RelayConfig::new("a"), 9));
-        assert!(!boundary.concerns(&RelayConfig::new("b"), 8), "of another transaction");
+        assert!(boundary.is_of(&RelayConfig::new("b"), 9));
+        assert!(!boundary.is_of(&RelayConfig::new("b"), 8), "of another transaction");
         let mut other = RelayConfig::new("b");
         other.schema = "other".to_owned();
-        assert!(!boundary.concerns(&other, 9));
+        assert!(!boundary.is_of(&other, 9));
     }
 }

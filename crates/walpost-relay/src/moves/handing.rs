@@ -54,12 +54,7 @@ async fn within(
         names.join(", ")
     );
     sql.batch("locking the outbox table", &lock).await?;
-    let schema = quote_identifier(&config.schema);
-    let rows = format!(
-        "select from {schema}.checkpoint where pipeline in ($1, $2) order by pipeline for update"
-    );
-    let pipelines = [(&order.from as _, Type::TEXT), (&order.to as _, Type::TEXT)];
-    sql.query("locking the checkpoints", &rows, &pipelines).await?;
+    lock_checkpoints(sql, config, order).await?;
     for side in sides {
         let now = Side::find(sql, config, &side.pipeline).await?;
         if !now.is_ok_and(|now| now.is_as(side)) {
@@ -77,6 +72,23 @@ async fn within(
     note(sql, config, order, &altered).await
 }
 
+async fn lock_checkpoints(
+    sql: &Sql,
+    config: &RelayConfig,
+    order: &MoveOrder,
+) -> Result<(), RelayError> {
+    #[cfg(test)]
+    if sql.simulation().is_some() {
+        return Ok(());
+    }
+    let rows = format!(
+        "select from {}.checkpoint where pipeline in ($1, $2) order by pipeline for update",
+        quote_identifier(&config.schema)
+    );
+    let pipelines = [(&order.from as _, Type::TEXT), (&order.to as _, Type::TEXT)];
+    sql.query("locking the checkpoints", &rows, &pipelines).await.map(|_| ())
+}
+
 /// Its table anew, with another filter, and how the server prints that now: a
 /// list of varchar reads otherwise each time.
 async fn alter(
@@ -85,6 +97,11 @@ async fn alter(
     table: &TableName,
     filter: &str,
 ) -> Result<String, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        server.alter(&side.publication, filter).await?;
+        return Ok(filter.to_owned());
+    }
     let (publication, quoted) = (quote_identifier(&side.publication), table.quoted());
     let attempt = "changing the publication";
     let drop = format!("alter publication {publication} drop table {quoted}");
@@ -103,6 +120,24 @@ async fn note(
     order: &MoveOrder,
     tables: &[MovedTable],
 ) -> Result<i64, RelayError> {
+    let (id, xid) = enter(sql, config, order, tables).await?;
+    let (from, to) = (order.from.clone(), order.to.clone());
+    let boundary = Boundary { schema: config.schema.clone(), id, xid, from, to };
+    emit(sql, &boundary.to_json().to_string()).await?;
+    Ok(id)
+}
+
+/// The entry and the object ids: number and transaction of the move.
+async fn enter(
+    sql: &Sql,
+    config: &RelayConfig,
+    order: &MoveOrder,
+    tables: &[MovedTable],
+) -> Result<(i64, u64), RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.note_move(&order.from, &order.to).await;
+    }
     let schema = quote_identifier(&config.schema);
     let filters: Map<String, serde_json::Value> = tables
         .iter()
@@ -132,13 +167,17 @@ async fn note(
         membership::tables("c.tables", "p.oid")
     );
     sql.query("noting the publications' object ids", &ids, &parameters[..2]).await?;
-    let (from, to) = (order.from.clone(), order.to.clone());
-    let boundary = Boundary { schema: config.schema.clone(), id, xid, from, to };
-    let boundary = boundary.to_json().to_string();
+    Ok((id, xid))
+}
+
+async fn emit(sql: &Sql, boundary: &str) -> Result<(), RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.emit(boundary).await;
+    }
     let emit = "select pg_logical_emit_message(true, $1, $2)";
     let message = [(&PREFIX as _, Type::TEXT), (&boundary as _, Type::TEXT)];
-    sql.query("writing the boundary", emit, &message).await?;
-    Ok(id)
+    sql.query("writing the boundary", emit, &message).await.map(|_| ())
 }
 
 fn is_lock_timeout(error: &RelayError) -> bool {

@@ -2,6 +2,8 @@
 
 use tokio_postgres::types::Type;
 
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     config::TableName,
     error::RelayError,
@@ -29,8 +31,8 @@ pub(crate) async fn of_table(
     table: &TableName,
 ) -> Result<Vec<Past>, RelayError> {
     #[cfg(test)]
-    if sql.simulation().is_some() {
-        return Ok(Vec::new());
+    if let Some(server) = sql.simulation() {
+        return server.past().await;
     }
     let moves = format!("{}.move", quote_identifier(schema));
     let exists = "select to_regclass($1) is not null";
@@ -59,6 +61,8 @@ pub(crate) async fn of_table(
 /// others before; none for all rows.
 pub(crate) fn own(now: Option<&str>, pipeline: &str, past: &[Past]) -> Option<String> {
     let condition = |filter: Option<&str>| format!("({})", filter.unwrap_or("true"));
+    #[cfg(test)]
+    let past = if simulation::has(simulation::Bug::FilterOfNow) { &[] } else { past };
     let mut cases = String::new();
     for past in past.iter().filter(|past| past.pipeline == pipeline) {
         cases.push_str(&format!(

@@ -30,6 +30,18 @@ impl Side {
         config: &RelayConfig,
         pipeline: &str,
     ) -> Result<Result<Self, Obstacle>, RelayError> {
+        #[cfg(test)]
+        if let Some(server) = sql.simulation() {
+            let row = server.side(pipeline).await?;
+            let side = row.map(|row| Self {
+                pipeline: pipeline.to_owned(),
+                publication: pipeline.to_owned(),
+                tables: config.tables.clone(),
+                noted: Value::Null,
+                generation: u32::from(row.generation).into(),
+            });
+            return Ok(side.ok_or_else(|| (format!("{pipeline:?} does not stream"), String::new())));
+        }
         let schema = quote_identifier(&config.schema);
         let query = format!(
             "select p.pubname::text, c.tables, c.publication, c.generation, \
@@ -114,7 +126,6 @@ pub(super) async fn between(
     to: &Side,
 ) -> Result<Vec<Obstacle>, RelayError> {
     let mut found = Vec::new();
-    let schema = quote_identifier(&config.schema);
     if from.tables != to.tables || from.tables.is_empty() {
         found.push((
             format!(
@@ -124,19 +135,7 @@ pub(super) async fn between(
             "rows move between pipelines of one outbox table".to_owned(),
         ));
     }
-    let query = format!(
-        "select (select count(*) from {schema}.parked \
-             where pipeline = $1 and state in ('open', 'sending')), \
-         (select min(id) from {schema}.move where crossed_at is null \
-             and array[from_pipeline, to_pipeline] && array[$1, $2]), \
-         (select min(o.pipeline) from {schema}.checkpoint o, {schema}.checkpoint c \
-             where c.pipeline in ($1, $2) and o.pipeline <> c.pipeline \
-             and o.publication -> 'oid' = c.publication -> 'oid')"
-    );
-    let names = [(&from.pipeline as _, Type::TEXT), (&to.pipeline as _, Type::TEXT)];
-    let row = sql.one("looking what stands between the pipelines", &query, &names).await?;
-    let (parked, uncrossed, sharing): (i64, Option<i64>, Option<String>) =
-        (row.get(0), row.get(1), row.get(2));
+    let Between { parked, uncrossed, sharing } = look(sql, config, from, to).await?;
     if parked > 0 {
         found.push((
             format!(
@@ -152,7 +151,8 @@ pub(super) async fn between(
             format!("move {id} of one of the two pipelines is not finished"),
             format!(
                 "have both of its pipelines run, and try again; where the receiver's slot was made \
-                 anew by hand since, set crossed_at of its entry in {schema}.move"
+                 anew by hand since, set crossed_at of its entry in {}.move",
+                quote_identifier(&config.schema)
             ),
         ));
     }
@@ -163,4 +163,40 @@ pub(super) async fn between(
         ));
     }
     Ok(found)
+}
+
+/// What the rows say of two pipelines.
+struct Between {
+    /// Open ones of the giver.
+    parked: i64,
+    /// The first move that is not finished.
+    uncrossed: Option<i64>,
+    /// Another pipeline with the publication of one of them.
+    sharing: Option<String>,
+}
+
+async fn look(
+    sql: &Sql,
+    config: &RelayConfig,
+    from: &Side,
+    to: &Side,
+) -> Result<Between, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        let uncrossed = server.uncrossed_of([&from.pipeline, &to.pipeline]).await?;
+        return Ok(Between { parked: 0, uncrossed, sharing: None });
+    }
+    let schema = quote_identifier(&config.schema);
+    let query = format!(
+        "select (select count(*) from {schema}.parked \
+             where pipeline = $1 and state in ('open', 'sending')), \
+         (select min(id) from {schema}.move where crossed_at is null \
+             and array[from_pipeline, to_pipeline] && array[$1, $2]), \
+         (select min(o.pipeline) from {schema}.checkpoint o, {schema}.checkpoint c \
+             where c.pipeline in ($1, $2) and o.pipeline <> c.pipeline \
+             and o.publication -> 'oid' = c.publication -> 'oid')"
+    );
+    let names = [(&from.pipeline as _, Type::TEXT), (&to.pipeline as _, Type::TEXT)];
+    let row = sql.one("looking what stands between the pipelines", &query, &names).await?;
+    Ok(Between { parked: row.get(0), uncrossed: row.get(1), sharing: row.get(2) })
 }

@@ -36,7 +36,11 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if self.progress.done <= self.progress.checkpointed {
             return false;
         }
+        // Whoever gets the rows of a move waits for the checkpoint behind it.
+        let has_given =
+            self.progress.given_at.is_some_and(|given_at| given_at >= self.progress.checkpointed);
         self.progress.events_since_checkpoint
+            || has_given
             || self.progress.proofs.is_due(self.progress.done)
             || self.progress.last_written.is_none_or(|last| self.progress.done > last.wal)
     }

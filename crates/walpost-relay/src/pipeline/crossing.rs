@@ -37,10 +37,16 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// A message of a move has come.
     pub(super) fn meet_boundary(&mut self, content: &[u8]) {
         let boundary = Boundary::read(content)
-            .filter(|boundary| boundary.concerns(&self.config, self.progress.xid));
+            .filter(|boundary| boundary.is_of(&self.config, self.progress.xid));
         let (Some(boundary), Some(commit_lsn)) = (boundary, self.progress.tracker.open_at()) else {
             return;
         };
+        if boundary.from == self.config.pipeline {
+            self.progress.given_at = Some(commit_lsn);
+        }
+        if boundary.to != self.config.pipeline {
+            return;
+        }
         let (id, from) = (boundary.id, &boundary.from);
         tracing::info!(id, from, position = %commit_lsn, "rows were moved to this pipeline here");
         self.progress.crossing =

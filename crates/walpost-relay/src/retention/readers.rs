@@ -65,7 +65,13 @@ pub(crate) async fn readers(
 ) -> Result<Vec<Reader>, RelayError> {
     #[cfg(test)]
     if let Some(server) = sql.simulation() {
-        return server.readers().await;
+        let read = server.readers().await?;
+        let past = history::of_table(sql, &relay.schema, table).await?;
+        let own = |one: Reader| Reader {
+            rows: history::own(one.rows.as_deref(), &one.pipeline, &past),
+            ..one
+        };
+        return Ok(read.into_iter().map(own).collect());
     }
     let query = READERS.replace("SCHEMA", &quote_identifier(&relay.schema));
     let parameters = [

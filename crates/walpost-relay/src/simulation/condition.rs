@@ -28,6 +28,12 @@ pub(super) fn filter(aggregates: &[usize]) -> String {
     format!("aggregate = any ('{{{}}}')", list.join(","))
 }
 
+/// The aggregates of such a one.
+pub(super) fn aggregates(filter: &str) -> Vec<usize> {
+    let list = filter.split(['{', '}']).nth(1).unwrap_or_default();
+    list.split(',').filter_map(|one| one.parse().ok()).collect()
+}
+
 struct Reader<'a> {
     rest: &'a str,
     row: Row,

@@ -3,6 +3,7 @@ use std::{collections::HashSet, fmt};
 use walpost_event::Position;
 
 use super::{
+    moves::Filters,
     schedule::{Event, Kind, PARTITIONS, Schedule},
     world::xid,
 };
@@ -130,16 +131,11 @@ impl Oracle {
         })
     }
 
-    pub(super) fn committed(
-        &mut self,
-        schedule: &Schedule,
-        start: u64,
-        end: u64,
-        events: &[Event],
-    ) {
-        for (plan, known) in schedule.pipelines.iter().zip(&mut self.events) {
+    pub(super) fn committed(&mut self, filters: &Filters, start: u64, end: u64, events: &[Event]) {
+        for (filter, known) in filters.iter().zip(&mut self.events) {
             for event in events {
-                known[event.number].is_taken = plan.takes(event);
+                let own = filter.as_ref().is_none_or(|own| own.contains(&event.aggregate));
+                known[event.number].is_taken = own;
             }
         }
         let events = events.iter().map(|event| event.number).collect();

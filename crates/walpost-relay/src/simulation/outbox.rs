@@ -1,35 +1,34 @@
 //! The rows of the outbox, for those who ask whose they are and have them leave.
 
 use super::{
-    Bug, condition, has,
+    Bug, has,
     server::Server,
     world::{PIPELINES, State},
 };
-use crate::{error::RelayError, moves::history, retention::Reader};
+use crate::{error::RelayError, retention::Reader};
 
 impl Server {
+    /// The readers, with the row filters of their publications.
     pub(crate) async fn readers(&self) -> Result<Vec<Reader>, RelayError> {
         let read = |state: &mut State| {
-            let pipelines = state.schedule.pipelines.iter().zip(&state.rows).zip(PIPELINES);
-            let reader = |((plan, rows), name): ((&_, &super::server::Rows), &str)| Reader {
+            let reader = |(rows, name): (&super::server::Rows, &str)| Reader {
                 pipeline: name.to_owned(),
                 proven: match has(Bug::PruneUnproven) {
                     true => rows.pending().or(rows.proven()),
                     false => rows.proven(),
                 },
-                rows: history::own(filter_of(plan).as_deref(), name, &[]),
+                rows: state.publication(name),
                 is_here: true,
                 messages: Vec::new(),
             };
-            pipelines.map(reader).collect()
+            state.rows.iter().zip(PIPELINES).map(reader).collect()
         };
         self.statement("reading what is proven", read).await
     }
 
-    /// The row filter of the pipeline's publication.
-    pub(crate) async fn filter(&self) -> Result<Option<String>, RelayError> {
-        let pipeline = self.world.pipeline;
-        let read = |state: &mut State| filter_of(&state.schedule.pipelines[pipeline]);
+    /// The row filter of a publication.
+    pub(crate) async fn filter(&self, publication: &str) -> Result<Option<String>, RelayError> {
+        let read = |state: &mut State| state.publication(publication);
         self.statement("reading the publication's row filter", read).await
     }
 
@@ -43,8 +42,4 @@ impl Server {
         };
         self.statement("pruning the outbox", remove).await
     }
-}
-
-fn filter_of(plan: &super::schedule::Pipeline) -> Option<String> {
-    plan.aggregates.as_deref().map(|aggregates| format!("({})", condition::filter(aggregates)))
 }

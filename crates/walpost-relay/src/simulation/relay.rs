@@ -270,6 +270,7 @@ impl<'a> Relay<'a> {
         };
         let proven = found.checkpoint.proven.as_ref().expect("from the beginning on");
         let position = found.checkpoint.confirmed.into();
+        session.givers_have_passed(found, &boundary).await?;
         let missing = not_proven(&proven.snapshot);
         let own = row_filter::condition(&found.sql, &self.config, &self.config.tables[0]).await?;
         let rows = format!("{} and {missing}", own.as_deref().unwrap_or("true"));

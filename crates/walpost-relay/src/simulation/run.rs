@@ -4,7 +4,8 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    Bug, Planted, lives::Living, pruner::prune, relay::Relay, schedule::Schedule, world::World,
+    Bug, Planted, lives::Living, mover::hand, pruner::prune, relay::Relay, schedule::Schedule,
+    world::World,
 };
 
 /// Of the world's time, for one schedule. A schedule that takes longer is stuck.
@@ -28,6 +29,11 @@ pub(super) fn run(schedule: &Schedule, bug: Option<Bug>) -> Option<String> {
         actors.extend(relays.iter().map(|relay| Box::pin(relay.live()) as Living<'_, ()>));
         let pruning = schedule.pruning.iter();
         actors.extend(pruning.map(|one| Box::pin(prune(&world, *one)) as Living<'_, ()>));
+        let handings = schedule.handings();
+        actors.extend(
+            handings
+                .map(|(index, one)| Box::pin(hand(&world, index, one.clone())) as Living<'_, ()>),
+        );
         let lived: Result<(), Elapsed> = timeout(SCHEDULE_MAX, async {
             tokio::select! {
                 biased;

@@ -35,13 +35,6 @@ pub(super) struct Pipeline {
     pub(super) lives: Vec<Life>,
 }
 
-impl Pipeline {
-    pub(super) fn takes(&self, event: &Event) -> bool {
-        let aggregates = self.aggregates.as_ref();
-        aggregates.is_none_or(|aggregates| aggregates.contains(&event.aggregate))
-    }
-}
-
 /// Rows leave the outbox, for a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pruning {
@@ -98,6 +91,17 @@ pub(super) struct Transaction {
     /// Changes in it that are no events, before those that are.
     pub(super) noise: usize,
     pub(super) events: Vec<Event>,
+    /// It is to be a move, and has no events.
+    pub(super) handing: Option<Handing>,
+}
+
+/// Aggregates go from one pipeline to the other.
+#[derive(Clone, Debug)]
+pub(super) struct Handing {
+    pub(super) from: usize,
+    pub(super) aggregates: Vec<usize>,
+    /// The command is killed at this await point, and given once more.
+    pub(super) polls: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +218,9 @@ impl Schedule {
         if in_transactions {
             faults.extend((0..chance.below(3)).map(|_| ending(chance)));
         }
+        if pipelines.iter().all(|pipeline| pipeline.aggregates.is_some()) && chance.chance(70) {
+            moves(chance, &mut transactions);
+        }
         if faults.iter().any(|fault| matches!(fault, Fault::Loss { .. })) {
             // What is in no table is lost with the slot.
             let events = transactions.iter_mut().flat_map(|one| &mut one.events);
@@ -227,6 +234,7 @@ impl Schedule {
     /// Without any but the first pipeline.
     pub(super) fn with_one_pipeline(&mut self) {
         self.pipelines.truncate(1);
+        self.transactions.iter_mut().for_each(|one| one.handing = None);
         self.pipelines[0].aggregates = None;
         self.pruning.iter_mut().for_each(|pruning| pruning.pipeline = 0);
         for fault in &mut self.faults {
@@ -234,6 +242,12 @@ impl Schedule {
                 *pipeline = 0;
             }
         }
+    }
+
+    /// The transactions that are to be moves.
+    pub(super) fn handings(&self) -> impl Iterator<Item = (usize, &Handing)> {
+        let transactions = self.transactions.iter().enumerate();
+        transactions.filter_map(|(index, one)| Some((index, one.handing.as_ref()?)))
     }
 
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
@@ -277,6 +291,22 @@ fn pipelines(chance: &mut Seeded, in_transactions: bool) -> Vec<Pipeline> {
     pipelines
 }
 
+/// Transactions that hand aggregates over. Nobody settles what is parked, and
+/// what a giver has parked is waited for: so nothing is.
+fn moves(chance: &mut Seeded, transactions: &mut Vec<Transaction>) {
+    let events = transactions.iter_mut().flat_map(|one| &mut one.events);
+    events.for_each(|event| event.kind = Kind::Row);
+    for _ in 0..=chance.below(2) {
+        let aggregates = (0..AGGREGATES).filter(|_| chance.chance(50)).collect();
+        let polls = chance.chance(40).then(|| 1 + chance.below(40) as u64);
+        let handing = Handing { from: chance.below(PIPELINES_MAX), aggregates, polls };
+        let (after_ms, wal_bytes, noise) = (chance.below(100) as u64, 1_000, 0);
+        let (events, handing) = (Vec::new(), Some(handing));
+        let moving = Transaction { after_ms, wal_bytes, noise, events, handing };
+        transactions.insert(chance.below(transactions.len() + 1), moving);
+    }
+}
+
 fn pruning(chance: &mut Seeded, last_ms: u64, pipelines: usize) -> Pruning {
     let at_ms = chance.below(last_ms as usize + 600) as u64;
     let polls = chance.chance(30).then(|| 1 + chance.below(12) as u64);
@@ -311,6 +341,7 @@ fn transaction(chance: &mut Seeded, poison: usize, events: &mut usize) -> Transa
         wal_bytes: [100, 1_000, 1 << 17][chance.below(3)],
         noise: chance.below(8).saturating_sub(5),
         events,
+        handing: None,
     }
 }
 
@@ -392,7 +423,13 @@ impl fmt::Display for Schedule {
         let mut at_ms = 0;
         for transaction in &self.transactions {
             at_ms += transaction.after_ms;
-            let Transaction { wal_bytes, noise, events, .. } = transaction;
+            let Transaction { wal_bytes, noise, events, handing, .. } = transaction;
+            if let Some(Handing { from, aggregates, polls }) = handing {
+                let killed = polls.map(|polls| format!(", killed at poll {polls}"));
+                let killed = killed.unwrap_or_default();
+                writeln!(f, "  at {at_ms} ms pipeline {from} gives {aggregates:?} away{killed}")?;
+                continue;
+            }
             write!(f, "  at {at_ms} ms a commit of {wal_bytes} bytes, {noise} other changes:")?;
             for Event { number, aggregate, kind } in events {
                 write!(f, " e{number} of a{aggregate}")?;

@@ -67,6 +67,15 @@ impl Rows {
         self.checkpoint.initial == InitialState::Done
     }
 
+    pub(super) fn read(&self) -> Checkpoint {
+        self.checkpoint.clone()
+    }
+
+    /// How many events are parked.
+    pub(super) fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
     /// The snapshot that is proven.
     pub(super) fn proven(&self) -> Option<String> {
         self.checkpoint.proven.as_ref().map(|pair| pair.snapshot.clone())

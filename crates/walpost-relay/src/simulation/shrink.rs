@@ -82,6 +82,12 @@ fn candidates(schedule: &Schedule) -> Vec<Schedule> {
                 with(&|smaller| smaller.transactions[index].events[event].kind = Kind::Row);
             }
         }
+        if transaction.handing.as_ref().is_some_and(|handing| handing.polls.is_some()) {
+            with(&|smaller| {
+                let handing = &mut smaller.transactions[index].handing;
+                handing.iter_mut().for_each(|handing| handing.polls = None);
+            });
+        }
         if transaction.noise > 0 {
             with(&|smaller| smaller.transactions[index].noise = 0);
         }

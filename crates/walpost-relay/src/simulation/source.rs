@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     error::SourceError,
+    moves::crossing::PREFIX,
     source::{Source, SourceItem},
 };
 
@@ -101,6 +102,8 @@ impl WalOfWorld {
             .nth(item - 1 - noise)
         {
             items.push(change(event));
+        } else if let Some(message) = state.moves.message(index).filter(|_| item == noise + 1) {
+            items.push(logical_message(PREFIX, message.to_owned()));
         } else {
             (self.entry, self.item, self.told) = (self.entry + 1, 0, entry.end);
             items.push(SourceItem::Commit { end_lsn: lsn(entry.end) });
@@ -174,14 +177,7 @@ pub(super) fn change(event: &Event) -> SourceItem {
         let values = [Some(id.as_str()), topic, Some(of.as_str()), Some("payload")];
         RowChange::insert(Row::from_text(OUTBOX.clone(), values))
     };
-    let message = |content: String| {
-        SourceItem::Message(LogicalMessage {
-            transactional: true,
-            lsn: Lsn::ZERO,
-            prefix: "walpost".to_owned(),
-            content: content.into_bytes().into(),
-        })
-    };
+    let message = |content| logical_message("walpost", content);
     match kind {
         Kind::Row | Kind::Refused | Kind::Unsendable => SourceItem::Change(row(Some(&topic))),
         Kind::Unroutable => SourceItem::Change(row(None)),
@@ -210,11 +206,15 @@ fn other_change(number: usize) -> SourceItem {
             row: row(&OUTBOX),
             old: None,
         }),
-        _ => SourceItem::Message(LogicalMessage {
-            transactional: true,
-            lsn: Lsn::ZERO,
-            prefix: "somebody".to_owned(),
-            content: "{}".into(),
-        }),
+        _ => logical_message("somebody", "{}".to_owned()),
     }
+}
+
+fn logical_message(prefix: &str, content: String) -> SourceItem {
+    SourceItem::Message(LogicalMessage {
+        transactional: true,
+        lsn: Lsn::ZERO,
+        prefix: prefix.to_owned(),
+        content: content.into_bytes().into(),
+    })
 }

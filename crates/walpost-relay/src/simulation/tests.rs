@@ -116,6 +116,18 @@ fn rows_that_leave_once_one_of_two_has_proven_them_are_noticed() {
 }
 
 #[test]
+fn a_boundary_that_is_crossed_before_it_is_visible_is_noticed() {
+    let wrong = noticed(Bug::CrossUnseen);
+    assert!(wrong.contains("landed behind"), "{wrong}");
+}
+
+#[test]
+fn rows_from_before_a_move_that_count_as_if_behind_it_are_noticed() {
+    let wrong = noticed(Bug::FilterOfNow);
+    assert!(wrong.contains("neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
 fn a_seed_gives_the_same_schedule_and_the_same_end_each_time() {
     for seed in 0..200 {
         let schedule = Schedule::of(seed);

@@ -14,6 +14,7 @@ use super::{
     brokers::{Brokers, SETTLE_MS},
     condition::{self, Row},
     coordinator::LATE_MS,
+    moves::{Filters, Moves},
     oracle::Oracle,
     schedule::{Event, Fault, Foreign, PIPELINES_MAX, Schedule},
     server::Rows,
@@ -68,6 +69,9 @@ pub(super) struct State {
     /// What goes on beside the sessions of relays: those that stand still or have
     /// woken beside their successors, and rows that leave the outbox.
     pub(super) beside: usize,
+    /// Which aggregates each pipeline takes of what is committed now.
+    pub(super) filters: Filters,
+    pub(super) moves: Moves,
     committed: usize,
     commit_ms: u64,
     /// When each committed transaction becomes visible, which may be later than
@@ -186,7 +190,9 @@ impl State {
             statements: 0,
             read_backs: 0,
             epoch: 0,
-            beside: schedule.pruning.len(),
+            beside: schedule.pruning.len() + schedule.handings().count(),
+            filters: schedule.pipelines.iter().map(|one| one.aggregates.clone()).collect(),
+            moves: Moves::default(),
             committed: 0,
             visible_ms: Vec::new(),
             visibility: Seeded::new(seed ^ 3),
@@ -221,9 +227,7 @@ impl State {
 
     /// As `pg_current_snapshot()` has it.
     pub(super) fn snapshot(&self) -> String {
-        self.snapshot_of(|index| {
-            self.visible_ms.get(index).is_some_and(|at_ms| *at_ms <= self.now_ms)
-        })
+        self.snapshot_of(|index| self.is_visible_now(index))
     }
 
     fn snapshot_of(&self, is_seen: impl Fn(usize) -> bool) -> String {
@@ -276,7 +280,8 @@ impl State {
 
     /// When the server or somebody else does something next.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        let commit = (self.committed < self.schedule.transactions.len()).then_some(self.commit_ms);
+        let is_due = self.committed < self.schedule.transactions.len();
+        let commit = (is_due && !self.moves.are_waited_for).then_some(self.commit_ms);
         let timed = self.timed.get(self.happened).map(|(at_ms, _)| *at_ms);
         commit.into_iter().chain(timed).min()
     }
@@ -315,11 +320,19 @@ impl State {
             self.happened += 1;
             return self.fault(fault);
         }
+        if self.schedule.transactions[self.committed].handing.is_some() {
+            self.moves.are_waited_for = true;
+        } else {
+            self.commit();
+        }
+    }
+
+    fn commit(&mut self) {
         let index = self.committed;
         let schedule = self.schedule.clone();
         let transaction = &schedule.transactions[index];
         let end = self.append(transaction.wal_bytes, Some(index));
-        self.oracle.committed(&schedule, end - COMMIT_BYTES, end, &transaction.events);
+        self.oracle.committed(&self.filters, end - COMMIT_BYTES, end, &transaction.events);
         let late_ms = if self.visibility.chance(30) { self.visibility.below(400) } else { 0 };
         self.visible_ms.push(self.commit_ms + late_ms as u64);
         self.committed += 1;
@@ -328,10 +341,35 @@ impl State {
         }
     }
 
+    /// The transaction that writers wait for, also without a move in it. They go
+    /// on once it is visible.
+    pub(super) fn commit_move(&mut self) {
+        let planned_ms = self.commit_ms;
+        (self.commit_ms, self.moves.are_waited_for) = (self.now_ms, false);
+        self.commit();
+        let visible_ms = self.visible_ms.last().copied().unwrap_or_default();
+        self.commit_ms = self.commit_ms.max(planned_ms).max(visible_ms);
+    }
+
+    /// Transactions that are committed, and so the index of the next one.
+    pub(super) fn committed(&self) -> usize {
+        self.committed
+    }
+
+    /// Whether statements see this transaction.
+    pub(super) fn is_visible_now(&self, index: usize) -> bool {
+        self.visible_ms.get(index).is_some_and(|at_ms| *at_ms <= self.now_ms)
+    }
+
+    pub(super) fn all_is_visible(&self) -> bool {
+        (0..self.committed).all(|index| self.is_visible_now(index))
+    }
+
     fn fault(&mut self, fault: Fault) {
         match fault {
             Fault::Server { back, .. } => {
                 self.epoch += 1;
+                self.moves.give_up();
                 // What is committed is visible after a crash.
                 self.visible_ms.fill(0);
                 for (pipeline, slot) in self.slots.iter_mut().enumerate() {

@@ -46,7 +46,7 @@ pub(crate) async fn of_publication(
 ) -> Result<Option<String>, RelayError> {
     #[cfg(test)]
     if let Some(server) = sql.simulation() {
-        return server.filter().await;
+        return server.filter(publication).await;
     }
     // PostgreSQL 14 has no such column.
     let query = "select to_jsonb(p) ->> 'rowfilter' from pg_publication_tables p \

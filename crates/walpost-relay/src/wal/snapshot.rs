@@ -173,6 +173,10 @@ const VISIBLE: &str = "waiting for commits that are not visible yet";
 
 /// Whether a statement of now sees all that `snapshot` does.
 async fn sees_all(sql: &Sql, snapshot: &str) -> Result<bool, RelayError> {
+    #[cfg(test)]
+    if let Some(server) = sql.simulation() {
+        return server.sees_all(snapshot).await;
+    }
     let sees_all = format!(
         "select pg_snapshot_xmax(now) >= pg_snapshot_xmax(before) and not exists \
          (select from pg_snapshot_xip(now) xid where pg_visible_in_snapshot(xid, before)) \
