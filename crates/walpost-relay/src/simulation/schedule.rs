@@ -226,7 +226,7 @@ impl Schedule {
             let events = transactions.iter_mut().flat_map(|one| &mut one.events);
             events.for_each(|event| event.kind = event.kind.in_table());
         }
-        let prunings = [0, 0, 1, 2, 4][chance.below(5)];
+        let prunings = [0, 0, 0, 1, 2, 4][chance.below(6)];
         let pruning = (0..prunings).map(|_| pruning(chance, last_ms, pipelines.len())).collect();
         Self { seed, settings, transactions, pipelines, pruning, faults }
     }
