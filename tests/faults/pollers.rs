@@ -148,9 +148,9 @@ async fn insert(client: &Client, aggregate: &str) {
     client.batch_execute(&sql).await.unwrap();
 }
 
-fn requeue(shop: &Shop) -> String {
+fn requeue(shop: &Shop, which: &str) -> String {
     let done = Command::new(walpost_binary())
-        .args(["requeue", "--all", "--json", "--kafka", "unused:1"])
+        .args(["requeue", which, "--json", "--kafka", "unused:1"])
         .env("WALPOST_POSTGRES_URL", shop.database.url())
         .env("WALPOST_PIPELINE_NAME", &shop.name)
         .env("WALPOST_PIPELINE_SOURCE", "polling")
@@ -158,6 +158,33 @@ fn requeue(shop: &Shop) -> String {
         .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_topic_that_is_created_later_is_used_without_a_restart_and_what_waits_can_be_hurried() {
+    let broker = Kafka::builder().start().unwrap();
+    let shop = Shop::open(1).await;
+    let client = shop.connect().await;
+    client.batch_execute(COLUMNS).await.unwrap();
+    let relay = poller(&shop, &broker, &[("WALPOST_POLLING_RETRY_DELAYS", "4h")]);
+    insert(&client, "a").await;
+    let waits = "select count(*) from walpost.outbox where status = 'NEW' and attempts = 1 \
+                 and last_error like '%does not exist%'";
+    until(LIMIT, "a row that waits for hours", async || number(&client, waits).await == 1).await;
+    create_topic(&broker.bootstrap(), &shop.topic, 1, &[]).await;
+    let mut aggregates = 0;
+    until(LIMIT, "an aggregate published", async || {
+        aggregates += 1;
+        insert(&client, &format!("b{aggregates}")).await;
+        number(&client, PUBLISHED).await > 0
+    })
+    .await;
+    until(LIMIT, "every row published", async || {
+        requeue(&shop, "--waiting");
+        number(&client, UNPUBLISHED).await == 0
+    })
+    .await;
+    drop(relay);
 }
 
 #[tokio::test]
@@ -182,7 +209,7 @@ async fn without_brokers_attempts_grow_and_rows_wait_or_fail_as_configured_and_c
     until(LIMIT, "a failed row", async || number(&client, failed).await >= 1).await;
     broker.start().unwrap();
     until(LIMIT, "rows requeued", async || {
-        requeue(&shop);
+        requeue(&shop, "--all");
         number(&client, UNPUBLISHED).await == 0
     })
     .await;

@@ -120,7 +120,13 @@ impl KafkaSink {
             self.producer.ask(message.topic.clone());
             return Err(Refusal::Later);
         };
-        let lane = self.topics.place(topic, message, size.record_bytes, Instant::now)?;
+        let mut found = self.topics.place(topic, message, size.record_bytes, Instant::now);
+        if let Err(Refusal::Away(_)) = found {
+            // Whoever sends nothing else waits for no deliveries, and hears of no answer.
+            self.learn();
+            found = self.topics.place(topic, message, size.record_bytes, Instant::now);
+        }
+        let lane = found?;
         if self.queue.has_room(size) { Ok(lane) } else { Err(Refusal::Later) }
     }
 

@@ -93,14 +93,16 @@ async fn database_checks(
         step(results, "outbox table", preflight::columns(&sql, table, router).await);
     }
     step(results, "publication", publication_found(&sql, &server, config).await);
-    results.extend(filters::check(&sql, config, &router.event_id).await);
+    if !own_tables_fail(results) {
+        results.extend(filters::check(&sql, config, &router.event_id).await);
+    }
     if config.mark_published {
         let marked = marking::possible(&sql, config).await;
         step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));
     }
     let application = database.config().get_application_name().unwrap_or("walpost");
     results.extend(advice::settings(&sql, application).await?);
-    if results.iter().any(|result| result.name == "walpost's tables" && is_fail(result)) {
+    if own_tables_fail(results) {
         return Ok(());
     }
     // The slot first, as it follows the checkpoint.
@@ -113,6 +115,10 @@ async fn database_checks(
     let took_messages = checkpoint.as_ref().is_some_and(|row| row.has_messages);
     results.extend(advice::untaken_messages(config, took_messages));
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
+    if checkpoint.as_ref().is_some_and(|row| row.feed.expect_wal(config).is_err()) {
+        // It has no slot then, and nothing is wrong with that.
+        return Ok(());
+    }
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
@@ -213,6 +219,10 @@ fn step(results: &mut Vec<CheckResult>, name: &'static str, step: Result<String,
         Ok(detail) => ok(name, detail),
         Err(error) => failed(name, &error),
     });
+}
+
+fn own_tables_fail(results: &[CheckResult]) -> bool {
+    results.iter().any(|result| result.name == "walpost's tables" && is_fail(result))
 }
 
 fn is_fail(result: &CheckResult) -> bool {

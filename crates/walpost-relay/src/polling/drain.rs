@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use walpost_encode::Encoding;
 use walpost_postgres::Database;
 use walpost_router::Router;
@@ -22,6 +22,9 @@ use crate::{
     sink::Sink,
     status::{Phase, StatusReporter},
 };
+
+/// While nothing goes on.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Publishes what `cut` sees and is not published yet; how many rows.
 pub(crate) async fn drain<K: Sink>(
@@ -63,16 +66,26 @@ impl PollingSession<'_> {
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<(), RelayError> {
         let interval = Duration::from_millis(self.polling.poll_interval_ms);
-        let mut told = 0;
+        let mut told: Option<(u64, Instant)> = None;
         loop {
             let sight = work.table.sight().await?;
             none_failed(self.config, &sight)?;
             if sight.pending == 0 {
                 return Ok(());
             }
-            if told != sight.pending {
-                told = sight.pending;
-                tracing::info!(rows = told, "polling what the slot does not bring");
+            let again =
+                |(rows, at): (u64, Instant)| rows > sight.pending || at.elapsed() >= TELL_AGAIN;
+            if told.is_none_or(again) {
+                if told.is_some_and(|(rows, _)| rows == sight.pending) {
+                    tracing::warn!(
+                        rows = sight.pending,
+                        next_step = "`walpost requeue --waiting` has them tried at once; `walpost \
+                                     source switch --to polling` gives the switch up",
+                        "the switch waits for rows whose next attempt is yet to come"
+                    );
+                }
+                told = Some((sight.pending, Instant::now()));
+                tracing::info!(rows = sight.pending, "polling what the slot does not bring");
             }
             while self.claim_next(work, connect_sink).await? {}
             tokio::time::sleep(interval).await;

@@ -32,6 +32,8 @@ pub enum Requeue {
     /// Those of the aggregate with these values, one for each of
     /// [`aggregate_columns`](PollingConfig::aggregate_columns).
     Aggregate(Vec<String>),
+    /// Not those that have failed, but those that wait for their next attempt.
+    Waiting,
 }
 
 /// A row that was, or would be, requeued.
@@ -44,7 +46,7 @@ pub struct Requeued {
     pub last_error: Option<String>,
 }
 
-/// Makes failed rows pending again, without the attempts that they had, the
+/// Makes rows pending again, and due, without the attempts that they had, the
 /// oldest first, in transactions of at most 1,000 rows, and tells `told` of each
 /// transaction's rows once it is committed. What waits behind them follows in
 /// order. With `dry_run` nothing changes.
@@ -73,7 +75,7 @@ pub async fn requeue(
     let sql = session(database, config).await?;
     let statement = statement(&sql, config, polling, which, dry_run).await?;
     let ids = match which {
-        Requeue::All => Vec::new(),
+        Requeue::All | Requeue::Waiting => Vec::new(),
         Requeue::Ids(values) | Requeue::Aggregate(values) => values.clone(),
     };
     let mut after = 0_i64;
@@ -117,6 +119,21 @@ async fn session(database: &Database, config: &RelayConfig) -> Result<Sql, Relay
     Ok(sql)
 }
 
+/// That the next attempt of a row, `t`, is yet to come, as its own column says or
+/// our table of attempts.
+fn waits(text: &Text<'_>, id: &str) -> String {
+    let (attempts, pipeline) = (text.attempts(), quote_literal(&text.config.pipeline));
+    let column = &text.polling.next_attempt_at_column;
+    let own = match column.is_empty() {
+        true => "false".to_owned(),
+        false => format!("coalesce({} > clock_timestamp(), false)", of("t", column)),
+    };
+    format!(
+        "({own} or exists (select from {attempts} a where a.pipeline = {pipeline} \
+         and a.row_id = {id}::text and a.next_attempt_at > clock_timestamp()))"
+    )
+}
+
 /// `$1` ids or values, `$2` how many rows, `$3` how many to pass over.
 async fn statement(
     sql: &Sql,
@@ -132,6 +149,7 @@ async fn statement(
     let id = of("t", &polling.id_column);
     let selection = match which {
         Requeue::All => "true".to_owned(),
+        Requeue::Waiting => waits(&text, &id),
         Requeue::Ids(_) => format!("{id}::text = any($1)"),
         Requeue::Aggregate(_) => {
             let columns = polling.aggregate_columns.iter().enumerate();
@@ -143,13 +161,17 @@ async fn statement(
     };
     let (quoted, order, attempts) = (table.quoted(), text.order("t"), text.attempts());
     let pipeline = quote_literal(&config.pipeline);
+    let state = match which {
+        Requeue::Waiting => &polling.pending_value,
+        _ => &polling.failed_value,
+    };
     let lock = if dry_run { "" } else { "for no key update of t" };
     let chosen = format!(
         "with chosen as materialized (select {id} as id, row_number() over () as n, \
          (select a.last_error from {attempts} a where a.pipeline = {pipeline} \
          and a.row_id = {id}::text) as last_error from (select * from {quoted} t \
          where {} and {selection} order by {order} limit $2 offset $3 {lock}) t)",
-        text.is("t", &polling.failed_value)
+        text.is("t", state)
     );
     let result = "select id::text, last_error from chosen order by n";
     if dry_run {

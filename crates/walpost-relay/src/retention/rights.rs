@@ -55,10 +55,10 @@ async fn possible(
     }
     let RetentionConfig { keep_days, archive_days, .. } = retention;
     let behind = match archive_days {
-        0 => "are deleted".to_owned(),
-        days => format!("go to the archive for {days} more"),
+        0 => String::new(),
+        days => format!(", and the archive {days} days later"),
     };
-    Ok(format!("published rows {behind} after {keep_days} days"))
+    Ok(format!("published rows leave after {keep_days} days{behind}"))
 }
 
 /// That the role has every right.

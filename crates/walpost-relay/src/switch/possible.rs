@@ -23,6 +23,14 @@ impl SourceSwitch {
     ) -> Result<(), RelayError> {
         let (sql, config) = (&desk.sql, &self.config);
         history::same_cluster(row, config, &desk.server)?;
+        if let Some(topic) = &config.dead_letter_topic {
+            return Err(RelayError::prerequisite(
+                format!(
+                    "dead_letter_topic is {topic:?}, and relays that poll write no dead letters"
+                ),
+                "take pipeline.dead_letter_topic out of the configuration",
+            ));
+        }
         has_streamed(row, config)?;
         check_table(sql, config, &self.polling, self.router.config()).await?;
         self.rows_can_be_parted(sql).await?;

@@ -84,7 +84,7 @@ pub(crate) fn check_kind(
             return Err(RelayError::prerequisite(
                 format!("slot {name:?} decodes with {plugin}, not with pgoutput"),
                 format!(
-                    "name another slot, or drop it once nothing needs it: \
+                    "name another by pipeline.slot, or drop the slot once nothing needs it: \
                      select pg_drop_replication_slot('{name}')"
                 ),
             ));
@@ -92,7 +92,7 @@ pub(crate) fn check_kind(
         None => {
             return Err(RelayError::prerequisite(
                 format!("slot {name:?} is a physical slot"),
-                "name another slot; walpost needs a logical one",
+                "name another by pipeline.slot; walpost needs a logical one",
             ));
         }
     }
@@ -102,13 +102,13 @@ pub(crate) fn check_kind(
                 "slot {name:?} belongs to database {:?}, not to {dbname:?}",
                 slot.database.as_deref().unwrap_or_default()
             ),
-            "name another slot, or connect to that database",
+            "name another by pipeline.slot, or connect to that database",
         ));
     }
     if slot.temporary {
         return Err(RelayError::prerequisite(
             format!("slot {name:?} is temporary and vanishes with its session"),
-            "name another slot",
+            "name another by pipeline.slot",
         ));
     }
     Ok(())
@@ -166,7 +166,7 @@ pub(crate) async fn owned_by_no_other(
     Err(RelayError::prerequisite(
         format!("slot {slot:?} belongs to pipeline {owner:?}, and this is pipeline {pipeline:?}"),
         format!(
-            "name another slot, or run under the name {owner:?}; to hand the slot over for good, \
+            "name another by pipeline.slot, or run under the name {owner:?}; to hand the slot over for good, \
              stop pipeline {owner:?} and delete its row in {table}"
         ),
     ))

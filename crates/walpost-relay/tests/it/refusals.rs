@@ -91,7 +91,11 @@ async fn the_slot_of_another_pipeline_is_refused_with_its_name() {
     rig.config.pipeline = "seventh".into();
     rig.config.initial = Some(Initial::Skip);
     let owner = "belongs to pipeline \"shop\", and this is pipeline \"seventh\"";
-    check(&rig, &[owner, "name another slot", "stop pipeline \"shop\" and delete its row"]).await;
+    check(
+        &rig,
+        &[owner, "name another by pipeline.slot", "stop pipeline \"shop\" and delete its row"],
+    )
+    .await;
     // Nor is it made when it is gone.
     rig.client.query("select pg_drop_replication_slot($1)", &[&rig.config.slot]).await.unwrap();
     check(&rig, &[owner]).await;
@@ -184,7 +188,7 @@ async fn a_slot_of_another_plugin_is_refused() {
         )
         .await
         .unwrap();
-    check(&rig, &["test_decoding, not with pgoutput", "name another slot"]).await;
+    check(&rig, &["test_decoding, not with pgoutput", "name another by pipeline.slot"]).await;
 }
 
 #[tokio::test]

@@ -113,6 +113,6 @@ async fn missing_rights_are_told_before_the_first_row_goes() {
     let found = check_retention(&rig.database, &rig.config, "id", &retention).await;
     assert_eq!(
         (found.outcome, found.detail.as_str()),
-        (Outcome::Ok, "published rows go to the archive for 30 more after 14 days")
+        (Outcome::Ok, "published rows leave after 14 days, and the archive 30 days later")
     );
 }

@@ -36,9 +36,9 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         postgres.push(walpost_relay::check_retention(&database, &relay, id, &retention).await);
     }
     let replacement = router.topic_replacement;
-    let kafka = tokio::task::spawn_blocking(move || check_kafka(&connector, &replacement))
-        .await
-        .map_err(Failure::running)?;
+    let letters = relay.dead_letter_topic.clone();
+    let kafka = move || check_kafka(&connector, &replacement, letters.as_deref());
+    let kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
     let has_failed =
         |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
     let exit = match (has_failed(&postgres), has_failed(&kafka)) {
@@ -76,7 +76,11 @@ async fn check_postgres(
     }
 }
 
-fn check_kafka(connector: &KafkaConnector, replacement: &str) -> Vec<CheckResult> {
+fn check_kafka(
+    connector: &KafkaConnector,
+    replacement: &str,
+    letters: Option<&str>,
+) -> Vec<CheckResult> {
     let servers = connector.bootstrap_servers();
     match brokers::ask(&connector.admin_config()) {
         Err(reason) => vec![CheckResult {
@@ -90,8 +94,27 @@ fn check_kafka(connector: &KafkaConnector, replacement: &str) -> Vec<CheckResult
             let detail = format!("{servers}, {brokers} {}", plural(brokers, "broker"));
             let found =
                 CheckResult { name: "brokers", outcome: Outcome::Ok, detail, next_step: None };
-            vec![found, topics(&metadata, replacement)]
+            let letters = letters.map(|topic| dead_letters(&metadata, topic));
+            [found, topics(&metadata, replacement)].into_iter().chain(letters).collect()
         }
+    }
+}
+
+fn dead_letters(metadata: &Metadata, topic: &str) -> CheckResult {
+    let name = "dead letters";
+    match metadata.topics().iter().any(|found| found.name() == topic) {
+        true => {
+            let detail = format!("topic {topic} is there");
+            CheckResult { name, outcome: Outcome::Ok, detail, next_step: None }
+        }
+        false => CheckResult {
+            name,
+            outcome: Outcome::Warn,
+            detail: format!("topic {topic} does not exist"),
+            next_step: Some(
+                "create it, unless the brokers do; dead letters wait until it is there".to_owned(),
+            ),
+        },
     }
 }
 

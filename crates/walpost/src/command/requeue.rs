@@ -29,6 +29,9 @@ struct Which {
     /// The row with this id; may be given several times
     #[arg(long, value_name = "ID")]
     id: Vec<String>,
+    /// Instead of failed rows all that wait for their next attempt: they are tried at once
+    #[arg(long)]
+    waiting: bool,
     /// Those of one aggregate: a value for each of polling.aggregate_columns
     #[arg(long, value_name = "VALUE", num_args = 1..)]
     aggregate: Vec<String>,
@@ -38,6 +41,8 @@ impl Which {
     fn requeue(&self) -> Requeue {
         if self.all {
             Requeue::All
+        } else if self.waiting {
+            Requeue::Waiting
         } else if self.aggregate.is_empty() {
             Requeue::Ids(self.id.clone())
         } else {
@@ -69,7 +74,11 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         .map_err(|error| Failure::of_relay(error, false))?;
     printed?;
     let done = if args.dry_run { "would be requeued" } else { "requeued" };
-    output::note(format_args!("{count} failed rows {done}"));
+    let what = if args.which.waiting { "waiting" } else { "failed" };
+    output::note(format_args!("{count} {what} rows {done}"));
+    if count == 0 && !args.which.waiting {
+        output::note("rows that wait for their next attempt are tried at once by --waiting");
+    }
     Ok(())
 }
 
