@@ -294,6 +294,32 @@ async fn an_event_that_commits_late_holds_its_day() {
     stop(relay).await;
 }
 
+#[tokio::test]
+async fn a_slot_that_is_lost_after_days_have_left_is_recovered_from_those_that_stay() {
+    for major in [14, 18] {
+        let mut rig = days(postgres_of(major), &[30, 29]).await;
+        rig.config.on_lost_slot = LostSlot::Recover;
+        let relay = rig.streaming().await;
+        run(&rig, &event("a", "1", 30)).await;
+        proven(&rig, 1).await;
+        stop(relay).await;
+        rig.released().await;
+        run(&rig, &event("a", "2", 29)).await;
+        run(&rig, &event("a", "3", 0)).await;
+        let done = pruned(&rig, &retention()).await;
+        assert_eq!((done.partitions, done.held_partitions), (1, 1), "{done:?}");
+        let drop = format!("select pg_drop_replication_slot('{}')", rig.config.slot);
+        run(&rig, &drop).await;
+        let relay = rig.streaming().await;
+        run(&rig, &event("a", "4", 29)).await;
+        assert_eq!(rig.landed(4).await, ["1", "2", "3", "4"]);
+        proven(&rig, 3).await;
+        assert_eq!(pruned(&rig, &retention()).await.partitions, 1);
+        stop(relay).await;
+        assert_eq!(rig.world.values(), ["1", "2", "3", "4"]);
+    }
+}
+
 const WRITERS: usize = 3;
 const OF_A_DAY: usize = 40;
 
@@ -314,7 +340,7 @@ async fn write(
         let make =
             format!("begin; select walpost.make_day(({} at time zone 'UTC')::date)", noon(day));
         if made != nth && client.batch_execute(&make).await.is_err() {
-            client.batch_execute("rollback").await.unwrap();
+            client.batch_execute("rollback; select pg_sleep(0.05)").await.unwrap();
             continue;
         }
         if made == nth {
@@ -367,7 +393,7 @@ async fn under_load(server: &'static SharedPostgres) {
     let (database, config) = (rig.database.clone(), rig.config.clone());
     let pruner = tokio::spawn(prune_on(database, config, stopped.clone()));
     for round in 1..=6 {
-        let next = rig.world.count() + 300;
+        let next = rig.world.count() + 150;
         until(3 * SOON, "progress", async || rig.world.count() >= next).await;
         killed(&rig, relay).await;
         // Of what comes now nothing is proven, and the table alone will have it.
