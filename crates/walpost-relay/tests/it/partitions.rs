@@ -1,25 +1,17 @@
 //! Whole days leave the outbox, and no event is lost by it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
-use walpost_postgres::Database;
-use walpost_relay::{
-    Initial, LostSlot, Pruned, RelayConfig, RetentionConfig, make_days, prunable, prune,
-};
-use walpost_testkit::{Seeded, SharedPostgres, postgres, postgres_of, until};
+use walpost_relay::{Initial, LostSlot, Pruned, RetentionConfig, make_days, prunable, prune};
+use walpost_testkit::{SharedPostgres, postgres, postgres_of, until};
 
 use crate::{
     proven::{PROVEN, proven},
-    retention::{killed, pruned, retention, run},
+    retention::{pruned, retention, run},
     rig::{Rig, SOON, stop},
 };
 
@@ -318,131 +310,4 @@ async fn a_slot_that_is_lost_after_days_have_left_is_recovered_from_those_that_s
         stop(relay).await;
         assert_eq!(rig.world.values(), ["1", "2", "3", "4"]);
     }
-}
-
-const WRITERS: usize = 3;
-const OF_A_DAY: usize = 40;
-
-/// Writes old events, each writer to days of its own that it makes, some in
-/// transactions that end long after they began, so that days leave below them.
-async fn write(
-    client: Client,
-    writer: usize,
-    ended: Arc<AtomicBool>,
-    total: Arc<AtomicUsize>,
-) -> usize {
-    let mut chance = Seeded::new(writer as u64);
-    let (mut written, mut made) = (0, usize::MAX);
-    while !ended.load(Ordering::Relaxed) {
-        let nth = written / OF_A_DAY;
-        let day = (3_000 - nth * WRITERS - writer) as u32;
-        // With its first event, so that it does not leave before.
-        let make =
-            format!("begin; select walpost.make_day(({} at time zone 'UTC')::date)", noon(day));
-        if made != nth && client.batch_execute(&make).await.is_err() {
-            client.batch_execute("rollback; select pg_sleep(0.05)").await.unwrap();
-            continue;
-        }
-        if made == nth {
-            client.batch_execute("begin").await.unwrap();
-        }
-        made = nth;
-        let before = written;
-        for _ in 0..1 + chance.below(5) {
-            let value = format!("\"w{writer}:{written:06}\"");
-            client.batch_execute(&event(&format!("w{writer}"), &value, day)).await.unwrap();
-            written += 1;
-        }
-        let late_ms = if chance.chance(10) { chance.below(300) } else { chance.below(4) };
-        let end = format!("select pg_sleep({late_ms} / 1000.0); commit");
-        client.batch_execute(&end).await.unwrap();
-        total.fetch_add(written - before, Ordering::Relaxed);
-    }
-    written
-}
-
-/// Prunes again and again, and is given up half-way often. How many days have
-/// left, and rows.
-async fn prune_on(database: Database, relay: RelayConfig, ended: Arc<AtomicBool>) -> (u64, u64) {
-    let mut chance = Seeded::new(7);
-    let mut left = (0, 0);
-    while !ended.load(Ordering::Relaxed) {
-        let (before, retention) = (left, retention());
-        let tell = |pruned: &Pruned| left = (before.0 + pruned.partitions, before.1 + pruned.rows);
-        let pass = prune(&database, &relay, "id", &retention, tell);
-        let limit = Duration::from_millis(20 + chance.below(2_000) as u64);
-        // It may be interrupted, or find that the one before is not gone yet.
-        let _ = tokio::time::timeout(limit, pass).await;
-    }
-    left
-}
-
-async fn under_load(server: &'static SharedPostgres) {
-    let mut rig = days(server, &[]).await;
-    rig.config.on_lost_slot = LostSlot::Recover;
-    rig.config.drain_timeout_ms = 100;
-    let mut relay = rig.streaming().await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let total = Arc::new(AtomicUsize::new(0));
-    let mut writers = Vec::new();
-    for writer in 0..WRITERS {
-        let client = rig.database.connect().await.unwrap();
-        writers.push(tokio::spawn(write(client, writer, ended.clone(), total.clone())));
-    }
-    let stopped = Arc::new(AtomicBool::new(false));
-    let (database, config) = (rig.database.clone(), rig.config.clone());
-    let pruner = tokio::spawn(prune_on(database, config, stopped.clone()));
-    for round in 1..=6 {
-        let next = rig.world.count() + 150;
-        until(3 * SOON, "progress", async || rig.world.count() >= next).await;
-        killed(&rig, relay).await;
-        // Of what comes now nothing is proven, and the table alone will have it.
-        let next = total.load(Ordering::Relaxed) + 150;
-        until(3 * SOON, "more", async || total.load(Ordering::Relaxed) >= next).await;
-        if round % 2 == 0 {
-            let drop = format!("select pg_drop_replication_slot('{}')", rig.config.slot);
-            run(&rig, &drop).await;
-        }
-        relay = rig.streaming().await;
-    }
-    ended.store(true, Ordering::Relaxed);
-    let mut written = Vec::new();
-    for writer in writers {
-        written.push(writer.await.unwrap());
-    }
-    let all: usize = written.iter().sum();
-    until(3 * SOON, "all events", async || rig.world.count() >= all).await;
-    let open = "select count(*) from walpost.outbox, walpost.checkpoint \
-                where not pg_visible_in_snapshot(xid, (proven ->> 'snapshot')::pg_snapshot)";
-    until(3 * SOON, "every row is proven", async || rig.count(open).await == 0).await;
-    stopped.store(true, Ordering::Relaxed);
-    let (partitions, rows) = pruner.await.unwrap();
-    assert!(partitions > 5 && rows > 100, "{partitions} days and {rows} rows left under load");
-    until(3 * SOON, "the last days leave", async || {
-        drop(prune(&rig.database, &rig.config, "id", &retention(), |_| {}).await);
-        rig.count(OUTBOX).await == 0
-    })
-    .await;
-    let mut landed: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for value in rig.world.values() {
-        let writer = value[2..3].parse().unwrap();
-        landed.entry(writer).or_default().push(value);
-    }
-    for (writer, count) in written.into_iter().enumerate() {
-        let expected: Vec<String> = (0..count).map(|n| format!("\"w{writer}:{n:06}\"")).collect();
-        let landed = &landed[&writer];
-        let differs = landed.iter().zip(&expected).position(|(one, other)| one != other);
-        assert_eq!((differs, landed.len()), (None, count), "of writer {writer}");
-    }
-    stop(relay).await;
-}
-
-#[tokio::test]
-async fn days_that_leave_under_load_with_kills_and_lost_slots_lose_nothing_on_postgres_14() {
-    under_load(postgres_of(14)).await;
-}
-
-#[tokio::test]
-async fn days_that_leave_under_load_with_kills_and_lost_slots_lose_nothing_on_postgres_18() {
-    under_load(postgres_of(18)).await;
 }

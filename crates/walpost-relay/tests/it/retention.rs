@@ -175,7 +175,7 @@ async fn prune_on(database: Database, relay: RelayConfig, ended: Arc<AtomicBool>
     rows
 }
 
-pub(crate) async fn killed(rig: &Rig, mut relay: RunningRelay) {
+async fn killed(rig: &Rig, mut relay: RunningRelay) {
     relay.stop();
     let kill = "select count(pg_terminate_backend(pid)) from pg_stat_activity where pid in \
                 (select active_pid from pg_replication_slots where database = current_database())";
