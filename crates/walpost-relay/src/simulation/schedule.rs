@@ -218,7 +218,7 @@ impl Schedule {
         if in_transactions {
             faults.extend((0..chance.below(3)).map(|_| ending(chance)));
         }
-        if pipelines.iter().all(|pipeline| pipeline.aggregates.is_some()) && chance.chance(70) {
+        if pipelines.iter().all(|pipeline| pipeline.aggregates.is_some()) && chance.chance(85) {
             moves(chance, &mut transactions);
         }
         if faults.iter().any(|fault| matches!(fault, Fault::Loss { .. })) {
@@ -277,11 +277,11 @@ fn pipelines(chance: &mut Seeded, in_transactions: bool) -> Vec<Pipeline> {
         Pipeline { aggregates: None, starts_ms: 0, lives }
     };
     let mut pipelines = vec![pipeline(5), pipeline(3)];
-    pipelines.truncate([1, 1, 1, 1, 1, 2][chance.below(6)]);
+    pipelines.truncate(if chance.chance(12) { 2 } else { 1 });
     if pipelines.len() > 1 && chance.chance(40) {
         pipelines[1].starts_ms = chance.below(900) as u64;
     }
-    if pipelines.len() > 1 && chance.chance(50) {
+    if pipelines.len() > 1 && chance.chance(65) {
         let is_first: Vec<bool> = (0..AGGREGATES).map(|_| chance.chance(50)).collect();
         for (pipeline, of) in pipelines.iter_mut().zip([true, false]) {
             let own = (0..AGGREGATES).filter(|aggregate| is_first[*aggregate] == of);
