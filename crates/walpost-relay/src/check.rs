@@ -87,19 +87,7 @@ async fn database_checks(
     results.push(ok("connection", database.to_string()));
     let server = preflight::server(&sql).await?;
     results.push(ok("server", format!("{}, wal_level logical", server.version_text())));
-    step(results, "replication right", preflight::rights(&sql).await);
-    step(results, "walpost's tables", preflight::own_tables(&sql, config).await);
-    for table in &config.tables {
-        step(results, "outbox table", preflight::columns(&sql, table, router).await);
-    }
-    step(results, "publication", publication_found(&sql, &server, config).await);
-    if !own_tables_fail(results) {
-        results.extend(filters::check(&sql, config, &router.event_id).await);
-    }
-    if config.mark_published {
-        let marked = marking::possible(&sql, config).await;
-        step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));
-    }
+    table_checks(&sql, &server, config, router, results).await;
     let application = database.config().get_application_name().unwrap_or("walpost");
     results.extend(advice::settings(&sql, application).await?);
     if own_tables_fail(results) {
@@ -147,6 +135,29 @@ async fn database_checks(
         step(results, "first start", decided);
     }
     Ok(())
+}
+
+/// Rights, tables and the publication.
+async fn table_checks(
+    sql: &Sql,
+    server: &Server,
+    config: &RelayConfig,
+    router: &RouterConfig,
+    results: &mut Vec<CheckResult>,
+) {
+    step(results, "replication right", preflight::rights(sql).await);
+    step(results, "walpost's tables", preflight::own_tables(sql, config).await);
+    for table in &config.tables {
+        step(results, "outbox table", preflight::columns(sql, table, router).await);
+    }
+    step(results, "publication", publication_found(sql, server, config).await);
+    if !own_tables_fail(results) {
+        results.extend(filters::check(sql, config, &router.event_id).await);
+    }
+    if config.mark_published {
+        let marked = marking::possible(sql, config).await;
+        step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));
+    }
 }
 
 async fn publication_found(

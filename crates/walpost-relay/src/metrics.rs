@@ -43,6 +43,10 @@ pub fn describe_metrics() {
     );
     describe_counter!("walpost_retention_removed_total", "Rows that have left the outbox");
     describe_counter!(
+        "walpost_retention_parked_removed_total",
+        "Settled parked events that were deleted"
+    );
+    describe_counter!(
         "walpost_retention_partitions_total",
         "Partitions that have left the outbox as a whole"
     );

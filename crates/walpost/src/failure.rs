@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio_postgres::error::SqlState;
 use walpost_event::error_chain;
 use walpost_postgres::ConnectError;
-use walpost_relay::{RelayError, SourceError};
+use walpost_relay::{RelayError, ServerError, SourceError};
 
 use crate::{config::ConfigError, output};
 
@@ -139,6 +139,7 @@ fn next_step(error: &RelayError) -> Option<String> {
         RelayError::Connect(source) | RelayError::Source(SourceError::Connect(source)) => {
             next_step_of_connect(source)
         }
+        RelayError::Source(SourceError::Server(told)) if is_undecodable(told) => UNDECODABLE,
         RelayError::Sink { .. } => BROKERS,
         RelayError::Sql { source, .. } if is_denied(source) => DENIED,
         RelayError::Sql { .. } => "run `walpost check`, which looks at rights and tables",
@@ -146,6 +147,16 @@ fn next_step(error: &RelayError) -> Option<String> {
     };
     Some(text.to_owned())
 }
+
+/// The server has no catalogue entry for a change that it decodes.
+fn is_undecodable(told: &ServerError) -> bool {
+    told.code == "XX000" && told.message.starts_with("could not map file")
+}
+
+const UNDECODABLE: &str = "a table was created or rewritten while the slot was made, and PostgreSQL \
+                           cannot decode what was written to it since: drop the slot \
+                           (pg_drop_replication_slot), and have `walpost slot recover` publish what \
+                           is missing from the outbox table";
 
 /// What to do when no broker answers.
 pub(crate) const BROKERS: &str = "make sure that the brokers run there, and that security.protocol \

@@ -42,20 +42,7 @@ impl Side {
             });
             return Ok(side.ok_or_else(|| (format!("{pipeline:?} does not stream"), String::new())));
         }
-        let schema = quote_identifier(&config.schema);
-        let query = format!(
-            "select p.pubname::text, c.tables, c.publication, c.generation, \
-             c.initial = 'done' and c.recovery is null, \
-             exists (select from pg_replication_slots s where s.slot_name = c.slot \
-                 and s.wal_status is distinct from 'lost'), \
-             c.system_id = s.system_identifier::text, \
-             c.publication -> 'tables' = {}, \
-             c.source = 'wal' and c.switch is null \
-             from pg_control_system() s, {schema}.checkpoint c \
-             left join pg_publication p on p.oid::int8 = (c.publication ->> 'oid')::int8 \
-             where c.pipeline = $1",
-            membership::tables("c.tables", "p.oid")
-        );
+        let query = query(config);
         let name = [(&pipeline as _, Type::TEXT)];
         let row = sql.opt("looking for the pipelines of a move", &query, &name).await?;
         let Some(row) = row.filter(|row| row.get::<_, Option<bool>>(6) == Some(true)) else {
@@ -116,6 +103,24 @@ impl Side {
             && self.noted == other.noted
             && self.generation == other.generation
     }
+}
+
+/// `$1` the pipeline's name.
+fn query(config: &RelayConfig) -> String {
+    let schema = quote_identifier(&config.schema);
+    format!(
+        "select p.pubname::text, c.tables, c.publication, c.generation, \
+             c.initial = 'done' and c.recovery is null, \
+             exists (select from pg_replication_slots s where s.slot_name = c.slot \
+                 and s.wal_status is distinct from 'lost'), \
+             c.system_id = s.system_identifier::text, \
+             c.publication -> 'tables' = {}, \
+             c.source = 'wal' and c.switch is null \
+             from pg_control_system() s, {schema}.checkpoint c \
+             left join pg_publication p on p.oid::int8 = (c.publication ->> 'oid')::int8 \
+             where c.pipeline = $1",
+        membership::tables("c.tables", "p.oid")
+    )
 }
 
 /// What stands between the two.
