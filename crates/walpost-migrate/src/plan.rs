@@ -7,7 +7,7 @@ pub struct Entry {
     pub number: u32,
     /// Its name at that time.
     pub name: String,
-    /// [`checksum`] of its text at that time.
+    /// [`checksum`](crate::checksum) of its text at that time.
     pub checksum: String,
 }
 
