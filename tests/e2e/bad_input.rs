@@ -132,17 +132,37 @@ async fn events_whose_handler_fails_or_panics_are_parked_and_the_others_applied(
     place(&shop, "a", r#"{"seq": 1}"#).await;
     place(&shop, "b", r#"{"poison": true}"#).await;
     place(&shop, "c", r#"{"panic": true}"#).await;
+    place(&shop, "b", r#"{"seq": 4}"#).await;
     place(&shop, "e", r#"{"seq": 5}"#).await;
     shop.effects_reach(2).await;
     let effects: Vec<i64> = shop.effects().await.into_iter().map(|effect| effect.seq).collect();
     assert_eq!(effects, [1, 5]);
     let client = shop.connect().await;
-    let parked = client
-        .query("select attempts from walpost.consumer_parked order by off", &[])
-        .await
-        .unwrap();
+    let parked = "select attempts from walpost.consumer_parked where state = 'parked' order by off";
+    let parked = client.query(parked, &[]).await.unwrap();
     assert_eq!(parked.len(), 2);
     assert!(parked.iter().all(|row| row.get::<_, i32>(0) == 2), "{parked:?}");
+
+    let asked = async |what: &str, key: &str| {
+        let find = "select id::text from walpost.consumer_parked \
+                    where state = 'parked' and key = convert_to($1, 'UTF8')";
+        let id: String = client.query_one(find, &[&key]).await.unwrap().get(0);
+        let output = std::process::Command::new(walpost_binary())
+            .args(["consumer", "parked", what, &id, "--wait-seconds", "60"])
+            .env("WALPOST_POSTGRES_URL", shop.database.url())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text)
+    };
+    let (code, text) = asked("retry", "c").await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("stays parked") && text.contains("the handler panicked"), "{text}");
+    let (code, text) = asked("discard", "b").await;
+    assert_eq!(code, Some(0), "{text}");
+    shop.effects_reach(3).await;
+    let effects: Vec<i64> = shop.effects().await.into_iter().map(|effect| effect.seq).collect();
+    assert_eq!(effects, [1, 5, 4], "the event behind the discarded one came last");
 }
 
 #[tokio::test]

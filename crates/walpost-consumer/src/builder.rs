@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use walpost_event::RetrySchedule;
 
-use crate::{Consumer, Database, Error, FirstStart, Handler, OnReset, settings::Settings};
+use crate::{Consumer, Database, Error, FirstStart, Handler, OnReset, Park, settings::Settings};
 
 /// What a [`Consumer`] is to do. Made by [`Consumer::builder`].
 ///
@@ -141,6 +141,13 @@ impl Builder {
     /// ```
     pub fn retry_schedule(mut self, schedule: RetrySchedule) -> Self {
         self.settings.retry_schedule = schedule;
+        self
+    }
+
+    /// What waits while an event is parked; [`Park::Key`] unless set: the later
+    /// events of its key.
+    pub fn park(mut self, park: Park) -> Self {
+        self.settings.park = park;
         self
     }
 

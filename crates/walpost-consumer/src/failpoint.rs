@@ -12,6 +12,8 @@ pub(crate) enum Failpoint {
     AfterBegin,
     /// Between the handler and COMMIT.
     BeforeCommit,
+    /// The same for a parked event.
+    BeforeUnparkCommit,
     /// After COMMIT.
     AfterCommit,
     /// Before an offset is sent to Kafka.
@@ -29,6 +31,7 @@ impl Failpoint {
         match self {
             Self::AfterBegin => "after_begin",
             Self::BeforeCommit => "before_commit",
+            Self::BeforeUnparkCommit => "before_unpark_commit",
             Self::AfterCommit => "after_commit",
             Self::BeforeKafkaCommit => "before_kafka_commit",
             Self::ResetAfterKafkaCommit => "reset_after_kafka_commit",
@@ -88,6 +91,7 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
     let known = [
         Failpoint::AfterBegin,
         Failpoint::BeforeCommit,
+        Failpoint::BeforeUnparkCommit,
         Failpoint::AfterCommit,
         Failpoint::BeforeKafkaCommit,
         Failpoint::ResetAfterKafkaCommit,

@@ -70,7 +70,8 @@
 //! ```sql
 //! grant usage on schema walpost to app;
 //! grant select, insert, update on walpost.position, walpost.done to app;
-//! grant select, insert on walpost.consumer_parked, walpost.consumer_reset to app;
+//! grant select, insert, update, delete on walpost.consumer_parked to app;
+//! grant select, insert on walpost.consumer_reset to app;
 //! ```
 //!
 //! [`Consumer::run`] looks for both first, and its error has the statements.
@@ -93,32 +94,34 @@
 //! [`Builder::max_attempts`]) or gives it up ([`HandlerError::Park`]), and a
 //! record without a usable header `id`, is set aside: it becomes a row of the
 //! table `walpost.consumer_parked`, with its reason and the whole record, in the
-//! transaction that moves the offset past it. Nothing deletes these rows.
+//! transaction that moves the offset past it. The later events of its key wait
+//! behind it, as rows too, unless told otherwise ([`Park`]); those of other keys
+//! go on.
 //!
 //! ```sql
-//! select id, parked_at, topic, part, off, event_id, attempts, reason, encode(value, 'escape')
-//! from walpost.consumer_parked where consumer = 'shipping' order by id;
+//! select id, parked_at, state, topic, part, off, event_id, attempts, reason, encode(value, 'escape')
+//! from walpost.consumer_parked where consumer = 'shipping' and state <> 'discarded' order by id;
 //! ```
 //!
-//! To go on: mend what the reason names, stop the consumer, run this, and start
-//! it again. It applies these events, and no other event a second time; they
-//! come behind later events of their keys. Or make the effect by hand, and
-//! delete the row.
+//! To go on, mend what the reason names, and ask for a retry, or give the event
+//! up: `walpost consumer parked retry 7`, or
 //!
 //! ```sql
-//! with again as (
-//!     delete from walpost.consumer_parked where id in (7) and event_id is not null returning *
-//! ), undone as (
-//!     delete from walpost.done d using again a
-//!     where (d.consumer, d.source, d.event_id) = (a.consumer, a.source, a.event_id)
-//! )
-//! select topic, part, walpost.reset_partition(consumer, topic, part, min(off), 'fill')
-//! from again group by consumer, topic, part;
+//! select * from walpost.request_parked(array[7], 'retry', current_user);
+//! select * from walpost.request_parked(array[8], 'discard', current_user);
 //! ```
 //!
-//! The topic must still have their records; their rows come back if they fail
-//! again. Whoever runs it needs, besides the grants above, `delete` on
-//! `walpost.consumer_parked` and `walpost.done`.
+//! The running consumer does it within a second or two, the owner of the
+//! partition behind its fence, and then applies what waits for the key, in
+//! order. An event that fails again stays parked with the new reason, and its
+//! key with it. The row of an applied event is deleted, that of a discarded one
+//! stays. Records that the topic has lost meanwhile can be retried: the row has
+//! them. Whoever asks needs `select, update` on `walpost.consumer_parked` and
+//! `select` on `walpost.position`.
+//!
+//! A replay that comes to a parked event tries it again, if its key is not held,
+//! and the row goes when it succeeds; where the key is held, the event and those
+//! that the replay brings wait in the order of their offsets.
 //!
 //! # Halted partitions
 //!
@@ -145,6 +148,7 @@ mod kafka;
 mod ledger;
 mod marker;
 mod metrics;
+mod park;
 mod partition;
 mod preflight;
 mod report;
@@ -171,5 +175,6 @@ pub use crate::{
     error::Error,
     event::{Event, EventBuilder},
     handler::{BoxError, Handler, HandlerError, SliceError},
+    park::Park,
     status::{Counts, PartitionState, PartitionStatus, Status, TopicPartition},
 };

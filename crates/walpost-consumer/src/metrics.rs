@@ -9,6 +9,14 @@ pub(crate) fn describe() {
     describe_counter!("walpost_consumer_applied_total", "Effects that were committed");
     describe_counter!("walpost_consumer_duplicates_total", "Events whose effect had been made");
     describe_counter!("walpost_consumer_parked_total", "Events that were parked");
+    describe_counter!(
+        "walpost_consumer_waiting_total",
+        "Events that were set aside behind a parked one of their key"
+    );
+    describe_counter!(
+        "walpost_consumer_unparked_total",
+        "Parked and waiting events whose effect was made after all"
+    );
     describe_counter!("walpost_consumer_resets_total", "Offset resets that were carried out");
     describe_counter!("walpost_consumer_claims_total", "Claims of partitions");
     describe_counter!("walpost_consumer_halts_total", "Partitions that were halted");
@@ -22,6 +30,8 @@ pub(crate) struct TopicMetrics {
     pub(crate) applied: Counter,
     pub(crate) duplicates: Counter,
     pub(crate) parked: Counter,
+    pub(crate) waiting: Counter,
+    pub(crate) unparked: Counter,
     pub(crate) resets: Counter,
     pub(crate) claims: Counter,
     pub(crate) halts: Counter,
@@ -37,6 +47,8 @@ impl TopicMetrics {
             applied: counter!("walpost_consumer_applied_total", &labels),
             duplicates: counter!("walpost_consumer_duplicates_total", &labels),
             parked: counter!("walpost_consumer_parked_total", &labels),
+            waiting: counter!("walpost_consumer_waiting_total", &labels),
+            unparked: counter!("walpost_consumer_unparked_total", &labels),
             resets: counter!("walpost_consumer_resets_total", &labels),
             claims: counter!("walpost_consumer_claims_total", &labels),
             halts: counter!("walpost_consumer_halts_total", &labels),

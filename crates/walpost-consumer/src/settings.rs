@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use walpost_event::RetrySchedule;
 
-use crate::{Error, FirstStart, OnReset};
+use crate::{Error, FirstStart, OnReset, Park};
 
 /// Everything that a consumer was told, checked.
 #[derive(Clone)]
@@ -19,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) max_batch_wait_ms: u64,
     pub(crate) max_attempts: u32,
     pub(crate) retry_schedule: RetrySchedule,
+    pub(crate) park: Park,
     pub(crate) halt_after_parked: u32,
     pub(crate) handler_timeout_ms: u64,
     pub(crate) lock_timeout_ms: u64,
@@ -46,6 +47,7 @@ impl Settings {
                 [100, 500, 2_000, 10_000].map(Duration::from_millis),
             )
             .repeating_last(),
+            park: Park::default(),
             halt_after_parked: 100,
             handler_timeout_ms: 30_000,
             lock_timeout_ms: 10_000,

@@ -1,9 +1,12 @@
 //! Every statement of the consumer, with the schema's name in it.
 
+mod parked;
+
 use std::fmt::Write;
 
 use postgres_protocol::escape::{escape_identifier, escape_literal};
 
+pub(crate) use self::parked::ParkedSql;
 use crate::{Event, settings::Settings};
 
 /// Statements of one consumer.
@@ -33,8 +36,7 @@ pub(crate) struct Sql {
     pub(crate) dedup: String,
     /// The same where effects of earlier runs are made again.
     pub(crate) dedup_rerun: String,
-    /// A parked event, see `park_row`.
-    pub(crate) park: String,
+    pub(crate) parked: ParkedSql,
     /// $1 position, $2 epoch, $3 old, $4 new, $5 reset, $6 mode: the run.
     pub(crate) reset_to: String,
     /// $1 position, $2 epoch, $3 offset, $4 known.
@@ -84,12 +86,7 @@ impl Sql {
                  where d.pos_id = excluded.pos_id and d.off = excluded.off \
                  and d.run < excluded.run",
             ),
-            park: format!(
-                "insert into {s}.consumer_parked (consumer, pos_id, topic, part, off, run, source, \
-                 event_id, key, value, header_names, header_values, timestamp_ms, reason, attempts) \
-                 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
-                 on conflict (pos_id, off, run) do nothing"
-            ),
+            parked: ParkedSql::new(s),
             reset_to: format!("select {s}.reset_to($1, $2, $3, $4, $5, $6)"),
             start_at: format!("select {s}.start_at($1, $2, $3, $4)"),
             lock_timeout_ms: settings.lock_timeout_ms,
@@ -104,7 +101,9 @@ impl Sql {
         let (schema, role) = (&self.schema, escape_identifier(role));
         let mut text = format!("grant usage on schema {schema} to {role};");
         for (rights, tables) in GRANTS {
-            let tables = tables.map(|table| format!("{schema}.{table}")).join(", ");
+            let tables: Vec<String> =
+                tables.iter().map(|table| format!("{schema}.{table}")).collect();
+            let tables = tables.join(", ");
             let _ = write!(text, " grant {rights} on {tables} to {role};");
         }
         if on_functions {
@@ -167,15 +166,15 @@ impl Sql {
 }
 
 /// Rights on the tables, and on which.
-const GRANTS: [(&str, [&str; 2]); 2] = [
-    ("select, insert, update", ["position", "done"]),
-    ("select, insert", ["consumer_parked", "consumer_reset"]),
+const GRANTS: [(&str, &[&str]); 3] = [
+    ("select, insert, update", &["position", "done"]),
+    ("select, insert, update, delete", &["consumer_parked"]),
+    ("select, insert", &["consumer_reset"]),
 ];
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'batch_end'";
-/// The newest of them, and what tells it from older ones.
-const NEWEST: &str = "p.proname = 'batch_begin' and oidvectortypes(p.proargtypes) \
-                      = 'integer, bigint, bigint, bigint, bigint[], integer'";
+/// The newest function of the set, which a consumer of this version needs.
+const NEWEST: &str = "p.proname = 'request_parked'";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {
@@ -197,7 +196,8 @@ fn rights() -> String {
          array(select string_agg(r.name, ', ' order by r.name) || ' on ' || r.of \
          from (values {values}) r(of, name) \
          join pg_class c on c.relname = r.of and c.relnamespace = n.oid \
-         where not has_any_column_privilege(c.oid, r.name) group by r.of order by r.of) \
+         where not case r.name when 'delete' then has_table_privilege(c.oid, r.name) \
+         else has_any_column_privilege(c.oid, r.name) end group by r.of order by r.of) \
          from (select $1::text as name) s left join pg_namespace n on n.nspname = s.name"
     )
 }

@@ -48,6 +48,11 @@ pub struct Counts {
     pub duplicates: u64,
     /// Events that were parked.
     pub parked: u64,
+    /// Events that were set aside untried, behind a parked one of their key.
+    pub waiting: u64,
+    /// Parked and waiting events whose effect was made after all. They are
+    /// counted in `applied` too.
+    pub unparked: u64,
     /// Offset resets that were carried out.
     pub resets: u64,
     /// Claims of partitions.

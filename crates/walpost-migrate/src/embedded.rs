@@ -106,8 +106,10 @@ const RELAY: &[Migration] = &[
     Migration::new(10, "archive", include_str!("../migrations/relay/0010_archive.sql")),
 ];
 
-const CONSUMER: &[Migration] =
-    &[Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql"))];
+const CONSUMER: &[Migration] = &[
+    Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql")),
+    Migration::new(2, "parked_keys", include_str!("../migrations/consumer/0002_parked_keys.sql")),
+];
 
 const INBOX: &[Migration] =
     &[Migration::new(1, "inbox", include_str!("../migrations/inbox/0001_inbox.sql"))];

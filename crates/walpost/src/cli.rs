@@ -2,8 +2,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     command::{
-        check, config, demo, demo_consumer, inbox, migrate, parked, pipeline, prune, replay,
-        requeue, run, slot, source, status,
+        check, config, consumer, demo, demo_consumer, inbox, migrate, parked, pipeline, prune,
+        replay, requeue, run, slot, source, status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -56,6 +56,9 @@ enum Command {
     Replay(replay::Args),
     /// Makes failed rows of a polled outbox pending again, in order
     Requeue(requeue::Args),
+    /// Shows what consumers have parked, and has it retried or discarded
+    #[command(after_help = EXIT_CODES)]
+    Consumer(consumer::Args),
     /// Shows events received from outside, and has them tried again, ignored or pruned
     #[command(after_help = EXIT_CODES)]
     Inbox(inbox::Args),
@@ -78,6 +81,7 @@ impl Cli {
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
+            Command::Consumer(args) => args.json(),
             Command::Inbox(args) => args.json(),
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
@@ -102,6 +106,7 @@ impl Cli {
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),
+            Command::Consumer(args) => block_on(consumer::run(&config, &args)),
             Command::Inbox(args) => block_on(inbox::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),

@@ -2,11 +2,20 @@
 
 use std::{borrow::Cow, panic::AssertUnwindSafe, time::Duration};
 
-use futures_util::{FutureExt, TryStreamExt, future::join};
+use futures_util::{
+    FutureExt, TryStreamExt,
+    future::{join, try_join_all},
+};
 use tokio::time::timeout;
 use tokio_postgres::{Client, IsolationLevel, SimpleQueryStream, Transaction, types::Type};
 
-use super::{Partition, failure::Failure, session::Session};
+use super::{
+    Partition,
+    failure::Failure,
+    held::{Held, holds_key},
+    parked_row::{Aside, Place, set_aside},
+    session::Session,
+};
 use crate::{Event, Handler, HandlerError, failpoint::Failpoint, handler::SliceError};
 
 /// What a batch does with its new events.
@@ -21,8 +30,10 @@ pub(super) enum Work<'a> {
 /// What was committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
+    /// Given to the handler, or parked.
     pub(super) new: u64,
-    pub(super) duplicates: u64,
+    /// Set aside behind a parked event of their key.
+    pub(super) waiting: u64,
 }
 
 impl<H: Handler> Partition<H> {
@@ -60,25 +71,70 @@ impl<H: Handler> Partition<H> {
             found.map_err(Failure::Database)?.iter().map(|row| row.get(0)).collect();
         new.sort_unstable();
         Failpoint::AfterBegin.reached();
-        let new = match (work, events) {
-            (Work::Handle, _) => match self.handle(&tx, &select_new(events, &new)).await {
-                Ok(()) => new.len() as u64,
-                Err(failure) => return Err(roll_back(tx, failure).await),
-            },
+        let place = Place { consumer, position, run };
+        let applied = match (work, events) {
+            (Work::Handle, _) => {
+                let new = select_new(events, &new);
+                let reruns = session.replay.reruns(events);
+                match self.handle_free(&tx, &session.held, place, &new, reruns).await {
+                    Ok(waiting) => Applied { new: new.len() as u64 - waiting, waiting },
+                    Err(failure) => return Err(roll_back(tx, failure).await),
+                }
+            }
             (Work::Park { reason, attempts }, [event])
                 if new.len() == 1 || event.identity().is_err() =>
             {
-                let row = self.park_row(&tx, position, run, event, reason, attempts);
-                row.await.map_err(Failure::Database)?
+                let holds_key = holds_key(self.shared.settings.park, event);
+                let aside = Aside::Parked { reason, attempts, holds_key };
+                let parked = set_aside(&tx, &self.shared.sql, place, event, aside).await;
+                Applied { new: parked.map_err(Failure::Database)?, waiting: 0 }
             }
-            (Work::Park { .. }, _) => 0,
+            (Work::Park { .. }, _) => Applied::default(),
         };
         Failpoint::BeforeCommit.reached();
         finish(tx, &end).await?;
-        Ok(Applied { new, duplicates: events.len() as u64 - new })
+        Ok(applied)
     }
 
-    async fn handle(&self, tx: &Transaction<'_>, events: &[Event]) -> Result<(), Failure> {
+    /// Gives `new` events to the handler, but for those whose key is held back:
+    /// they are set aside. Returns how many.
+    async fn handle_free(
+        &self,
+        tx: &Transaction<'_>,
+        held: &Held,
+        place: Place<'_>,
+        new: &[Event],
+        reruns: bool,
+    ) -> Result<u64, Failure> {
+        let waits = |event: &&Event| held.holds(event);
+        let waiting: Vec<&Event> = new.iter().filter(waits).collect();
+        let free = if waiting.is_empty() {
+            Cow::Borrowed(new)
+        } else {
+            Cow::Owned(new.iter().filter(|event| !waits(event)).cloned().collect())
+        };
+        self.handle(tx, &free).await?;
+        let sql = &self.shared.sql;
+        let aside = waiting.iter().map(|event| set_aside(tx, sql, place, event, Aside::Waiting));
+        try_join_all(aside).await.map_err(Failure::Database)?;
+        if reruns {
+            let offsets: Vec<i64> = free.iter().map(Event::offset).collect();
+            let made = [
+                (&place.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4),
+                (&offsets, Type::INT8_ARRAY),
+            ];
+            tx.execute_typed(&sql.parked.unpark_replayed, &made)
+                .await
+                .map_err(Failure::Database)?;
+        }
+        Ok(waiting.len() as u64)
+    }
+
+    pub(super) async fn handle(
+        &self,
+        tx: &Transaction<'_>,
+        events: &[Event],
+    ) -> Result<(), Failure> {
         if events.is_empty() {
             return Ok(());
         }
@@ -99,46 +155,6 @@ impl<H: Handler> Partition<H> {
             Ok(Err(_)) => dropped("the handler panicked".to_owned()),
             Err(_) => dropped(format!("the handler took longer than {limit_ms} ms")),
         }
-    }
-
-    async fn park_row(
-        &self,
-        tx: &Transaction<'_>,
-        position: i32,
-        run: i32,
-        event: &Event,
-        reason: &str,
-        attempts: u32,
-    ) -> Result<u64, tokio_postgres::Error> {
-        let consumer = self.shared.settings.consumer.as_str();
-        let id = event.identity().is_ok().then(|| event.id());
-        let names: Vec<&str> = event.headers().map(|(name, _)| name).collect();
-        let values: Vec<Option<&[u8]>> = event.headers().map(|(_, value)| value).collect();
-        // A NUL cannot be stored in a text column.
-        let names: Vec<String> = names.iter().map(|name| name.replace('\0', "\u{fffd}")).collect();
-        let reason = reason.replace('\0', "\u{fffd}");
-        let attempts = i32::try_from(attempts).unwrap_or(i32::MAX);
-        tx.execute_typed(
-            &self.shared.sql.park,
-            &[
-                (&consumer, Type::TEXT),
-                (&position, Type::INT4),
-                (&event.topic(), Type::TEXT),
-                (&event.partition(), Type::INT4),
-                (&event.offset(), Type::INT8),
-                (&run, Type::INT4),
-                (&event.source(), Type::TEXT),
-                (&id, Type::TEXT),
-                (&event.key(), Type::BYTEA),
-                (&event.value(), Type::BYTEA),
-                (&names, Type::TEXT_ARRAY),
-                (&values, Type::BYTEA_ARRAY),
-                (&event.timestamp_ms(), Type::INT8),
-                (&reason, Type::TEXT),
-                (&attempts, Type::INT4),
-            ],
-        )
-        .await
     }
 }
 
@@ -193,7 +209,7 @@ fn failed(error: SliceError, events: &[Event], alone: Option<i64>) -> Failure {
 }
 
 /// A connection that may still be busy is not waited for.
-async fn roll_back(tx: Transaction<'_>, failure: Failure) -> Failure {
+pub(super) async fn roll_back(tx: Transaction<'_>, failure: Failure) -> Failure {
     if let Failure::Handler { discard: true, .. } = failure {
         return failure;
     }

@@ -1,7 +1,10 @@
 //! From a claim to the first effect: steps 4 and 5 of an assignment, and the
 //! steps of a reset.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
@@ -11,6 +14,7 @@ use walpost_librdkafka::Committed;
 use super::{
     Interrupt, Partition,
     claim::Claimed,
+    held::Held,
     session::{Replay, Session},
 };
 use crate::{
@@ -74,6 +78,7 @@ impl<H: Handler> Partition<H> {
             .await
             .map_err(|error| self.failed("reading the resets of a partition", error))?
             .get::<_, Option<i64>>(0);
+        let held = self.held(&claimed).await?;
         let inbox = Arc::new(Inbox::new(
             settings.max_batch_events * 2,
             settings.max_batch_bytes * 2,
@@ -92,11 +97,27 @@ impl<H: Handler> Partition<H> {
             reset_id,
             owner,
             ledger,
+            held,
             inbox,
             batch,
             answer,
             commit_after,
         })
+    }
+
+    /// What is parked of the partition, as of the claim: nobody else parks.
+    async fn held(&self, claimed: &Claimed) -> Result<Held, Interrupt> {
+        let sql = &self.shared.sql;
+        let failed = |error| self.failed("reading the parked events of a partition", error);
+        let client = &claimed.client;
+        let of: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
+            [(&claimed.position, Type::INT4)];
+        let any = client.query_typed_one(&sql.parked.any, &of);
+        let any = any.await.map_err(failed)?.get(0);
+        let keys = client.query_typed(&sql.parked.held_keys, &of);
+        let keys = keys.await.map_err(failed)?;
+        let keys = keys.iter().map(|row| row.get::<_, &[u8]>(0).into());
+        Ok(Held::claimed(keys, any, Instant::now()))
     }
 
     async fn group(&self, claimed: &Claimed, committed: &Committed) -> Result<Group, Interrupt> {

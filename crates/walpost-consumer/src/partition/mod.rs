@@ -6,11 +6,14 @@ mod claim;
 mod failure;
 mod fatal;
 mod halts;
+mod held;
 mod interrupt;
 mod offsets;
+mod parked_row;
 mod session;
 mod stop;
 mod trials;
+mod unpark;
 mod work;
 
 use std::{sync::Arc, time::Duration};

@@ -22,8 +22,9 @@ impl<H: Handler> Partition<H> {
             self.store_known(session).await?;
         }
         self.send_commit(session).await;
-        let pause = session.commit_after.map_or(Duration::from_secs(3600), |after| {
-            after.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+        let next = [session.commit_after, session.held.look_at()].into_iter().flatten().min();
+        let pause = next.map_or(Duration::from_secs(3600), |at| {
+            at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
         });
         let Session { inbox, answer, .. } = session;
         let mut answered = None;

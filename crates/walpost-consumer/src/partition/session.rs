@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use super::held::Held;
 use crate::{
     Event, inbox::Inbox, kafka::KafkaFailure, ledger::Ledger, marker::Owner, sql::ClaimKey,
 };
@@ -18,6 +19,7 @@ pub(super) struct Session {
     pub(super) reset_id: Option<Uuid>,
     pub(super) owner: Owner,
     pub(super) ledger: Ledger,
+    pub(super) held: Held,
     pub(super) inbox: Arc<Inbox>,
     /// Events that are next, in order.
     pub(super) batch: Vec<Event>,

@@ -11,6 +11,7 @@ use crate::sizing::Sizing;
 pub(super) struct Trials {
     pub(super) sizing: Sizing,
     pub(super) condemned: Option<Condemned>,
+    pub(super) refused: Option<Refused>,
     pub(super) transient_failures: u32,
     pub(super) parked_in_row: u32,
     max_batch_events: usize,
@@ -23,6 +24,18 @@ pub(super) struct Condemned {
     pub(super) offset: i64,
     pub(super) attempts: u32,
     pub(super) reason: String,
+}
+
+/// A parked event that failed again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) id: i64,
+    pub(super) offset: i64,
+    pub(super) key: Option<Box<[u8]>>,
+    pub(super) attempts: u32,
+    pub(super) reason: String,
+    /// It stays parked now.
+    pub(super) is_last: bool,
 }
 
 /// Under which claim it was learnt, and where that has got to.
@@ -38,6 +51,7 @@ impl Trials {
         Self {
             sizing: Sizing::new(max_batch_events),
             condemned: None,
+            refused: None,
             transient_failures: 0,
             parked_in_row: 0,
             max_batch_events,

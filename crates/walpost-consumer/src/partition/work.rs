@@ -10,6 +10,7 @@ use super::{
     Interrupt, Partition,
     apply::{Applied, Work},
     failure::Failure,
+    held::holds_key,
     jitter,
     session::Session,
     trials::Condemned,
@@ -43,6 +44,7 @@ impl<H: Handler> Partition<H> {
         if self.stop.is_requested() {
             return Err(Interrupt::Stopped);
         }
+        self.look_at_requests(session).await?;
         self.gather(session).await?;
         if session.batch.is_empty() {
             return self.idle(session).await;
@@ -204,6 +206,11 @@ impl<H: Handler> Partition<H> {
             Ok(applied) => {
                 self.trials.parked_in_row += 1;
                 self.done(session, events, applied, true);
+                if applied.new == 1 {
+                    let holds = holds_key(self.shared.settings.park, &events[0]);
+                    session.held.parked(&events[0], holds, Instant::now());
+                    self.check_held(session, holds)?;
+                }
             }
             Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
             Err(Failure::Handler { error, .. }) => {
@@ -236,12 +243,15 @@ impl<H: Handler> Partition<H> {
         let end = session.key.next_offset;
         session.ledger.stored();
         self.trials.advanced(end);
-        let Applied { new, duplicates } = applied;
+        let Applied { new, waiting } = applied;
+        let duplicates = events.len() as u64 - new - waiting;
         self.metrics.duplicates.increment(duplicates);
+        self.metrics.waiting.increment(waiting);
         if parked { &self.metrics.parked } else { &self.metrics.applied }.increment(new);
         self.shared.board.advance(&self.of, end, |counts| {
             *(if parked { &mut counts.parked } else { &mut counts.applied }) += new;
             counts.duplicates += duplicates;
+            counts.waiting += waiting;
         });
     }
 }

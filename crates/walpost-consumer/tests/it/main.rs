@@ -11,6 +11,7 @@ mod group;
 mod loss;
 mod manual;
 mod member;
+mod parked;
 mod poison;
 mod reset;
 mod setup;

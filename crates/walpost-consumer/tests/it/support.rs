@@ -18,8 +18,8 @@ use tokio::{
 };
 use tokio_postgres::Client;
 use walpost_consumer::{
-    Builder, Consumer, Database, Error, Event, Handler, HandlerError, PartitionState, SliceError,
-    Status, tokio_postgres::Transaction,
+    Builder, Consumer, Database, Error, Event, Handler, HandlerError, Park, PartitionState,
+    SliceError, Status, tokio_postgres::Transaction,
 };
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit as testkit;
@@ -90,7 +90,8 @@ impl World {
         Self { topic, name, database, client, broker, producer }
     }
 
-    /// A consumer of the topic, not yet with a handler.
+    /// A consumer of the topic, not yet with a handler. An event that it parks
+    /// holds nothing back, as all have one key.
     pub(crate) fn consumer(&self) -> Builder {
         self.consumer_named(&self.name)
     }
@@ -102,6 +103,7 @@ impl World {
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
             .session_timeout_ms(6_000)
+            .park(Park::Event)
             .retry_schedule(
                 walpost_consumer::RetrySchedule::new([Duration::from_millis(10)]).repeating_last(),
             )
@@ -124,17 +126,28 @@ impl World {
         ids: impl IntoIterator<Item = impl AsRef<str>>,
     ) {
         for id in ids {
-            let id = id.as_ref();
-            let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
-            let record = BaseRecord::to(&self.topic)
-                .partition(partition)
-                .key("key")
-                .payload(id)
-                .timestamp(timestamp_ms)
-                .headers(headers);
-            self.send(record).await;
+            self.send_event(partition, timestamp_ms, "key", id.as_ref()).await;
         }
         self.flush();
+    }
+
+    /// Publishes events `(key, id)` to one partition.
+    pub(crate) async fn publish_keyed(&self, partition: i32, events: &[(&str, &str)]) {
+        for (key, id) in events {
+            self.send_event(partition, now_ms(), key, id).await;
+        }
+        self.flush();
+    }
+
+    async fn send_event(&self, partition: i32, timestamp_ms: i64, key: &str, id: &str) {
+        let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+        let record = BaseRecord::to(&self.topic)
+            .partition(partition)
+            .key(key)
+            .payload(id)
+            .timestamp(timestamp_ms)
+            .headers(headers);
+        self.send(record).await;
     }
 
     /// Publishes one record without headers.

@@ -6,7 +6,7 @@ use std::env;
 use rdkafka::mocking::MockCluster;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_postgres::{Transaction, config::Host};
-use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError};
+use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError, Park};
 use walpost_testkit::{self as testkit, Process, Proxy, Target};
 
 use crate::support::{LIMIT, World};
@@ -73,6 +73,7 @@ async fn program() {
         tracing_subscriber::fmt().with_ansi(false).init();
     }
     let consumer = Consumer::builder(read(NAME))
+        .park(Park::Event)
         .kafka("bootstrap.servers", read(BROKER))
         .topics([read(TOPIC)])
         .database(Database::config(read(DATABASE).parse().unwrap()))

@@ -1,6 +1,6 @@
 mod answers;
 mod ask;
-mod contents;
+pub(crate) mod contents;
 
 use clap::Subcommand;
 use serde_json::{Value, json};

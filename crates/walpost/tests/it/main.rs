@@ -4,6 +4,7 @@
 
 mod cli;
 mod config;
+mod consumer_parked;
 mod demo;
 mod inbox;
 mod migrate;

@@ -33,7 +33,7 @@ pub(super) fn sizes(row: &Row, first: usize) -> Vec<(&'static str, Value)> {
 }
 
 /// A value of the event: as much of it as was asked for.
-pub(super) struct Part {
+pub(crate) struct Part {
     kind: &'static str,
     /// Of a header or a column.
     name: Option<String>,
@@ -77,8 +77,18 @@ fn member_bytes(member: &Value) -> Option<Vec<u8>> {
 }
 
 impl Part {
+    /// The first `bytes` of `total_bytes`; no bytes for a null.
+    pub(crate) fn new(
+        kind: &'static str,
+        name: Option<String>,
+        bytes: Option<Vec<u8>>,
+        total_bytes: usize,
+    ) -> Self {
+        Self { kind, name, bytes, total_bytes }
+    }
+
     /// What it is.
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         match &self.name {
             Some(name) => format!("{} {name}", self.kind),
             None => self.kind.to_owned(),
@@ -86,7 +96,7 @@ impl Part {
     }
 
     /// For people, in one line.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let Some(bytes) = &self.bytes else { return "-".to_owned() };
         let shown = self.text(bytes).unwrap_or_else(|| hex(bytes));
         match self.total_bytes - bytes.len() {
@@ -96,7 +106,7 @@ impl Part {
     }
 
     /// For programs.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut part = json!({ "part": self.kind });
         if let Some(name) = &self.name {
             part["name"] = json!(name);
