@@ -100,6 +100,22 @@ impl Builder {
         self
     }
 
+    /// How many transactions of one partition may be open at once; 1 unless
+    /// set, at most 256. Each takes a database connection.
+    ///
+    /// More than one is for handlers that are slow, or that wait: events of
+    /// different keys are applied side by side, those of one key in their
+    /// order, those without a key in any. The stored offset follows behind what
+    /// all have done, and what was done beyond it is known by its deduplication
+    /// rows. A handler that is fast with slices is faster with one lane.
+    ///
+    /// A handler that ends its transaction is caught, and halts the partition,
+    /// but with more than one lane what it had written until then stays.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.settings.lanes = lanes;
+        self
+    }
+
     /// Most events in one transaction; 500 unless set.
     pub fn max_batch_events(mut self, events: usize) -> Self {
         self.settings.max_batch_events = events;

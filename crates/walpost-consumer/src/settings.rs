@@ -14,6 +14,7 @@ pub(crate) struct Settings {
     pub(crate) schema: String,
     pub(crate) on_reset: OnReset,
     pub(crate) first_start: FirstStart,
+    pub(crate) lanes: usize,
     pub(crate) max_batch_events: usize,
     pub(crate) max_batch_bytes: usize,
     pub(crate) max_batch_wait_ms: u64,
@@ -39,6 +40,7 @@ impl Settings {
             schema: "walpost".to_owned(),
             on_reset: OnReset::default(),
             first_start: FirstStart::default(),
+            lanes: 1,
             max_batch_events: 500,
             max_batch_bytes: 4 << 20,
             max_batch_wait_ms: 0,
@@ -90,7 +92,8 @@ impl Settings {
     }
 
     fn check_bounds(&self) -> Result<(), Error> {
-        let bounds: [(&str, u64, u64, u64); 11] = [
+        let bounds: [(&str, u64, u64, u64); 12] = [
+            ("lanes", self.lanes as u64, 1, 256),
             ("max_batch_events", self.max_batch_events as u64, 1, 100_000),
             ("max_batch_bytes", self.max_batch_bytes as u64, 1024, 256 << 20),
             ("max_batch_wait_ms", self.max_batch_wait_ms, 0, 60_000),

@@ -37,9 +37,13 @@ impl Sizing {
         }
     }
 
-    /// The events below `end` are done.
-    pub(crate) fn succeeded(&mut self, end: i64) {
-        self.limit = self.limit.saturating_mul(2).min(self.max);
+    /// The events below `end` are done. Where nothing of them was `new`, the
+    /// one that failed among others may still be to come: batches stay as they
+    /// are.
+    pub(crate) fn succeeded(&mut self, end: i64, new: bool) {
+        if new {
+            self.limit = self.limit.saturating_mul(2).min(self.max);
+        }
         if self.suspect.is_some_and(|suspect| suspect.offset < end) {
             self.suspect = None;
         }
@@ -87,13 +91,13 @@ mod tests {
             let batch = &pending[..count];
             if !batch.contains(&poison) {
                 next += count as i64;
-                sizing.succeeded(next);
+                sizing.succeeded(next, true);
             } else if count > 1 {
                 sizing.failed_together(count, named.then_some(poison));
             } else if sizing.failed_alone(poison) == 3 {
                 parked.push(poison);
                 next += 1;
-                sizing.succeeded(next);
+                sizing.succeeded(next, true);
             }
         }
         (calls, parked)
@@ -115,6 +119,24 @@ mod tests {
             assert_eq!(parked, [poison]);
             assert!(calls <= 80, "{calls} calls");
         }
+    }
+
+    #[test]
+    fn events_that_were_done_before_do_not_hide_the_one_that_fails() {
+        let mut sizing = Sizing::new(8);
+        for claim in 0..4 {
+            // Each claim comes by seven that are done, and then to the poison.
+            let (mut next, limit) = (0, sizing.cut((0i32..8).map(i64::from)));
+            assert_eq!(limit, 8 >> claim);
+            while next + (limit as i64) < 8 {
+                next += limit as i64;
+                sizing.succeeded(next, false);
+            }
+            if limit > 1 {
+                sizing.failed_together(limit, None);
+            }
+        }
+        assert_eq!(sizing.failed_alone(7), 1);
     }
 
     #[test]

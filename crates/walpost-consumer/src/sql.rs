@@ -158,6 +158,22 @@ impl Sql {
         )
     }
 
+    /// The same for a lane, whose transactions move no offset.
+    pub(crate) fn lane_begin(&self, key: &ClaimKey) -> String {
+        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
+        let ClaimKey { position, epoch, .. } = key;
+        format!(
+            "set local lock_timeout = {lock_timeout_ms}; \
+             set local idle_in_transaction_session_timeout = {idle_timeout_ms}; \
+             select {schema}.lane_begin({position}, {epoch})"
+        )
+    }
+
+    pub(crate) fn lane_end(&self, key: &ClaimKey) -> String {
+        let ClaimKey { position, epoch, .. } = key;
+        format!("select {}.batch_end('{position}:{epoch}')", self.schema)
+    }
+
     /// Before COMMIT: whether the transaction is still the one that began.
     pub(crate) fn batch_end(&self, new: &ClaimKey) -> String {
         let ClaimKey { position, epoch, next_offset, .. } = new;
@@ -172,9 +188,9 @@ const GRANTS: [(&str, &[&str]); 3] = [
     ("select, insert", &["consumer_reset"]),
 ];
 /// Those that a consumer calls.
-const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'batch_end'";
+const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
 /// The newest function of the set, which a consumer of this version needs.
-const NEWEST: &str = "p.proname = 'request_parked'";
+const NEWEST: &str = "p.proname = 'lane_begin'";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {

@@ -59,6 +59,24 @@ pub struct Counts {
     pub claims: u64,
 }
 
+impl Counts {
+    /// Whether anything was done with events for the first time.
+    pub(crate) fn are_new(self) -> bool {
+        self.applied + self.parked + self.waiting > 0
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        let Self { applied, duplicates, parked, waiting, unparked, resets, claims } = more;
+        self.applied += applied;
+        self.duplicates += duplicates;
+        self.parked += parked;
+        self.waiting += waiting;
+        self.unparked += unparked;
+        self.resets += resets;
+        self.claims += claims;
+    }
+}
+
 /// One assigned partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -109,6 +109,7 @@ const RELAY: &[Migration] = &[
 const CONSUMER: &[Migration] = &[
     Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql")),
     Migration::new(2, "parked_keys", include_str!("../migrations/consumer/0002_parked_keys.sql")),
+    Migration::new(3, "lanes", include_str!("../migrations/consumer/0003_lanes.sql")),
 ];
 
 const INBOX: &[Migration] =

@@ -13,8 +13,8 @@ use super::{
     Partition,
     failure::Failure,
     held::{Held, holds_key},
+    lane::{Fence, Lane},
     parked_row::{Aside, Place, set_aside},
-    session::Session,
 };
 use crate::{Event, Handler, HandlerError, failpoint::Failpoint, handler::SliceError};
 
@@ -40,21 +40,20 @@ impl<H: Handler> Partition<H> {
     /// Carries `work` out for `events`, all or nothing. `events` is not empty.
     pub(super) async fn apply(
         &self,
-        session: &mut Session,
+        lane: &mut Lane,
+        fence: Fence<'_>,
         events: &[Event],
         work: Work<'_>,
     ) -> Result<Applied, Failure> {
-        let next = session.key.after(events);
-        let begin = self.shared.sql.batch_begin(&session.key, &next, session.ledger.known());
-        let end = self.shared.sql.batch_end(&next);
-        let dedup = if session.replay.reruns(events) {
+        let (begin, end) = fence.statements(&self.shared.sql, events);
+        let dedup = if lane.replay.reruns(events) {
             &self.shared.sql.dedup_rerun
         } else {
             &self.shared.sql.dedup
         };
         let keys = Keys::of(events);
-        let (position, run) = (session.key.position, session.replay.run);
-        let tx = start(&mut session.client).await.map_err(Failure::Database)?;
+        let (position, run) = (fence.position(), lane.replay.run);
+        let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
         let consumer = self.shared.settings.consumer.as_str();
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
             (&consumer, Type::TEXT),
@@ -75,8 +74,8 @@ impl<H: Handler> Partition<H> {
         let applied = match (work, events) {
             (Work::Handle, _) => {
                 let new = select_new(events, &new);
-                let reruns = session.replay.reruns(events);
-                match self.handle_free(&tx, &session.held, place, &new, reruns).await {
+                let reruns = lane.replay.reruns(events);
+                match self.handle_free(&tx, &lane.held, place, &new, reruns).await {
                     Ok(waiting) => Applied { new: new.len() as u64 - waiting, waiting },
                     Err(failure) => return Err(roll_back(tx, failure).await),
                 }

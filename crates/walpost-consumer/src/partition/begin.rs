@@ -14,8 +14,10 @@ use walpost_librdkafka::Committed;
 use super::{
     Interrupt, Partition,
     claim::Claimed,
-    held::Held,
+    held::{Held, Looks},
+    lane::Lane,
     session::{Replay, Session},
+    trials::Trials,
 };
 use crate::{
     decide::{Decision, Group, Mode, Stored, decide},
@@ -78,7 +80,7 @@ impl<H: Handler> Partition<H> {
             .await
             .map_err(|error| self.failed("reading the resets of a partition", error))?
             .get::<_, Option<i64>>(0);
-        let held = self.held(&claimed).await?;
+        let (held, looks) = self.held(&claimed).await?;
         let inbox = Arc::new(Inbox::new(
             settings.max_batch_events * 2,
             settings.max_batch_bytes * 2,
@@ -89,15 +91,16 @@ impl<H: Handler> Partition<H> {
         let Claimed { client, position, epoch, run, reset_id, leader_epoch, owner, .. } = claimed;
         let key = ClaimKey { position, epoch, next_offset: place.offset, leader_epoch };
         let replay = Replay { run, fill_until };
+        let trials = Trials::new(settings.max_batch_events);
+        let lane = Lane { client, replay, held, trials };
         let (batch, answer, commit_after) = (Vec::new(), None, None);
         Ok(Session {
-            client,
+            lane,
             key,
-            replay,
             reset_id,
             owner,
             ledger,
-            held,
+            looks,
             inbox,
             batch,
             answer,
@@ -106,7 +109,7 @@ impl<H: Handler> Partition<H> {
     }
 
     /// What is parked of the partition, as of the claim: nobody else parks.
-    async fn held(&self, claimed: &Claimed) -> Result<Held, Interrupt> {
+    async fn held(&self, claimed: &Claimed) -> Result<(Held, Looks), Interrupt> {
         let sql = &self.shared.sql;
         let failed = |error| self.failed("reading the parked events of a partition", error);
         let client = &claimed.client;
@@ -117,7 +120,7 @@ impl<H: Handler> Partition<H> {
         let keys = client.query_typed(&sql.parked.held_keys, &of);
         let keys = keys.await.map_err(failed)?;
         let keys = keys.iter().map(|row| row.get::<_, &[u8]>(0).into());
-        Ok(Held::claimed(keys, any, Instant::now()))
+        Ok((Held::new(keys), Looks::claimed(any, Instant::now())))
     }
 
     async fn group(&self, claimed: &Claimed, committed: &Committed) -> Result<Group, Interrupt> {

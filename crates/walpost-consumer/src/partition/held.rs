@@ -7,28 +7,20 @@ use std::{
 
 use crate::{Event, Park};
 
-/// Keys that one partition may hold back. More is a fault and no poison.
+/// Keys that one lane may hold back. More is a fault and no poison.
 pub(super) const MAX_HELD_KEYS: usize = 10_000;
 /// Time between two looks for requests while anything is parked.
 const LOOK_MS: u64 = 1_000;
 
-/// What is parked of a claimed partition, as far as its owner has to know.
-#[derive(Debug)]
+/// The keys that one lane has to hold back.
+#[derive(Debug, Default)]
 pub(super) struct Held {
     keys: HashSet<Box<[u8]>>,
-    /// When to look for requests, `None` while nothing is parked: only the
-    /// owner parks.
-    look_at: Option<Instant>,
 }
 
 impl Held {
-    /// After a claim: the keys that are held, and whether anything is parked.
-    pub(super) fn claimed(
-        keys: impl IntoIterator<Item = Box<[u8]>>,
-        any: bool,
-        now: Instant,
-    ) -> Self {
-        Self { keys: keys.into_iter().collect(), look_at: any.then_some(now) }
+    pub(super) fn new(keys: impl IntoIterator<Item = Box<[u8]>>) -> Self {
+        Self { keys: keys.into_iter().collect() }
     }
 
     /// Whether `event` has to wait.
@@ -36,16 +28,13 @@ impl Held {
         event.key().is_some_and(|key| self.keys.contains(key))
     }
 
-    /// An event was parked; with its key, if that `holds_key`.
-    pub(super) fn parked(&mut self, event: &Event, holds_key: bool, now: Instant) {
-        if let Some(key) = event.key().filter(|_| holds_key) {
-            self.keys.insert(key.into());
-        }
-        self.look_at.get_or_insert(now + Duration::from_millis(LOOK_MS));
+    /// An event of the key was parked.
+    pub(super) fn hold(&mut self, key: &[u8]) {
+        self.keys.insert(key.into());
     }
 
     /// Nothing waits for the key any more.
-    pub(super) fn released(&mut self, key: &[u8]) {
+    pub(super) fn release(&mut self, key: &[u8]) {
         self.keys.remove(key);
     }
 
@@ -53,15 +42,47 @@ impl Held {
         self.keys.len() > MAX_HELD_KEYS
     }
 
-    /// When to look for requests, if ever.
-    pub(super) fn look_at(&self) -> Option<Instant> {
-        self.look_at
+    /// Hands the keys to lanes: those of a lane by its number.
+    pub(super) fn split(self, lanes: usize, lane_of: impl Fn(&[u8]) -> usize) -> Vec<Self> {
+        let mut split: Vec<Self> = (0..lanes).map(|_| Self::default()).collect();
+        for key in self.keys {
+            if let Some(held) = split.get_mut(lane_of(&key)) {
+                held.keys.insert(key);
+            }
+        }
+        split
+    }
+}
+
+/// When to look for requests about parked events: never while there are none,
+/// as only the owner parks.
+#[derive(Debug)]
+pub(super) struct Looks {
+    at: Option<Instant>,
+}
+
+impl Looks {
+    /// After a claim: whether anything is parked.
+    pub(super) fn claimed(any: bool, now: Instant) -> Self {
+        Self { at: any.then_some(now) }
     }
 
-    /// Nothing is asked for at the moment: looks again after `pause`, or a
-    /// second.
-    pub(super) fn looked(&mut self, now: Instant, pause: Option<Duration>) {
-        self.look_at = Some(now + pause.unwrap_or(Duration::from_millis(LOOK_MS)));
+    /// An event was parked.
+    pub(super) fn parked(&mut self, now: Instant) {
+        self.at.get_or_insert(now + Duration::from_millis(LOOK_MS));
+    }
+
+    pub(super) fn at(&self) -> Option<Instant> {
+        self.at
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+
+    /// Looks again after `pause`, or a second.
+    pub(super) fn again(&mut self, now: Instant, pause: Option<Duration>) {
+        self.at = Some(now + pause.unwrap_or(Duration::from_millis(LOOK_MS)));
     }
 }
 
@@ -82,28 +103,36 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_held_from_its_parked_event_until_nothing_waits() {
-        let now = Instant::now();
-        let mut held = Held::claimed([], false, now);
-        let first = event(Some(b"a"), Some(b"1"));
-        assert_eq!((held.holds(&first), held.look_at()), (false, None));
-        held.parked(&first, true, now);
+    fn a_key_is_held_until_it_is_released() {
+        let mut held = Held::default();
+        held.hold(b"a");
         assert!(held.holds(&event(Some(b"a"), Some(b"2"))));
         assert!(!held.holds(&event(Some(b"b"), Some(b"3"))));
         assert!(!held.holds(&event(None, Some(b"4"))));
-        assert_eq!(held.look_at(), Some(now + Duration::from_secs(1)));
-        held.released(b"a");
-        assert!(!held.holds(&first));
+        held.release(b"a");
+        assert!(!held.holds(&event(Some(b"a"), Some(b"2"))));
     }
 
     #[test]
-    fn an_event_that_is_parked_alone_holds_nothing_but_is_looked_after() {
+    fn each_lane_holds_its_own_keys() {
+        let held = Held::new([b"a".as_slice().into(), b"b".as_slice().into()]);
+        let split = held.split(2, |key| usize::from(key == b"b"));
+        let holds = |lane: &Held, key: &[u8]| lane.holds(&event(Some(key), Some(b"1")));
+        assert!(holds(&split[0], b"a") && !holds(&split[0], b"b"));
+        assert!(!holds(&split[1], b"a") && holds(&split[1], b"b"));
+    }
+
+    #[test]
+    fn nothing_is_looked_for_until_something_is_parked() {
         let now = Instant::now();
-        let mut held = Held::claimed([], false, now);
-        let alone = event(Some(b"a"), Some(b"1"));
-        held.parked(&alone, holds_key(Park::Event, &alone), now);
-        assert!(!held.holds(&alone));
-        assert!(held.look_at().is_some());
+        let mut looks = Looks::claimed(false, now);
+        assert_eq!(looks.at(), None);
+        looks.parked(now);
+        looks.parked(now + Duration::from_secs(9));
+        assert_eq!(looks.at(), Some(now + Duration::from_secs(1)));
+        assert!(Looks::claimed(true, now).is_due(now));
+        looks.again(now, Some(Duration::ZERO));
+        assert!(looks.is_due(now));
     }
 
     #[test]
@@ -116,8 +145,7 @@ mod tests {
     #[test]
     fn too_many_keys_are_noticed() {
         let keys = |count: usize| (0..count).map(|key| key.to_be_bytes().to_vec().into());
-        let now = Instant::now();
-        assert!(!Held::claimed(keys(MAX_HELD_KEYS), true, now).is_too_much());
-        assert!(Held::claimed(keys(MAX_HELD_KEYS + 1), true, now).is_too_much());
+        assert!(!Held::new(keys(MAX_HELD_KEYS)).is_too_much());
+        assert!(Held::new(keys(MAX_HELD_KEYS + 1)).is_too_much());
     }
 }

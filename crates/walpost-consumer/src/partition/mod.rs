@@ -1,6 +1,7 @@
 //! One assigned partition: claim, begin, batches, and again.
 
 mod apply;
+mod attempt;
 mod begin;
 mod claim;
 mod failure;
@@ -8,8 +9,11 @@ mod fatal;
 mod halts;
 mod held;
 mod interrupt;
+mod lane;
+mod lanes;
 mod offsets;
 mod parked_row;
+mod progress;
 mod session;
 mod stop;
 mod trials;
@@ -21,8 +25,8 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 use walpost_event::RetrySchedule;
 
-use self::trials::Trials;
 pub(crate) use self::{fatal::Fatal, interrupt::Interrupt, stop::Stop};
+use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
@@ -51,7 +55,6 @@ pub(crate) struct Partition<H> {
     assignment: AssignmentId,
     stop: Stop,
     metrics: TopicMetrics,
-    trials: Trials,
 }
 
 impl<H: Handler> Partition<H> {
@@ -62,17 +65,23 @@ impl<H: Handler> Partition<H> {
         stop: Stop,
     ) -> Self {
         let metrics = TopicMetrics::new(&shared.settings.consumer, &of);
-        let trials = Trials::new(shared.settings.max_batch_events);
-        Self { shared, of, assignment, stop, metrics, trials }
+        Self { shared, of, assignment, stop, metrics }
     }
 
     /// Until it is asked to stop.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
+        let partition = Arc::new(self);
+        partition.claim_again_and_again().await;
+    }
+
+    async fn claim_again_and_again(self: &Arc<Self>) {
+        let settings = &self.shared.settings;
+        let mut trials = vec![Trials::new(settings.max_batch_events); settings.lanes];
         let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
         let mut faults = 0;
         loop {
             self.set_state(PartitionState::Claiming);
-            let interrupt = self.claim_and_run(&mut faults).await;
+            let interrupt = self.claim_and_run(&mut trials, &mut faults).await;
             let wait = match interrupt {
                 Interrupt::Stopped => return,
                 Interrupt::NotAssigned => {
@@ -103,24 +112,24 @@ impl<H: Handler> Partition<H> {
                     );
                     self.metrics.halts.increment(1);
                     self.set_state(PartitionState::Halted { reason });
-                    self.stop.requested().await;
+                    self.stop.clone().requested().await;
                     return;
                 }
                 Interrupt::Fatal(error) => {
                     self.shared.fatal.report(error);
-                    self.stop.requested().await;
+                    self.stop.clone().requested().await;
                     return;
                 }
             };
             let _ = self.shared.kafka.stop_fetching(&self.of, self.assignment).await;
-            if self.stop.sleep(wait).await.is_err() {
+            if self.stop.clone().sleep(wait).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Everything that one claim allows.
-    async fn claim_and_run(&mut self, faults: &mut u32) -> Interrupt {
+    /// Everything that one claim allows. `trials`: of each lane.
+    async fn claim_and_run(self: &Arc<Self>, trials: &mut [Trials], faults: &mut u32) -> Interrupt {
         let begun = async {
             let claimed = self.claim().await?;
             self.shared.board.count(|counts| counts.claims += 1);
@@ -138,12 +147,35 @@ impl<H: Handler> Partition<H> {
             Err(interrupt) => return interrupt,
         };
         *faults = 0;
-        self.trials.claimed(session.key.epoch, session.key.next_offset, session.replay.run);
-        let interrupt = self.work(&mut session).await;
+        self.runs(&session);
+        let interrupt = match trials {
+            [trials] => {
+                let (key, run) = (session.key, session.lane.replay.run);
+                trials.claimed(key.epoch, key.next_offset, run);
+                std::mem::swap(&mut session.lane.trials, trials);
+                let interrupt = self.work(&mut session).await;
+                std::mem::swap(&mut session.lane.trials, trials);
+                interrupt
+            }
+            many => self.work_in_lanes(&mut session, many).await,
+        };
         if let Interrupt::Stopped = interrupt {
             self.finish(session).await;
         }
         interrupt
+    }
+
+    fn runs(&self, session: &Session) {
+        let Session { key, lane, .. } = session;
+        let (partition, next_offset, epoch) = (&self.of, key.next_offset, key.epoch);
+        tracing::info!(%partition, next_offset, epoch, "the partition runs");
+        self.shared.board.update(&self.of, |status| {
+            status.state = PartitionState::Running;
+            status.next_offset = Some(key.next_offset);
+            status.committed_offset = None;
+            status.epoch = key.epoch;
+            status.run = lane.replay.run;
+        });
     }
 
     /// Long enough that a member that was paused hears of its expulsion before

@@ -1,12 +1,15 @@
 //! The claimed partition's commits to Kafka, which follow those of the
 //! database.
 
-use std::time::{Duration, Instant};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use tokio::{sync::oneshot::error::TryRecvError, time::timeout};
 
 use super::{Interrupt, Partition, apply, session::Session};
-use crate::{Handler, failpoint::Failpoint, kafka::KafkaFailure};
+use crate::{Handler, failpoint::Failpoint, kafka::KafkaFailure, sql::ClaimKey};
 
 /// Longest wait for the last commit of a partition that stops.
 const FINAL_COMMIT_LIMIT_MS: u64 = 5_000;
@@ -14,20 +17,40 @@ const FINAL_COMMIT_LIMIT_MS: u64 = 5_000;
 const FAILED_COMMIT_PAUSE_MS: u64 = 1_000;
 
 impl<H: Handler> Partition<H> {
-    /// Nothing has arrived: brings the list of known offsets and Kafka up to
-    /// date, then waits.
-    pub(super) async fn idle(&mut self, session: &mut Session) -> Result<(), Interrupt> {
+    /// Nothing has arrived: catches up, then waits.
+    pub(super) async fn idle(&self, session: &mut Session) -> Result<(), Interrupt> {
+        self.catch_up(session).await?;
+        self.wait(session, true, None, std::future::pending::<()>()).await?;
+        Ok(())
+    }
+
+    /// Brings the list of known offsets and Kafka up to date.
+    pub(super) async fn catch_up(&self, session: &mut Session) -> Result<(), Interrupt> {
         self.take_answer(session)?;
         if session.ledger.is_stale() {
-            self.store_known(session).await?;
+            self.move_offset(session, session.key).await?;
         }
         self.send_commit(session).await;
-        let next = [session.commit_after, session.held.look_at()].into_iter().flatten().min();
+        Ok(())
+    }
+
+    /// Until something has to be done: events have come and are wanted, Kafka
+    /// has answered, it is time for something, at `at` at the latest, or
+    /// `other` is there, which is returned.
+    pub(super) async fn wait<T>(
+        &self,
+        session: &mut Session,
+        events: bool,
+        at: Option<Instant>,
+        other: impl Future<Output = T>,
+    ) -> Result<Option<T>, Interrupt> {
+        let next = [session.commit_after, session.looks.at(), at].into_iter().flatten().min();
         let pause = next.map_or(Duration::from_secs(3600), |at| {
             at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
         });
         let Session { inbox, answer, .. } = session;
-        let mut answered = None;
+        let (mut answered, mut there) = (None, None);
+        let mut stop = self.stop.clone();
         let answer_or_never = async {
             match answer.as_mut() {
                 Some(receiver) => receiver.await.unwrap_or(Err(KafkaFailure::Closed)),
@@ -35,16 +58,17 @@ impl<H: Handler> Partition<H> {
             }
         };
         tokio::select! {
-            () = self.stop.requested() => return Err(Interrupt::Stopped),
-            () = inbox.filled() => {}
+            () = stop.requested() => return Err(Interrupt::Stopped),
+            () = inbox.filled(), if events => {}
             outcome = answer_or_never => answered = Some(outcome),
             () = tokio::time::sleep(pause) => {}
+            other = other => there = Some(other),
         }
         if let Some(outcome) = answered {
             session.answer = None;
             self.answered(session, outcome);
         }
-        Ok(())
+        Ok(there)
     }
 
     /// Sends the stored offset to Kafka, unless a commit is on its way.
@@ -92,7 +116,8 @@ impl<H: Handler> Partition<H> {
             }
         }
         if session.ledger.is_stale()
-            && let Err(interrupt) = self.store_known(&mut session).await
+            && let to = session.key
+            && let Err(interrupt) = self.move_offset(&mut session, to).await
         {
             tracing::debug!(partition = %self.of, reason = interrupt.reason(), "the last offset stays listed");
         }
@@ -123,17 +148,23 @@ impl<H: Handler> Partition<H> {
         }
     }
 
-    /// A transaction that moves nothing but the list of known offsets.
-    async fn store_known(&self, session: &mut Session) -> Result<(), Interrupt> {
-        let (key, sql) = (session.key, &self.shared.sql);
-        let begin = sql.batch_begin(&key, &key, session.ledger.known());
-        let end = sql.batch_end(&key);
+    /// A transaction that moves the offset, or nothing but the list of known
+    /// ones.
+    pub(super) async fn move_offset(
+        &self,
+        session: &mut Session,
+        to: ClaimKey,
+    ) -> Result<(), Interrupt> {
+        let sql = &self.shared.sql;
+        let begin = sql.batch_begin(&session.key, &to, session.ledger.known());
+        let end = sql.batch_end(&to);
         let stored = async {
-            let tx = apply::start(&mut session.client).await?;
+            let tx = apply::start(&mut session.lane.client).await?;
             tx.batch_execute(&begin).await?;
             apply::finish(tx, &end).await
         };
-        stored.await.map_err(|error| self.failed("storing the known offsets", error))?;
+        stored.await.map_err(|error| self.failed("storing the offset of a partition", error))?;
+        session.key = to;
         session.ledger.stored();
         Ok(())
     }

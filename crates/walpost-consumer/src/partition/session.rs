@@ -3,23 +3,22 @@
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
-use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::held::Held;
+use super::{held::Looks, lane::Lane};
 use crate::{
     Event, inbox::Inbox, kafka::KafkaFailure, ledger::Ledger, marker::Owner, sql::ClaimKey,
 };
 
 /// A claimed partition, its connection, and its events.
 pub(super) struct Session {
-    pub(super) client: Client,
+    /// That of the claim, which also moves the offset.
+    pub(super) lane: Lane,
     pub(super) key: ClaimKey,
-    pub(super) replay: Replay,
     pub(super) reset_id: Option<Uuid>,
     pub(super) owner: Owner,
     pub(super) ledger: Ledger,
-    pub(super) held: Held,
+    pub(super) looks: Looks,
     pub(super) inbox: Arc<Inbox>,
     /// Events that are next, in order.
     pub(super) batch: Vec<Event>,

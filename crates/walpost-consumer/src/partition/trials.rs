@@ -7,7 +7,7 @@ use crate::sizing::Sizing;
 /// They are about the events that come next, and hold as long as nobody else
 /// claims the partition and nothing moves its offset: another owner may have
 /// applied or parked them, or have been told to start elsewhere.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Trials {
     pub(super) sizing: Sizing,
     pub(super) condemned: Option<Condemned>,
@@ -69,9 +69,9 @@ impl Trials {
         self.standing = Some(now);
     }
 
-    /// The events below `end` are committed.
-    pub(super) fn advanced(&mut self, end: i64) {
-        self.sizing.succeeded(end);
+    /// The events below `end` are committed, `new` ones among them or not.
+    pub(super) fn advanced(&mut self, end: i64, new: bool) {
+        self.sizing.succeeded(end, new);
         if let Some(standing) = &mut self.standing {
             standing.next_offset = end;
         }
@@ -92,7 +92,7 @@ mod tests {
     fn tried() -> Trials {
         let mut trials = Trials::new(500);
         trials.claimed(3, 10, 1);
-        trials.advanced(20);
+        trials.advanced(20, true);
         trials.sizing.failed_alone(20);
         trials.sizing.failed_alone(20);
         trials.condemned = Some(Condemned { offset: 20, attempts: 2, reason: "no".into() });

@@ -14,64 +14,86 @@ use super::{
     Interrupt, Partition,
     apply::{finish, roll_back, start},
     failure::Failure,
-    held::MAX_HELD_KEYS,
     jitter,
+    lane::{Fence, Lane},
     parked_row::{ParkedRow, Wish},
     session::Session,
     trials::Refused,
 };
-use crate::{Handler, HandlerError, failpoint::Failpoint, tell::tell};
+use crate::{Counts, Handler, HandlerError, failpoint::Failpoint, tell::tell};
 
 impl<H: Handler> Partition<H> {
     /// Does what is asked for, one event at a time, so that the partition's
     /// other events go on in between.
-    pub(super) async fn look_at_requests(
-        &mut self,
+    pub(super) async fn look_at_requests(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let Some(row) = self.next_request(session).await? else { return Ok(()) };
+        let Session { lane, key, ledger, looks, .. } = session;
+        let fence = Fence::Offset { key: *key, known: ledger.known() };
+        let Served { counts, again } = self.serve(lane, fence, row).await?;
+        self.shared.board.count(|all| all.add(counts));
+        looks.again(Instant::now(), again);
+        Ok(())
+    }
+
+    /// The next row that somebody has a request for, if it is time to look.
+    pub(super) async fn next_request(
+        &self,
         session: &mut Session,
-    ) -> Result<(), Interrupt> {
-        if session.held.look_at().is_none_or(|at| at > Instant::now()) {
-            return Ok(());
-        }
-        if let Some(refused) = self.trials.refused.take_if(|refused| refused.is_last) {
-            return self.keep_parked(session, refused).await;
+    ) -> Result<Option<ParkedRow>, Interrupt> {
+        if !session.looks.is_due(Instant::now()) {
+            return Ok(None);
         }
         let of: [(&(dyn ToSql + Sync), Type); 1] = [(&session.key.position, Type::INT4)];
-        let asked = session.client.query_typed_opt(&self.shared.sql.parked.request, &of);
+        let asked = session.lane.client.query_typed_opt(&self.shared.sql.parked.request, &of);
         let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
-        let Some(row) = asked.as_ref().map(ParkedRow::read) else {
-            session.held.looked(Instant::now(), None);
-            return Ok(());
-        };
-        match self.settle(session, &row).await {
-            Ok(settled) => {
-                self.settled(session, &row, settled);
-                Ok(())
-            }
+        if asked.is_none() {
+            session.looks.again(Instant::now(), None);
+        }
+        Ok(asked.as_ref().map(ParkedRow::read))
+    }
+
+    /// Fulfils one request.
+    pub(super) async fn serve(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        row: ParkedRow,
+    ) -> Result<Served, Interrupt> {
+        let is_last = |refused: &mut Refused| refused.is_last && refused.id == row.id;
+        if let Some(refused) = lane.trials.refused.take_if(is_last) {
+            return self.keep_parked(lane, fence, refused).await;
+        }
+        match self.settle(lane, fence, &row).await {
+            Ok(settled) => Ok(self.settled(lane, &row, settled)),
             Err(Failure::Database(error)) => {
                 Err(self.failed("carrying out a request for a parked event", error))
             }
             Err(Failure::Handler { error, discard, .. }) => {
-                self.retry_failed(session, row, error).await?;
-                if discard { Err(Interrupt::Discarded) } else { Ok(()) }
+                let served = self.retry_failed(lane, row, error);
+                if discard { Err(Interrupt::Discarded) } else { Ok(served) }
             }
         }
     }
 
     /// The effect or the end of one parked event, and the request for the next
     /// of its key.
-    async fn settle(&self, session: &mut Session, row: &ParkedRow) -> Result<Settled, Failure> {
-        let (key, sql) = (session.key, &self.shared.sql);
-        let begin = sql.batch_begin(&key, &key, session.ledger.known());
-        let end = sql.batch_end(&key);
-        let run = session.replay.run;
-        let tx = start(&mut session.client).await.map_err(Failure::Database)?;
+    async fn settle(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        row: &ParkedRow,
+    ) -> Result<Settled, Failure> {
+        let (sql, position) = (&self.shared.sql, fence.position());
+        let (begin, end) = fence.statements(sql, &[]);
+        let run = lane.replay.run;
+        let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
         let mut made = false;
         if row.wish == Wish::Retry {
             let event = &row.event;
             let consumer = self.shared.settings.consumer.as_str();
             let stamp: [(&(dyn ToSql + Sync), Type); 6] = [
                 (&consumer, Type::TEXT),
-                (&key.position, Type::INT4),
+                (&position, Type::INT4),
                 (&event.source(), Type::TEXT),
                 (&event.id(), Type::TEXT),
                 (&event.offset(), Type::INT8),
@@ -87,7 +109,7 @@ impl<H: Handler> Partition<H> {
         } else {
             tx.batch_execute(&begin).await.map_err(Failure::Database)?;
         }
-        let key_is_free = self.leave(&tx, key.position, row).await.map_err(Failure::Database)?;
+        let key_is_free = self.leave(&tx, position, row).await.map_err(Failure::Database)?;
         Failpoint::BeforeUnparkCommit.reached();
         finish(tx, &end).await?;
         Ok(Settled { made, key_is_free })
@@ -119,41 +141,35 @@ impl<H: Handler> Partition<H> {
         Ok(!left.get::<_, bool>(0))
     }
 
-    fn settled(&mut self, session: &mut Session, row: &ParkedRow, settled: Settled) {
+    fn settled(&self, lane: &mut Lane, row: &ParkedRow, settled: Settled) -> Served {
         let Settled { made, key_is_free } = settled;
         if key_is_free && let Some(key) = row.event.key() {
-            session.held.released(key);
+            lane.held.release(key);
         }
-        self.trials.refused = None;
-        self.trials.transient_failures = 0;
-        let (made, counted) = (u64::from(made), u64::from(row.wish == Wish::Retry && !made));
+        lane.trials.refused = None;
+        lane.trials.transient_failures = 0;
+        let (made, copies) = (u64::from(made), u64::from(row.wish == Wish::Retry && !made));
         self.metrics.applied.increment(made);
         self.metrics.unparked.increment(made);
-        self.metrics.duplicates.increment(counted);
-        self.shared.board.count(|counts| {
-            counts.applied += made;
-            counts.unparked += made;
-            counts.duplicates += counted;
-        });
+        self.metrics.duplicates.increment(copies);
+        let counts =
+            Counts { applied: made, unparked: made, duplicates: copies, ..Counts::default() };
         let (partition, offset, id) = (&self.of, row.event.offset(), row.id);
         match row.wish {
             Wish::Retry => tracing::info!(%partition, offset, id, "applied a parked event"),
             Wish::Discard => tracing::warn!(%partition, offset, id, "discarded a parked event"),
         }
+        Served { counts, again: Some(Duration::ZERO) }
     }
 
     /// A parked event gets one attempt for each request; one that was never
     /// tried as many as any other event.
-    async fn retry_failed(
-        &mut self,
-        session: &mut Session,
-        row: ParkedRow,
-        error: HandlerError,
-    ) -> Result<(), Interrupt> {
+    fn retry_failed(&self, lane: &mut Lane, row: ParkedRow, error: HandlerError) -> Served {
         let reason = error.report();
         let (partition, offset, id) = (&self.of, row.event.offset(), row.id);
+        let later = |again| Served { counts: Counts::default(), again };
         if let HandlerError::Transient(_) = error {
-            self.trials.transient_failures += 1;
+            lane.trials.transient_failures += 1;
             tell!(
                 warn,
                 { partition = partition, offset = offset, reason = reason },
@@ -161,36 +177,37 @@ impl<H: Handler> Partition<H> {
             );
             let backoff =
                 RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10));
-            let wait = backoff.delay(self.trials.transient_failures, jitter());
-            session.held.looked(Instant::now(), wait);
-            return Ok(());
+            return later(backoff.delay(lane.trials.transient_failures, jitter()));
         }
         tracing::warn!(%partition, offset, id, reason, "a parked event failed again");
-        let attempts =
-            1 + self.trials.refused.take_if(|last| last.id == id).map_or(0, |last| last.attempts);
-        let allowed = if row.waiting { self.shared.settings.max_attempts } else { 1 };
-        let retried = matches!(error, HandlerError::Retry(_)) && attempts < allowed;
-        let wait = self.shared.settings.retry_schedule.delay(attempts, jitter());
-        session.held.looked(Instant::now(), wait.filter(|_| retried).or(Some(Duration::ZERO)));
+        let last = lane.trials.refused.take_if(|last| last.id == id);
+        let attempts = 1 + last.map_or(0, |last| last.attempts);
+        let settings = &self.shared.settings;
+        let allowed = if row.waiting { settings.max_attempts } else { 1 };
+        let is_last = !matches!(error, HandlerError::Retry(_)) || attempts >= allowed;
         let key = row.event.key().map(Into::into);
-        self.trials.refused =
-            Some(Refused { id, offset, key, attempts, reason, is_last: !retried });
-        Ok(())
+        lane.trials.refused = Some(Refused { id, offset, key, attempts, reason, is_last });
+        let wait = settings.retry_schedule.delay(attempts, jitter());
+        later(wait.filter(|_| !is_last).or(Some(Duration::ZERO)))
     }
 
     /// The event stays parked, with the reason of now.
-    async fn keep_parked(&self, session: &mut Session, refused: Refused) -> Result<(), Interrupt> {
-        let (key, sql) = (session.key, &self.shared.sql);
-        let begin = sql.batch_begin(&key, &key, session.ledger.known());
-        let end = sql.batch_end(&key);
+    async fn keep_parked(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        refused: Refused,
+    ) -> Result<Served, Interrupt> {
+        let (sql, position) = (&self.shared.sql, fence.position());
+        let (begin, end) = fence.statements(sql, &[]);
         let Refused { id, offset, key: of, attempts, reason, .. } = refused;
         let (reason, more) =
             (reason.replace('\0', "\u{fffd}"), i32::try_from(attempts).unwrap_or(i32::MAX));
         let kept = async {
-            let tx = start(&mut session.client).await?;
+            let tx = start(&mut lane.client).await?;
             tx.batch_execute(&begin).await?;
             let row: [(&(dyn ToSql + Sync), Type); 5] = [
-                (&key.position, Type::INT4),
+                (&position, Type::INT4),
                 (&id, Type::INT8),
                 (&of.as_deref(), Type::BYTEA),
                 (&reason, Type::TEXT),
@@ -206,25 +223,19 @@ impl<H: Handler> Partition<H> {
             { partition = partition, offset = offset, id = id, reason = reason },
             "the event stays parked"
         );
-        Ok(())
-    }
-
-    /// More held keys than anybody would look through is no poison. Asked when
-    /// one more was parked alone, so that after a restart requests are served.
-    pub(super) fn check_held(&self, session: &Session, one_more: bool) -> Result<(), Interrupt> {
-        if !one_more || !session.held.is_too_much() {
-            return Ok(());
-        }
-        Err(Interrupt::Halt(format!(
-            "more than {MAX_HELD_KEYS} keys are held back by parked events, which is a fault and no \
-             poison. See {}.consumer_parked, mend the handler, ask for the events to be retried or \
-             discarded, and restart the consumer",
-            self.shared.sql.schema(),
-        )))
+        Ok(Served { counts: Counts::default(), again: Some(Duration::ZERO) })
     }
 }
 
-/// What became of a request.
+/// What came of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub(super) counts: Counts,
+    /// When to look for the next, if not after the usual while.
+    pub(super) again: Option<Duration>,
+}
+
+/// What became of a row.
 #[derive(Clone, Copy, Debug)]
 struct Settled {
     /// The effect was made now.

@@ -8,6 +8,7 @@ mod embedded;
 mod fault;
 mod fence;
 mod group;
+mod lanes;
 mod loss;
 mod manual;
 mod member;

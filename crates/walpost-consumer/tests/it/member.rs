@@ -17,13 +17,14 @@ use walpost_testkit::{self as testkit, Process};
 
 use crate::support::{Effects, LIMIT, World, each, ids};
 
-/// Names of what the process is told, all but the last two required.
+/// Names of what the process is told, all but the pause required.
 const BROKER: &str = "MEMBER_BROKER";
 const DATABASE: &str = "MEMBER_DATABASE";
 const NAME: &str = "MEMBER_NAME";
 const TOPIC: &str = "MEMBER_TOPIC";
 /// Id of the event in whose handler the process stops itself, once.
 const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
+const LANES: &str = "MEMBER_LANES";
 const FAILPOINT: &str = "WALPOST_FAILPOINT";
 
 /// How a member hurts itself.
@@ -36,7 +37,13 @@ pub(crate) enum Harm {
 
 /// Starts a member on the world's topic.
 pub(crate) fn start(world: &World, harm: Harm) -> Process {
+    start_with_lanes(world, 1, harm)
+}
+
+/// The same with so many lanes.
+pub(crate) fn start_with_lanes(world: &World, lanes: usize, harm: Harm) -> Process {
     let mut environment = vec![
+        (LANES.to_owned(), lanes.to_string()),
         (BROKER.to_owned(), testkit::kafka().bootstrap().to_owned()),
         (DATABASE.to_owned(), world.database.url().to_owned()),
         (NAME.to_owned(), world.name.clone()),
@@ -87,6 +94,7 @@ async fn run() {
         .database(Database::config(read(DATABASE).parse().unwrap()))
         .session_timeout_ms(6_000)
         .max_batch_events(50)
+        .lanes(read(LANES).parse().unwrap())
         .on_reset(OnReset::Rerun)
         .handler(handler)
         .unwrap();

@@ -80,7 +80,7 @@ async fn until_seen(running: &mut Running, events: u64) {
 const LEFT: &str = "select count(*) from walpost.consumer_parked";
 
 #[tokio::test]
-async fn a_parked_event_holds_back_its_key_and_no_other_until_it_is_retried() {
+pub(crate) async fn a_parked_event_holds_back_its_key_and_no_other_until_it_is_retried() {
     let world = World::new(1).await;
     let events = [("k", "k0"), ("k", "bad"), ("l", "l0"), ("k", "k1"), ("l", "l1"), ("k", "k2")];
     world.publish_keyed(0, &events).await;

@@ -1,7 +1,7 @@
 //! The protocol on the oldest and the newest PostgreSQL: the tests that it
 //! rests on, once more.
 
-use crate::{apply, fence, poison, reset, support::on_postgres};
+use crate::{apply, fence, lanes, parked, poison, reset, support::on_postgres};
 
 macro_rules! again {
     ($($module:ident: $($test:ident)+;)+) => {
@@ -33,4 +33,9 @@ again! {
     poison:
         the_event_is_found_when_a_slice_fails_as_a_whole
         a_handler_that_ends_the_transaction_halts_and_keeps_nothing;
+    parked:
+        a_parked_event_holds_back_its_key_and_no_other_until_it_is_retried;
+    lanes:
+        keys_go_side_by_side_and_each_in_its_order
+        a_member_paused_in_its_lanes_wakes_to_nothing;
 }

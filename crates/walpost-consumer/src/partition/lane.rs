@@ -1,0 +1,56 @@
+//! A connection that applies events, one transaction after another.
+
+use tokio_postgres::Client;
+
+use super::{held::Held, session::Replay, trials::Trials};
+use crate::{
+    Event,
+    sql::{ClaimKey, Sql},
+};
+
+/// What the transactions of one connection share while a claim lasts.
+pub(super) struct Lane {
+    pub(super) client: Client,
+    pub(super) replay: Replay,
+    pub(super) held: Held,
+    pub(super) trials: Trials,
+}
+
+impl Lane {
+    /// The events, from the first of `events` on, that the next transaction
+    /// takes.
+    pub(super) fn next<'events>(&self, events: &'events [Event]) -> &'events [Event] {
+        let count = self.trials.sizing.cut(events.iter().map(Event::offset));
+        let count = self.replay.cut(&events[..count]);
+        &events[..count]
+    }
+}
+
+/// What a transaction checks first, so that only the owner commits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fence<'a> {
+    /// It moves the offset of the partition, whose row it holds to its end.
+    Offset { key: ClaimKey, known: &'a [i64] },
+    /// It shares the partition with others, and one beside them moves the
+    /// offset behind what all have done.
+    Epoch { key: ClaimKey },
+}
+
+impl Fence<'_> {
+    pub(super) fn position(self) -> i32 {
+        let (Self::Offset { key, .. } | Self::Epoch { key }) = self;
+        key.position
+    }
+
+    /// The first and the last statement of a transaction for `events`, or for
+    /// none of the log's.
+    pub(super) fn statements(self, sql: &Sql, events: &[Event]) -> (String, String) {
+        match self {
+            Self::Offset { key, known } => {
+                let next = key.after(events);
+                (sql.batch_begin(&key, &next, known), sql.batch_end(&next))
+            }
+            Self::Epoch { key } => (sql.lane_begin(&key), sql.lane_end(&key)),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A claimed partition at work in several lanes: events of different keys side
+//! by side, those of one key in their order.
+//!
+//! Each lane has a connection, and its transactions share the fence. The stored
+//! offset follows behind what all lanes have done; after a kill the events
+//! beyond it come again, and their deduplication rows say which are done.
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+
+use super::{
+    Interrupt, Partition,
+    attempt::Attempted,
+    held::Held,
+    lane::{Fence, Lane},
+    parked_row::ParkedRow,
+    progress::{Progress, Watermark},
+    session::{Replay, Session},
+    trials::Trials,
+    unpark::Served,
+};
+use crate::{Event, Handler, sql::ClaimKey};
+
+/// All lanes of a claim.
+struct Lanes {
+    all: Vec<State>,
+    running: JoinSet<Ended>,
+    progress: Progress,
+    /// Behind which the offset may move.
+    watermark: Option<Watermark>,
+    /// When it last moved.
+    moved_at: Instant,
+    /// A request for a parked event is with a lane.
+    serving: bool,
+}
+
+/// One of them.
+struct State {
+    queue: VecDeque<Event>,
+    request: Option<ParkedRow>,
+    /// `None` while it runs.
+    idle: Option<Idle>,
+}
+
+/// A lane between two jobs.
+enum Idle {
+    /// It has had none yet, and so no connection.
+    Fresh {
+        held: Held,
+        trials: Trials,
+    },
+    Ready(Lane),
+}
+
+/// What a lane is to do in one go.
+struct Job {
+    index: usize,
+    idle: Idle,
+    replay: Replay,
+    key: ClaimKey,
+    events: Vec<Event>,
+    request: Option<ParkedRow>,
+}
+
+/// What it came to.
+struct Ended {
+    index: usize,
+    /// `None` if it got no connection.
+    lane: Option<Lane>,
+    /// Offsets of the events that are committed.
+    done: Vec<i64>,
+    parked: bool,
+    served: Option<Served>,
+    outcome: Result<(), Interrupt>,
+}
+
+impl<H: Handler> Partition<H> {
+    /// Until something ends the claim. `trials`: of each lane.
+    pub(super) async fn work_in_lanes(
+        self: &Arc<Self>,
+        session: &mut Session,
+        trials: &mut [Trials],
+    ) -> Interrupt {
+        let mut lanes = self.open(session, trials);
+        let interrupt = loop {
+            if let Err(interrupt) = self.step_lanes(session, &mut lanes).await {
+                break interrupt;
+            }
+        };
+        let interrupt = match interrupt {
+            Interrupt::Stopped => self.drain(session, &mut lanes).await,
+            interrupt @ (Interrupt::Discarded | Interrupt::Halt(_)) => {
+                // So that less comes again; a failure shows with the next claim.
+                let _ = self.move_behind(session, &mut lanes, Duration::ZERO).await;
+                interrupt
+            }
+            interrupt => interrupt,
+        };
+        // Those that still run are dropped, and their transactions with them.
+        for (kept, state) in trials.iter_mut().zip(lanes.all) {
+            match state.idle {
+                Some(Idle::Fresh { trials, .. } | Idle::Ready(Lane { trials, .. })) => {
+                    *kept = trials;
+                }
+                None => {}
+            }
+        }
+        interrupt
+    }
+
+    fn open(&self, session: &mut Session, trials: &mut [Trials]) -> Lanes {
+        let count = trials.len();
+        let held = std::mem::take(&mut session.lane.held);
+        let held = held.split(count, |key| lane_of(key, count));
+        let (epoch, run) = (session.key.epoch, session.lane.replay.run);
+        let state = |(held, trials): (Held, &mut Trials)| {
+            // The offset tells nothing about one lane.
+            trials.claimed(epoch, 0, run);
+            let fresh = Trials::new(self.shared.settings.max_batch_events);
+            let trials = std::mem::replace(trials, fresh);
+            let idle = Some(Idle::Fresh { held, trials });
+            State { queue: VecDeque::new(), request: None, idle }
+        };
+        Lanes {
+            all: held.into_iter().zip(trials).map(state).collect(),
+            running: JoinSet::new(),
+            progress: Progress::new(self.shared.settings.max_batch_bytes * 2),
+            watermark: None,
+            moved_at: Instant::now(),
+            serving: false,
+        }
+    }
+
+    async fn step_lanes(
+        self: &Arc<Self>,
+        session: &mut Session,
+        lanes: &mut Lanes,
+    ) -> Result<(), Interrupt> {
+        if self.stop.is_requested() {
+            return Err(Interrupt::Stopped);
+        }
+        while let Some(ended) = lanes.running.try_join_next() {
+            self.take_in(session, lanes, ended)?;
+        }
+        if !lanes.serving
+            && let Some(row) = self.next_request(session).await?
+        {
+            lanes.request(row);
+        }
+        let has_room = lanes.progress.has_room();
+        if has_room {
+            self.take(session).await?;
+        }
+        let came = !session.batch.is_empty();
+        lanes.give(session.batch.drain(..));
+        for job in lanes.jobs(session.key, session.lane.replay, &self.shared.settings) {
+            lanes.running.spawn(Arc::clone(self).run_job(job));
+        }
+        self.move_behind(session, lanes, self.commit_interval()).await?;
+        if came {
+            return Ok(());
+        }
+        if lanes.is_idle() {
+            self.catch_up(session).await?;
+        } else {
+            self.take_answer(session)?;
+            self.send_commit(session).await;
+        }
+        let at = lanes.watermark.map(|_| lanes.moved_at + self.commit_interval());
+        let Lanes { running, .. } = lanes;
+        let next = async {
+            match running.join_next().await {
+                Some(ended) => ended,
+                None => std::future::pending().await,
+            }
+        };
+        match self.wait(session, has_room, at, next).await? {
+            Some(ended) => self.take_in(session, lanes, ended),
+            None => Ok(()),
+        }
+    }
+
+    /// The lanes finish what they are at, and the offset follows.
+    async fn drain(&self, session: &mut Session, lanes: &mut Lanes) -> Interrupt {
+        while let Some(ended) = lanes.running.join_next().await {
+            match self.take_in(session, lanes, ended) {
+                Ok(()) | Err(Interrupt::Stopped) => {}
+                Err(interrupt) => return interrupt,
+            }
+        }
+        match self.move_behind(session, lanes, Duration::ZERO).await {
+            Ok(()) => Interrupt::Stopped,
+            Err(interrupt) => interrupt,
+        }
+    }
+
+    /// What a lane has done counts, whatever ended it.
+    fn take_in(
+        &self,
+        session: &mut Session,
+        lanes: &mut Lanes,
+        ended: Result<Ended, tokio::task::JoinError>,
+    ) -> Result<(), Interrupt> {
+        let ended = ended.map_err(|error| Interrupt::Fault(format!("a lane ended: {error}")))?;
+        let Ended { index, lane, done, parked, served, outcome } = ended;
+        for offset in done {
+            lanes.progress.done(offset);
+        }
+        if let Some(watermark) = lanes.progress.watermark() {
+            lanes.watermark = Some(watermark);
+        }
+        if parked {
+            session.looks.parked(Instant::now());
+        }
+        if let Some(served) = served {
+            lanes.serving = false;
+            session.looks.again(Instant::now(), served.again);
+        }
+        if let Some(state) = lanes.all.get_mut(index) {
+            state.idle = lane.map(Idle::Ready);
+        }
+        outcome
+    }
+
+    /// Moves the stored offset behind what all lanes have done, unless it moved
+    /// less than `every` ago.
+    async fn move_behind(
+        &self,
+        session: &mut Session,
+        lanes: &mut Lanes,
+        every: Duration,
+    ) -> Result<(), Interrupt> {
+        let is_due = lanes.moved_at.elapsed() >= every;
+        let Some(Watermark { next_offset, leader_epoch }) = lanes.watermark.take_if(|_| is_due)
+        else {
+            return Ok(());
+        };
+        let to = ClaimKey { next_offset, leader_epoch, ..session.key };
+        self.move_offset(session, to).await?;
+        lanes.moved_at = Instant::now();
+        self.shared.board.advance(&self.of, next_offset, |_| ());
+        Ok(())
+    }
+
+    fn commit_interval(&self) -> Duration {
+        Duration::from_millis(self.shared.settings.commit_interval_ms)
+    }
+
+    async fn run_job(self: Arc<Self>, job: Job) -> Ended {
+        let Job { index, idle, replay, key, events, request } = job;
+        let mut ended = Ended {
+            index,
+            lane: None,
+            done: Vec::new(),
+            parked: false,
+            served: None,
+            outcome: Ok(()),
+        };
+        let lane = match idle {
+            Idle::Ready(lane) => Ok(lane),
+            Idle::Fresh { held, trials } => {
+                self.connect().await.map(|client| Lane { client, replay, held, trials })
+            }
+        };
+        match lane {
+            Err(interrupt) => ended.outcome = Err(interrupt),
+            Ok(mut lane) => {
+                let fence = Fence::Epoch { key };
+                ended.outcome = self.do_job(&mut lane, fence, events, request, &mut ended).await;
+                ended.lane = Some(lane);
+            }
+        }
+        ended
+    }
+
+    /// A request first: what waits for its key is older than all events.
+    async fn do_job(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        mut events: Vec<Event>,
+        request: Option<ParkedRow>,
+        ended: &mut Ended,
+    ) -> Result<(), Interrupt> {
+        if let Some(row) = request {
+            let served = self.serve(lane, fence, row).await?;
+            self.shared.board.count(|all| all.add(served.counts));
+            ended.served = Some(served);
+        }
+        while !events.is_empty() && !self.stop.is_requested() {
+            let attempted = self.attempt(lane, fence, lane.next(&events)).await?;
+            let Attempted { events: count, counts, parked, halt } = attempted;
+            let last = events.get(count.saturating_sub(1)).map(Event::offset);
+            ended.done.extend(events.drain(..count).map(|event| event.offset()));
+            // At once: nothing may come between an effect and its count.
+            self.shared.board.count(|all| all.add(counts));
+            ended.parked |= parked;
+            if let Some(last) = last.filter(|_| count > 0) {
+                lane.trials.sizing.succeeded(last + 1, counts.are_new());
+            }
+            if let Some(reason) = halt {
+                return Err(Interrupt::Halt(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lanes {
+    /// Each event to the lane of its key.
+    fn give(&mut self, events: impl Iterator<Item = Event>) {
+        let count = self.all.len();
+        for event in events {
+            self.progress.give(&event);
+            let index = match event.key() {
+                Some(key) => lane_of(key, count),
+                None => usize::try_from(event.offset()).unwrap_or_default() % count,
+            };
+            self.all[index].queue.push_back(event);
+        }
+    }
+
+    /// The row to the lane that holds its key.
+    fn request(&mut self, row: ParkedRow) {
+        let index = row.event.key().map_or(0, |key| lane_of(key, self.all.len()));
+        self.all[index].request = Some(row);
+        self.serving = true;
+    }
+
+    /// Work for the lanes that have some and are idle.
+    fn jobs(
+        &mut self,
+        key: ClaimKey,
+        replay: Replay,
+        settings: &crate::settings::Settings,
+    ) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for (index, state) in self.all.iter_mut().enumerate() {
+            let has_work = !state.queue.is_empty() || state.request.is_some();
+            if let Some(idle) = state.idle.take_if(|_| has_work) {
+                let count = state.queue.len().min(settings.max_batch_events);
+                let events = state.queue.drain(..count).collect();
+                let request = state.request.take();
+                jobs.push(Job { index, idle, replay, key, events, request });
+            }
+        }
+        jobs
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.watermark.is_none()
+    }
+}
+
+fn lane_of(key: &[u8], lanes: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    (hasher.finish() % lanes.max(1) as u64) as usize
+}
