@@ -12,10 +12,16 @@ pub(crate) enum Failpoint {
     AfterBegin,
     /// Between the handler and COMMIT.
     BeforeCommit,
+    /// The same in a lane.
+    BeforeLaneCommit,
     /// The same for a parked event.
     BeforeUnparkCommit,
     /// After COMMIT.
     AfterCommit,
+    /// The same in a lane.
+    AfterLaneCommit,
+    /// Before the offset moves behind what the lanes have done.
+    BeforeLaneOffset,
     /// Before an offset is sent to Kafka.
     BeforeKafkaCommit,
     /// A reset is in Kafka, not yet in the database.
@@ -31,8 +37,11 @@ impl Failpoint {
         match self {
             Self::AfterBegin => "after_begin",
             Self::BeforeCommit => "before_commit",
+            Self::BeforeLaneCommit => "before_lane_commit",
             Self::BeforeUnparkCommit => "before_unpark_commit",
             Self::AfterCommit => "after_commit",
+            Self::AfterLaneCommit => "after_lane_commit",
+            Self::BeforeLaneOffset => "before_lane_offset",
             Self::BeforeKafkaCommit => "before_kafka_commit",
             Self::ResetAfterKafkaCommit => "reset_after_kafka_commit",
             Self::ResetAfterRewind => "reset_after_rewind",
@@ -91,8 +100,11 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
     let known = [
         Failpoint::AfterBegin,
         Failpoint::BeforeCommit,
+        Failpoint::BeforeLaneCommit,
         Failpoint::BeforeUnparkCommit,
         Failpoint::AfterCommit,
+        Failpoint::AfterLaneCommit,
+        Failpoint::BeforeLaneOffset,
         Failpoint::BeforeKafkaCommit,
         Failpoint::ResetAfterKafkaCommit,
         Failpoint::ResetAfterRewind,

@@ -90,8 +90,10 @@ impl<H: Handler> Partition<H> {
             }
             (Work::Park { .. }, _) => Applied::default(),
         };
-        Failpoint::BeforeCommit.reached();
+        let [before_commit, after_commit] = fence.failpoints();
+        before_commit.reached();
         finish(tx, &end).await?;
+        after_commit.reached();
         Ok(applied)
     }
 

@@ -13,9 +13,7 @@ use super::{
     lane::{Fence, Lane},
     trials::Condemned,
 };
-use crate::{
-    Counts, Event, Handler, HandlerError, PartitionState, failpoint::Failpoint, tell::tell,
-};
+use crate::{Counts, Event, Handler, HandlerError, PartitionState, tell::tell};
 
 /// What an attempt came to.
 #[derive(Debug, Default)]
@@ -181,7 +179,6 @@ impl<H: Handler> Partition<H> {
 
     /// The events are committed: counts them.
     fn committed(&self, events: &[Event], applied: Applied, parked: bool) -> Attempted {
-        Failpoint::AfterCommit.reached();
         let Applied { new, waiting } = applied;
         let duplicates = events.len() as u64 - new - waiting;
         self.metrics.duplicates.increment(duplicates);

@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 use super::{held::Held, session::Replay, trials::Trials};
 use crate::{
     Event,
+    failpoint::Failpoint,
     sql::{ClaimKey, Sql},
 };
 
@@ -40,6 +41,14 @@ impl Fence<'_> {
     pub(super) fn position(self) -> i32 {
         let (Self::Offset { key, .. } | Self::Epoch { key }) = self;
         key.position
+    }
+
+    /// Where tests stop the process, before COMMIT and after it.
+    pub(super) fn failpoints(self) -> [Failpoint; 2] {
+        match self {
+            Self::Offset { .. } => [Failpoint::BeforeCommit, Failpoint::AfterCommit],
+            Self::Epoch { .. } => [Failpoint::BeforeLaneCommit, Failpoint::AfterLaneCommit],
+        }
     }
 
     /// The first and the last statement of a transaction for `events`, or for

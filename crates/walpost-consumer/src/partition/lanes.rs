@@ -25,7 +25,7 @@ use super::{
     trials::Trials,
     unpark::Served,
 };
-use crate::{Event, Handler, sql::ClaimKey};
+use crate::{Event, Handler, failpoint::Failpoint, sql::ClaimKey};
 
 /// All lanes of a claim.
 struct Lanes {
@@ -146,7 +146,7 @@ impl<H: Handler> Partition<H> {
             return Err(Interrupt::Stopped);
         }
         while let Some(ended) = lanes.running.try_join_next() {
-            self.take_in(session, lanes, ended)?;
+            lanes.take_in(session, ended)?;
         }
         if !lanes.serving
             && let Some(row) = self.next_request(session).await?
@@ -181,7 +181,7 @@ impl<H: Handler> Partition<H> {
             }
         };
         match self.wait(session, has_room, at, next).await? {
-            Some(ended) => self.take_in(session, lanes, ended),
+            Some(ended) => lanes.take_in(session, ended),
             None => Ok(()),
         }
     }
@@ -189,7 +189,7 @@ impl<H: Handler> Partition<H> {
     /// The lanes finish what they are at, and the offset follows.
     async fn drain(&self, session: &mut Session, lanes: &mut Lanes) -> Interrupt {
         while let Some(ended) = lanes.running.join_next().await {
-            match self.take_in(session, lanes, ended) {
+            match lanes.take_in(session, ended) {
                 Ok(()) | Err(Interrupt::Stopped) => {}
                 Err(interrupt) => return interrupt,
             }
@@ -198,34 +198,6 @@ impl<H: Handler> Partition<H> {
             Ok(()) => Interrupt::Stopped,
             Err(interrupt) => interrupt,
         }
-    }
-
-    /// What a lane has done counts, whatever ended it.
-    fn take_in(
-        &self,
-        session: &mut Session,
-        lanes: &mut Lanes,
-        ended: Result<Ended, tokio::task::JoinError>,
-    ) -> Result<(), Interrupt> {
-        let ended = ended.map_err(|error| Interrupt::Fault(format!("a lane ended: {error}")))?;
-        let Ended { index, lane, done, parked, served, outcome } = ended;
-        for offset in done {
-            lanes.progress.done(offset);
-        }
-        if let Some(watermark) = lanes.progress.watermark() {
-            lanes.watermark = Some(watermark);
-        }
-        if parked {
-            session.looks.parked(Instant::now());
-        }
-        if let Some(served) = served {
-            lanes.serving = false;
-            session.looks.again(Instant::now(), served.again);
-        }
-        if let Some(state) = lanes.all.get_mut(index) {
-            state.idle = lane.map(Idle::Ready);
-        }
-        outcome
     }
 
     /// Moves the stored offset behind what all lanes have done, unless it moved
@@ -242,6 +214,7 @@ impl<H: Handler> Partition<H> {
             return Ok(());
         };
         let to = ClaimKey { next_offset, leader_epoch, ..session.key };
+        Failpoint::BeforeLaneOffset.reached();
         self.move_offset(session, to).await?;
         lanes.moved_at = Instant::now();
         self.shared.board.advance(&self.of, next_offset, |_| ());
@@ -331,6 +304,33 @@ impl Lanes {
         let index = row.event.key().map_or(0, |key| lane_of(key, self.all.len()));
         self.all[index].request = Some(row);
         self.serving = true;
+    }
+
+    /// What a lane has done counts, whatever ended it.
+    fn take_in(
+        &mut self,
+        session: &mut Session,
+        ended: Result<Ended, tokio::task::JoinError>,
+    ) -> Result<(), Interrupt> {
+        let ended = ended.map_err(|error| Interrupt::Fault(format!("a lane ended: {error}")))?;
+        let Ended { index, lane, done, parked, served, outcome } = ended;
+        for offset in done {
+            self.progress.done(offset);
+        }
+        if let Some(watermark) = self.progress.watermark() {
+            self.watermark = Some(watermark);
+        }
+        if parked {
+            session.looks.parked(Instant::now());
+        }
+        if let Some(served) = served {
+            self.serving = false;
+            session.looks.again(Instant::now(), served.again);
+        }
+        if let Some(state) = self.all.get_mut(index) {
+            state.idle = lane.map(Idle::Ready);
+        }
+        outcome
     }
 
     /// Work for the lanes that have some and are idle.

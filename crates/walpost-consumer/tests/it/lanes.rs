@@ -116,7 +116,9 @@ async fn a_key_that_hangs_holds_the_offset_and_no_other_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_between_lanes_and_offset_cost_no_effect_and_repeat_none() {
-    for point in ["before_commit@4:kill", "after_commit@5:kill", "before_kafka_commit@2:kill"] {
+    for point in
+        ["before_lane_commit@4:kill", "after_lane_commit@5:kill", "before_lane_offset:kill"]
+    {
         let world = World::new(1).await;
         let events = of_keys(0..15);
         publish(&world, &events).await;
@@ -134,7 +136,7 @@ async fn kills_between_lanes_and_offset_cost_no_effect_and_repeat_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 pub(crate) async fn a_member_paused_in_its_lanes_wakes_to_nothing() {
-    for harm in [Harm::PausesInHandlerOf("k7-5"), Harm::Failpoint("before_commit@6:stop")] {
+    for harm in [Harm::PausesInHandlerOf("k7-5"), Harm::Failpoint("before_lane_commit@6:stop")] {
         let world = World::new(1).await;
         let events = of_keys(0..10);
         publish(&world, &events).await;
