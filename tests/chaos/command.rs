@@ -15,15 +15,15 @@ use walpost_tests::{
     release_binary,
 };
 
-use crate::table;
+use crate::{consumer::ConsumerArgs, table};
 
 const TAKEOVER_MAX: Duration = Duration::from_secs(5);
 const RSS_MAX_KB: u64 = 64 * 1024;
 const ROUNDS: usize = 300;
 const FEW_ROUNDS: usize = 30;
 
-/// The relay under faults: real servers, steady load, one oracle. Exit code 1 on
-/// any violation; logs and evidence are kept then.
+/// Relay and consumer under faults: real servers, steady load, one oracle. Exit
+/// code 1 on any violation; logs and evidence are kept then.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask chaos", max_term_width = 100)]
 pub(crate) struct Cli {
@@ -35,6 +35,9 @@ pub(crate) struct Cli {
 enum Command {
     /// Kills, broker kills, stops of PostgreSQL, cut and half-open connections
     Relay(RelayArgs),
+    /// Three consumers: kills, stopped ones that wake, rebalances, broker kills,
+    /// stops of PostgreSQL; a tenth of the records twice
+    Consumer(ConsumerArgs),
     /// Events commit while there is no broker: memory, and what comes of them
     Outage(OutageArgs),
     /// The active one of two relays is killed: how long nothing is published
@@ -178,7 +181,7 @@ impl Basis {
 }
 
 /// Beside the binaries: target/chaos.
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.parent().and_then(Path::parent).unwrap().join("chaos")
 }
@@ -189,6 +192,7 @@ impl Cli {
         match self.command {
             Command::Relay(args) if args.zombies || args.frozen_replica => run_few(args).await,
             Command::Relay(args) => run_rounds(args).await,
+            Command::Consumer(args) => args.run().await,
             Command::Outage(args) => run_outage(args).await,
             Command::Takeover(args) => run_takeover(args).await,
         }

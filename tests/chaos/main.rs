@@ -1,8 +1,9 @@
-//! `cargo xtask chaos`: the relay under faults at full size.
+//! `cargo xtask chaos`: relay and consumer under faults at full size.
 
 #![allow(clippy::unwrap_used, reason = "a program for tests, which ends with what it tried")]
 
 mod command;
+mod consumer;
 mod table;
 
 use std::{

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod chaos;
+mod consumers;
 mod kills;
 mod late;
 mod lost_slots;

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use walpost_testkit::{Process, until};
-use walpost_tests::{LIMIT, Shop, Writer};
+use walpost_tests::{LIMIT, STOPS_AFTER_COMMIT, Shop, Writer};
 
 use crate::CONSUMER;
 
@@ -55,5 +55,5 @@ async fn paused_between_compare_and_set_and_commit() {
 
 #[tokio::test]
 async fn paused_after_its_commit() {
-    a_zombie_changes_nothing(("WALPOST_FAILPOINT", "after_commit@3:stop")).await;
+    a_zombie_changes_nothing(STOPS_AFTER_COMMIT).await;
 }

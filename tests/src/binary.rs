@@ -30,12 +30,30 @@ pub fn release_binary() -> PathBuf {
     target.join("release").join("walpost")
 }
 
+/// The program `walpost-test-consumer`, built when it is not up to date, for
+/// another program of this package to run.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn test_consumer_binary() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    cargo_builds_of(
+        ["walpost-tests", "walpost-test-consumer"],
+        program.parent().is_some_and(|profile| profile.ends_with("release")),
+    );
+    program.with_file_name("walpost-test-consumer")
+}
+
 fn cargo_builds(release: bool) {
+    cargo_builds_of(["walpost", "walpost"], release);
+}
+
+fn cargo_builds_of([package, program]: [&str; 2], release: bool) {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "walpost", "--bin", "walpost"]);
+    cargo.args(["build", "--quiet", "--package", package, "--bin", program]);
     if release {
         cargo.arg("--release");
     }
     let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-    assert!(status.success(), "cargo cannot build walpost");
+    assert!(status.success(), "cargo cannot build {program}");
 }

@@ -4,14 +4,21 @@
 //! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
 //! of the process; an event with `"poison": true` fails in the database, one
 //! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`;
-//! `TEST_SESSION_TIMEOUT_MS`; `WALPOST_FAILPOINT` as in the consumer crate.
+//! `TEST_SESSION_TIMEOUT_MS`; `TEST_KAFKA=name=value;…` for settings of
+//! librdkafka; `WALPOST_FAILPOINT` as in the consumer crate. SIGUSR1 has it
+//! raise SIGSTOP within the handler of the next event.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use walpost_consumer::{
     Consumer, Database, Event, Handler, HandlerError, OnReset, RetrySchedule,
@@ -21,6 +28,7 @@ use walpost_consumer::{
 struct Effects {
     handled: AtomicU64,
     stop_at: Option<u64>,
+    stop_at_next: Arc<AtomicBool>,
 }
 
 impl Handler for Effects {
@@ -35,7 +43,7 @@ impl Handler for Effects {
         let insert = "insert into effect (event_id, aggregate, seq) values ($1, $2, $3)";
         tx.execute(insert, &[&event.id(), &aggregate, &seq]).await?;
         let handled = self.handled.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.stop_at == Some(handled) {
+        if self.stop_at == Some(handled) || self.stop_at_next.swap(false, Ordering::Relaxed) {
             let this = rustix::process::getpid();
             rustix::process::kill_process(this, rustix::process::Signal::STOP)
                 .map_err(HandlerError::halt)?;
@@ -58,8 +66,13 @@ async fn main() {
     let stop_at = std::env::var("TEST_STOP_IN_HANDLER").ok().map(|text| text.parse().unwrap());
     let session_timeout_ms =
         std::env::var("TEST_SESSION_TIMEOUT_MS").map_or(6_000, |text| text.parse().unwrap());
+    let more = std::env::var("TEST_KAFKA").unwrap_or_default();
+    let more = more.split(';').filter_map(|setting| setting.split_once('='));
+    let more = more.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let handler = Effects { handled: AtomicU64::new(0), stop_at, stop_at_next: stop_when_told() };
     let consumer = Consumer::builder(name)
         .kafka("bootstrap.servers", bootstrap)
+        .kafka_settings(more)
         .topics([topic])
         .database(Database::config(url.parse().unwrap()))
         .session_timeout_ms(session_timeout_ms)
@@ -67,10 +80,9 @@ async fn main() {
         .on_reset(on_reset)
         .max_attempts(2)
         .retry_schedule(RetrySchedule::new([Duration::from_millis(10)]))
-        .handler(Effects { handled: AtomicU64::new(0), stop_at })
+        .handler(handler)
         .unwrap();
-    let mut terminate =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
     if let Err(error) = consumer
         .run(async move {
             terminate.recv().await;
@@ -80,4 +92,16 @@ async fn main() {
         eprintln!("consumer: {}", walpost_event::error_chain(&error));
         std::process::exit(1);
     }
+}
+
+/// Becomes true at each SIGUSR1.
+fn stop_when_told() -> Arc<AtomicBool> {
+    let told = Arc::new(AtomicBool::new(false));
+    let (stop, mut signals) = (told.clone(), signal(SignalKind::user_defined1()).unwrap());
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    told
 }

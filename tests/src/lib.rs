@@ -12,8 +12,8 @@ mod writer;
 mod zombie;
 
 pub use crate::{
-    binary::{release_binary, walpost_binary},
+    binary::{release_binary, test_consumer_binary, walpost_binary},
     shop::{Effect, LIMIT, Shop},
     writer::Writer,
-    zombie::wake_beside_successor,
+    zombie::{STOPS_AFTER_COMMIT, wake_beside_successor},
 };

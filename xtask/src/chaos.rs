@@ -1,4 +1,4 @@
-//! The relay under faults at full size. The program is one of the package of the
+//! Relay and consumer under faults at full size. The program is one of the package of the
 //! tests, so that this one stays quick to build.
 
 use std::{env, process::Command};

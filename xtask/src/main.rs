@@ -16,7 +16,10 @@ const USAGE: &str = "usage: cargo xtask <command>
   kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
   chaos relay     the real relay under kills and other faults [--rounds N] [--mode M]
                   [--seed S] [--zombies] [--json]; also chaos outage, chaos takeover
-  simulate        run the relay through simulated schedules, from a random seed on
+  chaos consumer  three real consumers under kills, pauses, rebalances and more
+                  [--rounds N] [--group G] [--seed S] [--json]
+  simulate        run the relay, or with `simulate consumer` the consumer's protocol,
+                  through simulated schedules, from a random seed on
                   [--schedules N] [--seed S]
   services up     start PostgreSQL and Kafka in the background
   services down   stop them; their data stays";

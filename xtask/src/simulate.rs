@@ -1,4 +1,4 @@
-//! The simulation of the relay, for longer than its test runs it.
+//! The simulations of relay and consumer, for longer than their tests run them.
 
 use std::{
     env,
@@ -8,7 +8,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-const TEST: &str = "simulation::tests::no_schedule_loses_repeats_or_reorders_an_event";
+/// Package and test.
+const RELAY: [&str; 2] =
+    ["walpost-relay", "simulation::tests::no_schedule_loses_repeats_or_reorders_an_event"];
+const CONSUMER: [&str; 2] =
+    ["walpost-consumer", "simulation::tests::no_schedule_loses_or_repeats_an_effect_or_a_replay"];
 
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
@@ -40,10 +44,15 @@ impl Options {
 /// # Errors
 /// If an option is wrong, or a schedule fails; which one is shown then.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let ([package, test], arguments) = match arguments {
+        ["consumer", rest @ ..] => (CONSUMER, rest),
+        ["relay", rest @ ..] => (RELAY, rest),
+        all => (RELAY, all),
+    };
     let Options { schedules, seed } = Options::parse(arguments)?;
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(TEST));
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(test));
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["test", "--package", "walpost-relay", "--lib", TEST, "--", "--exact", "--nocapture"])
+        .args(["test", "--package", package, "--lib", test, "--", "--exact", "--nocapture"])
         .env("WALPOST_TEST_SCHEDULES", schedules.to_string())
         .env("WALPOST_TEST_SEED", seed.to_string())
         .status()

@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use self::{reader::Reader, writer::write_at_rate};
+use self::reader::Reader;
+pub(crate) use self::writer::write_at_rate;
 use crate::{
     measure::Load,
     progress,
@@ -106,14 +107,14 @@ fn at_rate(reader: &Reader, job: &Job<'_>, rate: u32, duration: Duration) -> Res
 }
 
 /// Microseconds since 1970.
-fn now_micros() -> u64 {
+pub(crate) fn now_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Calls `found` with each time that stands behind a mark, and returns how
 /// much of `bytes` needs not be looked at again when more follows.
-fn find_marks(bytes: &[u8], mut found: impl FnMut(u64)) -> usize {
+pub(crate) fn find_marks(bytes: &[u8], mut found: impl FnMut(u64)) -> usize {
     let mut from = 0;
     while let Some(at) = bytes[from..].windows(MARK.len()).position(|window| window == MARK) {
         let start = from + at + MARK.len();

@@ -16,8 +16,31 @@ const AGGREGATES: u64 = 1_000;
 const FLUSH_LIMIT: Duration = Duration::from_secs(60);
 const FULL_WAIT: Duration = Duration::from_millis(20);
 
+/// What the values of records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// JSON, as the relay has it.
+    Plain,
+    /// The same with the event's id, beside its schema as Kafka Connect has it.
+    WithSchema,
+}
+
+/// The fields of [`Values::WithSchema`].
+const SCHEMA: &str = r#"{"type": "struct", "optional": false, "fields": [
+{"field": "event_id", "type": "string", "optional": false},
+{"field": "note", "type": "string", "optional": false},
+{"field": "order", "type": "int64", "optional": false},
+{"field": "currency", "type": "string", "optional": false},
+{"field": "customer", "type": "string", "optional": false},
+{"field": "total_cents", "type": "int64", "optional": false}]}"#;
+
 /// Publishes `events` events as the relay does: id and source in headers.
 pub(crate) fn publish(bootstrap: &str, topic: &str, events: u64) -> Result<()> {
+    publish_as(bootstrap, topic, events, Values::Plain)
+}
+
+/// The same with other values.
+pub(crate) fn publish_as(bootstrap: &str, topic: &str, events: u64, values: Values) -> Result<()> {
     let producer: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("enable.idempotence", "true")
@@ -26,7 +49,7 @@ pub(crate) fn publish(bootstrap: &str, topic: &str, events: u64) -> Result<()> {
         .create()
         .context("creating a producer")?;
     for n in 0..events {
-        send(&producer, topic, n)?;
+        send(&producer, topic, n, values)?;
     }
     producer.flush(FLUSH_LIMIT)?;
     let records = Ends::open(bootstrap, topic)?.records()?;
@@ -43,15 +66,21 @@ pub(crate) fn event_id(n: u64) -> String {
     format!("{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
 }
 
-fn send(producer: &BaseProducer, topic: &str, n: u64) -> Result<()> {
+fn send(producer: &BaseProducer, topic: &str, n: u64, values: Values) -> Result<()> {
     let id = event_id(n);
     let key = format!("customer-{}", n * 7919 % AGGREGATES);
     let total_cents = 1_000 + n % 90_000;
     let note = event_id(n ^ 0xffff_ffff).repeat(3);
-    let value = format!(
-        "{{\"note\": \"{note}\", \"order\": {n}, \"currency\": \"EUR\", \
-         \"customer\": \"{key}\", \"total_cents\": {total_cents}}}"
+    let fields = format!(
+        "\"note\": \"{note}\", \"order\": {n}, \"currency\": \"EUR\", \
+         \"customer\": \"{key}\", \"total_cents\": {total_cents}"
     );
+    let value = match values {
+        Values::Plain => format!("{{{fields}}}"),
+        Values::WithSchema => {
+            format!("{{\"schema\": {SCHEMA}, \"payload\": {{\"event_id\": \"{id}\", {fields}}}}}")
+        }
+    };
     let headers = OwnedHeaders::new()
         .insert(Header { key: "id", value: Some(&id) })
         .insert(Header { key: "walpost-source", value: Some("bench") });

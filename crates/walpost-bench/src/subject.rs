@@ -10,7 +10,11 @@ use anyhow::Result;
 use tokio_postgres::types::PgLsn;
 use walpost_local::ChildGuard;
 
-pub(crate) use self::{debezium::Debezium, recvlogical::RecvLogical, walpost::Walpost};
+pub(crate) use self::{
+    debezium::{Debezium, JVM_ARGS},
+    recvlogical::RecvLogical,
+    walpost::Walpost,
+};
 use crate::services::Services;
 
 /// The publication of every subject, as `walpost migrate` makes it.

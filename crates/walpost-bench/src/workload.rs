@@ -91,7 +91,8 @@ pub(crate) fn key(n: u64) -> String {
     format!("customer-{}", n.wrapping_mul(7_919) % AGGREGATES)
 }
 
-fn create_functions(database: &Database) -> Result<()> {
+/// What [`fill`] and the writers of latency call.
+pub(crate) fn create_functions(database: &Database) -> Result<()> {
     database.run(&FUNCTIONS.replace("AGGREGATES", &AGGREGATES.to_string()))
 }
 

@@ -123,6 +123,22 @@
 //! and the row goes when it succeeds; where the key is held, the event and those
 //! that the replay brings wait in the order of their offsets.
 //!
+//! # Membership
+//!
+//! Members assign by `partition.assignment.strategy`, `cooperative-sticky` unless
+//! set: partitions move one by one. With `group.protocol = consumer`, which Kafka
+//! has from 4.0 on, the brokers assign instead, and session and heartbeats are
+//! settings of theirs. A member with a `group.instance.id` that is started again
+//! within its session gets its partitions back and moves no others; when another
+//! process joins under that id, the one before ends with an error that says so.
+//! Settings that contradict each other are refused by [`Builder::handler`].
+//!
+//! ```
+//! let consumer = walpost_consumer::Consumer::builder("shipping")
+//!     .kafka("group.protocol", "consumer")
+//!     .kafka("group.instance.id", "shipping-0");
+//! ```
+//!
 //! # Halted partitions
 //!
 //! A partition halts where going on could lose an effect or make one twice, and
@@ -153,6 +169,8 @@ mod partition;
 mod preflight;
 mod report;
 mod settings;
+#[cfg(test)]
+mod simulation;
 mod sizing;
 mod sql;
 mod standstill;

@@ -88,7 +88,8 @@ impl Settings {
             )?;
         }
         self.check_bounds()?;
-        self.check_kafka()
+        self.check_kafka()?;
+        self.check_membership()
     }
 
     fn check_bounds(&self) -> Result<(), Error> {
@@ -134,6 +135,36 @@ impl Settings {
         }
         let bootstrap = "is missing, name at least one broker as host:port".to_owned();
         require(!self.brokers().trim().is_empty(), "bootstrap.servers", bootstrap)
+    }
+
+    /// What contradicts the group protocol, with the setting that is meant.
+    fn check_membership(&self) -> Result<(), Error> {
+        const PROTOCOL: &str = "group.protocol";
+        const STRATEGY: &str = "partition.assignment.strategy";
+        const ASSIGNOR: &str = "group.remote.assignor";
+        let kafka = |setting: &str| self.kafka.get(setting).map(String::as_str);
+        let refused = |setting: &str, is: bool, problem: String| require(!is, setting, problem);
+        let protocol = kafka(PROTOCOL).unwrap_or("classic");
+        let known = ["classic", "consumer"].contains(&protocol);
+        refused(PROTOCOL, !known, format!("{protocol:?} is unknown, use classic or consumer"))?;
+        let of_classic = format!("belongs to {PROTOCOL} = classic");
+        if protocol == "consumer" {
+            let instead = format!("{of_classic}; brokers assign by {ASSIGNOR}");
+            refused(STRATEGY, kafka(STRATEGY).is_some(), instead)?;
+            let setting = "group.protocol.type";
+            refused(setting, kafka(setting).is_some(), of_classic)?;
+        } else {
+            let instead = format!("needs {PROTOCOL} = consumer; members assign by {STRATEGY}");
+            refused(ASSIGNOR, kafka(ASSIGNOR).is_some(), instead)?;
+        }
+        let cooperative = |name: &str| name.trim() == "cooperative-sticky";
+        let strategies = || kafka(STRATEGY).unwrap_or_default().split(',');
+        let mixed = strategies().any(cooperative) && !strategies().all(cooperative);
+        let alone = "cooperative-sticky does not go with others; stop all members to change it";
+        refused(STRATEGY, mixed, alone.to_owned())?;
+        let (setting, instance) = ("group.instance.id", kafka("group.instance.id"));
+        let empty = instance.is_some_and(|instance| instance.trim().is_empty());
+        refused(setting, empty, "is empty; name each process, or leave it out".to_owned())
     }
 }
 
@@ -200,5 +231,35 @@ mod tests {
             s.kafka.insert("auto.offset.reset".into(), "latest".into());
         };
         assert!(refused(auto).contains("first_start()"));
+    }
+
+    #[test]
+    fn what_contradicts_the_group_protocol_is_refused_with_what_is_meant() {
+        let with = |settings: &[(&str, &str)]| {
+            let mut sane = sane();
+            let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            sane.kafka.extend(settings);
+            sane.check().map_err(|error| error.to_string())
+        };
+        let new = ("group.protocol", "consumer");
+        for fine in [
+            &[new][..],
+            &[new, ("group.remote.assignor", "range"), ("group.instance.id", "pod-0")],
+            &[("group.protocol", "classic"), ("partition.assignment.strategy", "range,roundrobin")],
+            &[("partition.assignment.strategy", "cooperative-sticky")],
+        ] {
+            assert_eq!(with(fine), Ok(()), "{fine:?}");
+        }
+        for (settings, part) in [
+            (&[("group.protocol", "share")][..], "use classic or consumer"),
+            (&[new, ("partition.assignment.strategy", "range")], "group.remote.assignor"),
+            (&[new, ("group.protocol.type", "consumer")], "belongs to group.protocol = classic"),
+            (&[("group.remote.assignor", "uniform")], "needs group.protocol = consumer"),
+            (&[("partition.assignment.strategy", "range,cooperative-sticky")], "stop all members"),
+            (&[("group.instance.id", "")], "name each process"),
+        ] {
+            let error = with(settings).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

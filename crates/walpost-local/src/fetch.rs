@@ -17,6 +17,11 @@ use crate::{
 /// The version of Debezium that is fetched.
 pub const DEBEZIUM_VERSION: &str = "3.7.0.Final";
 
+/// The version of Debezium's JDBC sink connector that is fetched: the newest
+/// there is.
+pub const DEBEZIUM_JDBC_VERSION: &str = "3.5.0.Final";
+
+const DEBEZIUM_JDBC_SUMS: &str = include_str!("../checksums/debezium-jdbc-3.5.0.sha256");
 const DEBEZIUM_SUMS: &str = include_str!("../checksums/debezium-3.7.0.sha256");
 const KAFKA_SUMS: &str = include_str!("../checksums/kafka-4.3.1.sha256");
 const POSTGRES_SUMS: &str = include_str!("../checksums/postgres.sha256");
@@ -57,6 +62,24 @@ pub fn fetch_debezium() -> Result<PathBuf, LocalError> {
         ("org.slf4j", "slf4j-simple", "1.7.36"),
     ];
     fetch_jars(&format!("debezium-{DEBEZIUM_VERSION}"), &dependencies, DEBEZIUM_SUMS)
+}
+
+/// The folder with the jars of Debezium's JDBC sink connector
+/// [`DEBEZIUM_JDBC_VERSION`], Kafka Connect [`KAFKA_VERSION`] to run it in, and a
+/// logger. Fetched on first use.
+///
+/// # Errors
+///
+/// When Maven is missing or fails, or a file is not the known one.
+pub fn fetch_debezium_jdbc() -> Result<PathBuf, LocalError> {
+    let dependencies = [
+        ("io.debezium", "debezium-connector-jdbc", DEBEZIUM_JDBC_VERSION),
+        ("org.apache.kafka", "connect-runtime", KAFKA_VERSION),
+        ("org.apache.kafka", "connect-json", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    ];
+    let name = format!("debezium-jdbc-{DEBEZIUM_JDBC_VERSION}");
+    fetch_jars(&name, &dependencies, DEBEZIUM_JDBC_SUMS)
 }
 
 /// The `bin` folder of a PostgreSQL of that major version, with `postgres`,

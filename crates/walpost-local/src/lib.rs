@@ -36,7 +36,10 @@ mod workdir;
 pub use crate::{
     cache::cache_dir,
     error::LocalError,
-    fetch::{DEBEZIUM_VERSION, fetch_debezium, fetch_kafka, fetch_postgres},
+    fetch::{
+        DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, fetch_debezium, fetch_debezium_jdbc, fetch_kafka,
+        fetch_postgres,
+    },
     guard::{ChildGuard, Launch},
     kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
     port::free_port,

@@ -110,6 +110,11 @@ const CONSUMER: &[Migration] = &[
     Migration::new(1, "consumer", include_str!("../migrations/consumer/0001_consumer.sql")),
     Migration::new(2, "parked_keys", include_str!("../migrations/consumer/0002_parked_keys.sql")),
     Migration::new(3, "lanes", include_str!("../migrations/consumer/0003_lanes.sql")),
+    Migration::new(
+        4,
+        "known_numbers",
+        include_str!("../migrations/consumer/0004_known_numbers.sql"),
+    ),
 ];
 
 const INBOX: &[Migration] =

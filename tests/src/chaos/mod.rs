@@ -10,7 +10,10 @@
 //! - `rounds.rs`, `zombies.rs`, `takeover.rs`, `outage.rs`, `held.rs`,
 //!   `stalled.rs`: what is run.
 //! - `outcome.rs`: what came of it. `evidence.rs`: what is kept of a violation.
+//!
+//! `consumer/` does the same to consumers.
 
+mod consumer;
 mod debezium;
 mod evidence;
 mod faults;
@@ -28,6 +31,9 @@ mod takeover;
 mod zombies;
 
 pub use self::{
+    consumer::{
+        Blow, ConsumerOutcome, ConsumerSetting, Membership, Pause, Sabotage, blows, consumers,
+    },
     faults::{Fault, Link, schedule},
     held::{Held, held},
     outage::outage,

@@ -48,6 +48,7 @@ pub(crate) fn run_subject(args: &SubjectArgs) -> Result<()> {
         Way::PerEvent => runtime.spawn(walpost::run(walpost::ByEvent, own, counter, stopped)),
         Way::Plain => runtime.spawn(plain::run(own, counter, stopped)),
         Way::SqlOnly => runtime.spawn(sql_only::run(own, counter)),
+        Way::Jdbc => bail!("Debezium is no process of this program"),
     };
     let mut meter = Meter::new(std::process::id());
     let mut first = None;

@@ -25,7 +25,7 @@ const INSERT: &str = "insert into walpost.outbox (aggregatetype, aggregateid, ty
 /// writer, and the events that became late through it follow at once. The time
 /// in an event is taken just before its INSERT is sent, so that its commit is
 /// part of the latency, and the time by which a writer was late is not.
-pub(super) fn write_at_rate(conninfo: &str, rate: u32, duration: Duration) -> Result<u64> {
+pub(crate) fn write_at_rate(conninfo: &str, rate: u32, duration: Duration) -> Result<u64> {
     let writers = rate.div_ceil(RATE_PER_WRITER);
     let events = (duration.as_secs_f64() * f64::from(rate)) as u64;
     let gap = Duration::from_secs(1) / rate;

@@ -2,13 +2,18 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{aligned, grouped, rounded, row};
-use crate::consumer::Outcome;
+use crate::{
+    consumer::{Outcome, RATE},
+    latency::Percentiles,
+};
 
 /// The figures of all ways.
 #[derive(Debug)]
 pub(crate) struct Report {
     events: u64,
     measured: Vec<(String, Outcome)>,
+    /// From end to end, in milliseconds.
+    latency: Option<Percentiles>,
 }
 
 #[derive(Serialize)]
@@ -21,25 +26,60 @@ struct Line<'a> {
     first_effect_seconds: f64,
 }
 
+#[derive(Serialize)]
+struct LatencyLine {
+    bench: &'static str,
+    subject: &'static str,
+    events_per_second: u32,
+    latency_ms: Percentiles,
+}
+
+/// One of either.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Any<'a> {
+    Throughput(Line<'a>),
+    Latency(LatencyLine),
+}
+
 const OURS: [&str; 2] = ["walpost_slice", "walpost_per_event"];
+const SLICE: &str = "walpost_slice";
 const BASELINE: &str = "one_transaction_per_event";
 const TARGET: f64 = 10.0;
+const SQL_ONLY: &str = "sql_only";
+const SHARE_OF_SQL: f64 = 0.4;
+const RATE_LEAST: f64 = 60_000.0;
+const PEER: &str = "debezium_jdbc_sink";
+const TARGET_OF_PEER: f64 = 1.5;
+const RSS_MB_MOST: f64 = 64.0;
+const P99_MS_MOST: f64 = 60.0;
 
 impl Report {
     pub(crate) fn new(events: u64) -> Self {
-        Self { events, measured: Vec::new() }
+        Self { events, measured: Vec::new(), latency: None }
     }
 
     pub(crate) fn add(&mut self, subject: String, outcome: Outcome) {
         self.measured.push((subject, outcome));
     }
 
+    pub(crate) fn add_latency(&mut self, latency: Percentiles) {
+        self.latency = Some(latency);
+    }
+
     pub(crate) fn print(&self, json: bool) -> Result<()> {
         super::print(json.then(|| self.lines()), &self.text())
     }
 
-    fn lines(&self) -> Vec<Line<'_>> {
-        self.measured.iter().map(|(subject, outcome)| self.line(subject, outcome)).collect()
+    fn lines(&self) -> Vec<Any<'_>> {
+        let throughput = self.measured.iter().map(|(subject, outcome)| self.line(subject, outcome));
+        let latency = self.latency.map(|latency_ms| LatencyLine {
+            bench: "consumer",
+            subject: "walpost_end_to_end",
+            events_per_second: RATE,
+            latency_ms,
+        });
+        throughput.map(Any::Throughput).chain(latency.map(Any::Latency)).collect()
     }
 
     fn line<'a>(&self, subject: &'a str, outcome: &Outcome) -> Line<'a> {
@@ -85,7 +125,45 @@ impl Report {
                 ));
             }
         }
+        for (what, reached) in self.verdicts() {
+            let verdict = if reached { "reached" } else { "missed" };
+            text.push_str(&format!("\n{what}: {verdict}"));
+        }
         text + LEGEND
+    }
+
+    /// What was to be reached beside the baseline, as far as it was measured.
+    fn verdicts(&self) -> Vec<(String, bool)> {
+        let find = |name: &str| self.measured.iter().find(|(known, _)| known == name);
+        let rate = |name: &str| find(name).map(|(_, outcome)| self.rate(outcome));
+        let mut verdicts = Vec::new();
+        if let (Some(slice), Some(sql)) = (rate(SLICE), rate(SQL_ONLY)) {
+            let least = RATE_LEAST.max(SHARE_OF_SQL * sql);
+            let what = format!(
+                "{SLICE}: {:.2} of {SQL_ONLY}; at least {} effects/s",
+                slice / sql,
+                grouped(least)
+            );
+            verdicts.push((what, slice >= least));
+        }
+        if let (Some(slice), Some(peer)) = (rate(SLICE), rate(PEER)) {
+            let ratio = slice / peer;
+            let what = format!("{SLICE}: {ratio:.1}x of {PEER}; at least {TARGET_OF_PEER}x");
+            verdicts.push((what, ratio >= TARGET_OF_PEER));
+        }
+        if let Some((_, outcome)) = find(SLICE) {
+            let rss = rss(outcome);
+            let what = format!("{SLICE}: {rss:.0} MB resident; at most {RSS_MB_MOST} MB");
+            verdicts.push((what, rss <= RSS_MB_MOST));
+        }
+        if let Some(Percentiles { p50, p99, .. }) = self.latency {
+            let what = format!(
+                "end to end at {RATE} events/s: p50 {p50:.1} ms, p99 {p99:.1} ms; p99 at most \
+                 {P99_MS_MOST} ms"
+            );
+            verdicts.push((what, p99 <= P99_MS_MOST));
+        }
+        verdicts
     }
 
     /// Against the baseline.
@@ -120,7 +198,10 @@ const LEGEND: &str = "
 effects/s: from the first committed effect seen to the last. CPU: of the
 process, the database's not included. one_transaction_per_event: as many
 connections as walpost has, one for each partition. sql_only: the statements
-without Kafka, 4 connections, 500 events a transaction.
+without Kafka, 4 connections, 500 events a transaction. debezium_jdbc_sink: at
+least once, upserts of 3,000 by 4 tasks, from JSON with schemas; its rows are
+counted now and then, its start included in the CPU. End to end: from just
+before the INSERT of one event is sent to the news of its effect's commit.
 ";
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const TUNING: [(&str, &str); 7] = [
 ];
 
 /// Those of Kafka's own start scripts, and half of their heap.
-const JVM_ARGS: [&str; 7] = [
+pub(crate) const JVM_ARGS: [&str; 7] = [
     "-Xms256m",
     "-Xmx1g",
     "-server",

@@ -64,7 +64,9 @@ fn the_relay_bench_gives_one_line_of_figures_a_subject() {
 
 #[test]
 fn the_consumer_bench_makes_every_effect_once_in_every_way() {
-    let lines = figures(&["consumer", "--events", "2000"]);
+    let ways = "walpost_slice,walpost_per_event,one_transaction_per_event,sql_only";
+    let args = ["consumer", "--events", "2000", "--latency-seconds", "0", "--subjects", ways];
+    let lines = figures(&args);
     let subjects: Vec<_> = lines.iter().map(|line| line["subject"].as_str().unwrap()).collect();
     assert_eq!(
         subjects,
@@ -73,6 +75,18 @@ fn the_consumer_bench_makes_every_effect_once_in_every_way() {
     for line in &lines {
         assert_eq!(line["bench"], "consumer");
         assert!(positive(line, "/effects_per_second"), "{line}");
+    }
+}
+
+#[test]
+fn the_consumer_bench_measures_from_the_commit_to_the_effect() {
+    let walpost = walpost();
+    let args = ["consumer", "--events", "1000", "--subjects", "sql_only", "--latency-seconds", "1"];
+    let lines = figures(&[&args[..], &["--walpost", walpost.to_str().unwrap()]].concat());
+    let latency = &lines[1];
+    assert_eq!(latency["subject"], "walpost_end_to_end");
+    for pointer in ["/latency_ms/p50", "/latency_ms/p99"] {
+        assert!(positive(latency, pointer), "{pointer}: {latency}");
     }
 }
 

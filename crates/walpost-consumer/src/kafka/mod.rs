@@ -7,6 +7,7 @@ mod command;
 mod commits;
 mod config;
 mod context;
+mod fatal;
 mod fetch;
 mod position;
 mod reach;

@@ -17,6 +17,7 @@ use super::{
     command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Question},
     commits::Commits,
     context::{Context, Note},
+    fatal,
     fetch::Fetching,
     reach::{Complaint, Reach},
     signal::Signal,
@@ -206,8 +207,9 @@ impl Thread {
     }
 
     fn client_error(&self, error: KafkaError) {
-        if let KafkaError::MessageConsumptionFatal(_) = error {
-            let attempted = "reading from Kafka".to_owned();
+        let known = self.consumer.client().fatal_error().map(|(code, _)| code);
+        if known.is_some() || matches!(error, KafkaError::MessageConsumptionFatal(_)) {
+            let attempted = fatal::attempted(known).to_owned();
             let event = GroupEvent::Fatal(Error::Kafka { attempted, source: error.into() });
             let _ = self.events.blocking_send(event);
         }

@@ -25,6 +25,8 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 use walpost_event::RetrySchedule;
 
+#[cfg(test)]
+pub(crate) use self::session::Replay;
 pub(crate) use self::{fatal::Fatal, interrupt::Interrupt, stop::Stop};
 use self::{session::Session, trials::Trials};
 use crate::{

@@ -30,23 +30,23 @@ pub(super) struct Session {
 
 /// Which effects are made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// How many resets have run effects again.
-    pub(super) run: i32,
+    pub(crate) run: i32,
     /// Below this offset done stays done, whatever its run.
-    pub(super) fill_until: Option<i64>,
+    pub(crate) fill_until: Option<i64>,
 }
 
 impl Replay {
     /// Whether effects of earlier runs are made again for `events`, which
     /// [`cut`](Self::cut) keeps on one side of a fill's end.
-    pub(super) fn reruns(self, events: &[Event]) -> bool {
+    pub(crate) fn reruns(self, events: &[Event]) -> bool {
         self.run > 0 && events.first().is_some_and(|event| !self.fills(event.offset()))
     }
 
     /// How many of `events` one transaction may hold: one without identity
     /// alone, up to the end of a fill, and no id twice in a rerun.
-    pub(super) fn cut(self, events: &[Event]) -> usize {
+    pub(crate) fn cut(self, events: &[Event]) -> usize {
         let Some(first) = events.first() else {
             return 0;
         };

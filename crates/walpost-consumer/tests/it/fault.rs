@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use walpost_consumer::OnReset;
 use walpost_testkit as testkit;
 
 use crate::{
@@ -12,13 +13,19 @@ use crate::{
 /// The member is paused; its successor works on within 15 s and without it;
 /// woken, it does no harm and works again.
 async fn paused(harm: Harm) {
+    paused_as(harm, &[]).await;
+}
+
+/// The same with settings of librdkafka.
+pub(crate) async fn paused_as(harm: Harm, kafka: &[(&str, &str)]) {
     let world = World::new(1).await;
     let events = ids("a", 1000);
     world.publish(0, &events[..500]).await;
-    let zombie = member::start(&world, harm);
+    let zombie = member::start_as(&world, harm, kafka, OnReset::Rerun);
     member::until_paused(&zombie).await;
     let since = Instant::now();
-    let successor = run(world.consumer().max_batch_events(50).handler(Effects).unwrap());
+    let successor = world.consumer_as(kafka).max_batch_events(50).handler(Effects).unwrap();
+    let successor = run(successor);
     world.until_number("select count(*) from effect", 500).await;
     let took = since.elapsed();
     assert!(took < Duration::from_secs(15), "the successor took {took:?}");
@@ -118,13 +125,18 @@ async fn a_reset_without_its_first_effect_runs_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_at_any_moment_cost_no_effect_and_repeat_none() {
+    killed_as(6, &[]).await;
+}
+
+/// So many members are killed, each under load.
+pub(crate) async fn killed_as(rounds: u64, kafka: &[(&str, &str)]) {
     let world = World::new(2).await;
-    let events = ids("a", 6000);
-    for round in 0..6u64 {
+    let events = ids("a", rounds as usize * 1000);
+    for round in 0..rounds {
         let chunk = &events[round as usize * 1000..][..1000];
         world.publish(0, chunk.iter().step_by(2)).await;
         world.publish(1, chunk.iter().skip(1).step_by(2)).await;
-        let victim = member::start(&world, Harm::Nothing);
+        let victim = member::start_as(&world, Harm::Nothing, kafka, OnReset::Rerun);
         let goal = round as i64 * 1000 + 100;
         testkit::until(LIMIT, "effects of this round", async || {
             assert!(victim.is_running(), "{}", victim.log());
@@ -134,8 +146,8 @@ async fn kills_at_any_moment_cost_no_effect_and_repeat_none() {
         member::pause(7 * round).await;
         victim.kill();
     }
-    let last = run(world.consumer().handler(Effects).unwrap());
-    world.until_number("select count(*) from effect", 6000).await;
+    let last = run(world.consumer_as(kafka).handler(Effects).unwrap());
+    world.until_number("select count(*) from effect", events.len() as i64).await;
     last.stop().await.unwrap();
     assert_eq!(world.effects().await, each(&events, 1));
 }

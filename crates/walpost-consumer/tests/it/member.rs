@@ -17,7 +17,7 @@ use walpost_testkit::{self as testkit, Process};
 
 use crate::support::{Effects, LIMIT, World, each, ids};
 
-/// Names of what the process is told, all but the pause required.
+/// Names of what the process is told, all but the pause and the failpoint required.
 const BROKER: &str = "MEMBER_BROKER";
 const DATABASE: &str = "MEMBER_DATABASE";
 const NAME: &str = "MEMBER_NAME";
@@ -26,6 +26,10 @@ const TOPIC: &str = "MEMBER_TOPIC";
 const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
 const LANES: &str = "MEMBER_LANES";
 const FAILPOINT: &str = "WALPOST_FAILPOINT";
+/// Settings of librdkafka: `name=value`, one in each line.
+const KAFKA: &str = "MEMBER_KAFKA";
+/// `fill`, or else effects are made again.
+const ON_RESET: &str = "MEMBER_ON_RESET";
 
 /// How a member hurts itself.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +41,33 @@ pub(crate) enum Harm {
 
 /// Starts a member on the world's topic.
 pub(crate) fn start(world: &World, harm: Harm) -> Process {
-    start_with_lanes(world, 1, harm)
+    launch(world, harm, 1, &[], OnReset::Rerun)
 }
 
 /// The same with so many lanes.
 pub(crate) fn start_with_lanes(world: &World, lanes: usize, harm: Harm) -> Process {
+    launch(world, harm, lanes, &[], OnReset::Rerun)
+}
+
+/// The same with settings of librdkafka, and a policy for resets.
+pub(crate) fn start_as(
+    world: &World,
+    harm: Harm,
+    kafka: &[(&str, &str)],
+    on_reset: OnReset,
+) -> Process {
+    launch(world, harm, 1, kafka, on_reset)
+}
+
+fn launch(
+    world: &World,
+    harm: Harm,
+    lanes: usize,
+    kafka: &[(&str, &str)],
+    on_reset: OnReset,
+) -> Process {
+    let kafka: Vec<String> = kafka.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let on_reset = if on_reset == OnReset::Fill { "fill" } else { "rerun" };
     let mut environment = vec![
         (LANES.to_owned(), lanes.to_string()),
         (BROKER.to_owned(), testkit::kafka().bootstrap().to_owned()),
@@ -49,6 +75,8 @@ pub(crate) fn start_with_lanes(world: &World, lanes: usize, harm: Harm) -> Proce
         (NAME.to_owned(), world.name.clone()),
         (TOPIC.to_owned(), world.topic.clone()),
         ("RUST_LOG".to_owned(), "walpost_consumer=debug".to_owned()),
+        (KAFKA.to_owned(), kafka.join("\n")),
+        (ON_RESET.to_owned(), on_reset.to_owned()),
     ];
     match harm {
         Harm::Nothing => {}
@@ -88,14 +116,19 @@ async fn run() {
         .init();
     let read = |name: &str| env::var(name).unwrap();
     let handler = Pausing { at: env::var(PAUSE_AT).ok(), paused: AtomicBool::new(false) };
+    let settings = read(KAFKA);
+    let settings = settings.lines().filter_map(|setting| setting.split_once('='));
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let on_reset = if read(ON_RESET) == "fill" { OnReset::Fill } else { OnReset::Rerun };
     let consumer = Consumer::builder(read(NAME))
+        .kafka_settings(settings)
         .kafka("bootstrap.servers", read(BROKER))
         .topics([read(TOPIC)])
         .database(Database::config(read(DATABASE).parse().unwrap()))
         .session_timeout_ms(6_000)
         .max_batch_events(50)
         .lanes(read(LANES).parse().unwrap())
-        .on_reset(OnReset::Rerun)
+        .on_reset(on_reset)
         .handler(handler)
         .unwrap();
     let mut terminated = signal(SignalKind::terminate()).unwrap();

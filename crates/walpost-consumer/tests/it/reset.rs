@@ -167,6 +167,23 @@ async fn an_offset_that_may_be_ours_halts_with_both_ways_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_kafka_held_before_a_reset_by_sql_is_no_wish() {
+    let (world, events) = applied().await;
+    let (name, topic) = (&world.name, &world.topic);
+    let reset = format!("select walpost.reset_partition('{name}', '{topic}', 0, 400, 'rerun')");
+    world.client.query_one(&reset, &[]).await.unwrap();
+    // Kafka still holds 1000 as ours, and now without the marker.
+    world.reset(&["--to-current"]).await;
+    let mut running = start(&world, OnReset::Rerun);
+    let reason = running.until_halted().await;
+    assert!(reason.contains("may be a commit of before a crash"), "{reason}");
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+    world.reset_topic(&format!("{topic}:0"), &["--to-offset", "400"]).await;
+    assert_eq!(replay(&world, OnReset::Rerun).await, (600, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 pub(crate) async fn an_operator_resets_a_partition_of_a_live_consumer() {
     let (world, events) = applied().await;
     let mut running = start(&world, OnReset::Refuse);

@@ -96,6 +96,11 @@ impl World {
         self.consumer_named(&self.name)
     }
 
+    /// The same with settings of librdkafka.
+    pub(crate) fn consumer_as(&self, kafka: &[(&str, &str)]) -> Builder {
+        kafka.iter().fold(self.consumer(), |builder, (name, value)| builder.kafka(*name, *value))
+    }
+
     /// The same under another name.
     pub(crate) fn consumer_named(&self, name: &str) -> Builder {
         Consumer::builder(name)
@@ -175,9 +180,10 @@ impl World {
     /// What the group holds for a partition of the topic.
     pub(crate) async fn committed(&self, partition: i32) -> (Option<i64>, Vec<u8>) {
         let (group, topic) = (self.name.clone(), self.topic.clone());
+        let broker = self.broker.clone();
         let asked = tokio::task::spawn_blocking(move || {
             let consumer: rdkafka::consumer::BaseConsumer = ClientConfig::new()
-                .set("bootstrap.servers", testkit::kafka().bootstrap())
+                .set("bootstrap.servers", broker)
                 .set("group.id", group)
                 .create()
                 .unwrap();
@@ -194,18 +200,23 @@ impl World {
 
     /// The same for `topic:partition`.
     pub(crate) async fn reset_topic(&self, topic: &str, how: &[&str]) {
+        let mut args = vec!["--topic", topic, "--reset-offsets", "--execute"];
+        args.extend(how);
+        let output = self.group_tool(&args).await;
+        assert!(output.contains(&self.topic), "the tool reset nothing: {output}");
+    }
+
+    /// Runs Kafka's tool for groups on the one of this world.
+    pub(crate) async fn group_tool(&self, how: &[&str]) -> String {
         let kafka = testkit::kafka();
-        let mut args =
-            vec!["--bootstrap-server", kafka.bootstrap(), "--group", &self.name, "--topic"];
-        args.extend([topic, "--reset-offsets", "--execute"]);
+        let mut args = vec!["--bootstrap-server", kafka.bootstrap(), "--group", &self.name];
         args.extend(how);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let ran = tokio::task::spawn_blocking(move || {
             let local = kafka.local().expect("the tools come with a broker of our own");
             local.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
         });
-        let output = ran.await.unwrap().unwrap();
-        assert!(output.contains(&self.topic), "the tool reset nothing: {output}");
+        ran.await.unwrap().unwrap()
     }
 
     /// Removes the records before `offset`, as retention would.

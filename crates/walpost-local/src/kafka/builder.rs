@@ -36,6 +36,8 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("group.min.session.timeout.ms", "1000"),
     ("group.consumer.min.session.timeout.ms", "1000"),
     ("group.consumer.min.heartbeat.interval.ms", "500"),
+    ("group.consumer.session.timeout.ms", "6000"),
+    ("group.consumer.heartbeat.interval.ms", "1000"),
 ];
 
 /// Settings of a private Kafka.

@@ -1,0 +1,159 @@
+//! Ways to be a member of the group: eager, static, and by the group protocol of
+//! KIP-848. What is cooperative is everywhere else.
+
+use std::collections::BTreeSet;
+
+use walpost_consumer::{Error, Status};
+use walpost_testkit::local;
+
+use crate::{
+    fault::{killed_as, paused_as},
+    member::Harm,
+    support::{Effects, World, each, ids, run},
+};
+
+const EAGER: &[(&str, &str)] = &[("partition.assignment.strategy", "range")];
+const STATIC: &[(&str, &str)] = &[("group.instance.id", "pod-0")];
+const NEW: &[(&str, &str)] = &[("group.protocol", "consumer")];
+const NEW_STATIC: &[(&str, &str)] =
+    &[("group.protocol", "consumer"), ("group.instance.id", "pod-0")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eager_member_paused_in_its_handler_is_overtaken() {
+    paused_as(Harm::PausesInHandlerOf("a120"), EAGER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_by_the_new_protocol_paused_in_its_handler_is_overtaken() {
+    paused_as(Harm::PausesInHandlerOf("a120"), NEW).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_eager_members_cost_no_effect_and_repeat_none() {
+    killed_as(2, EAGER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_a_static_member_cost_no_effect_and_repeat_none() {
+    killed_as(3, STATIC).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_of_members_by_the_new_protocol_cost_no_effect_and_repeat_none() {
+    killed_as(2, NEW).await;
+}
+
+/// What it works on, and how often it has claimed anything.
+fn work(status: &Status) -> (BTreeSet<i32>, u64) {
+    (status.partitions.keys().map(|of| of.partition).collect(), status.counts.claims)
+}
+
+/// A static member that leaves in order and comes back within its session moves
+/// no partition of the others.
+async fn comes_back(protocol: &[(&str, &str)]) {
+    let world = World::new(4).await;
+    let member = |instance: &str| {
+        let consumer = world.consumer_as(protocol).kafka("group.instance.id", instance);
+        run(consumer.session_timeout_ms(30_000).handler(Effects).unwrap())
+    };
+    let mut stays = member("pod-0");
+    stays.until_running(4).await;
+    let mut goes = member("pod-1");
+    goes.until_running(2).await;
+    let before = work(&stays.until_running(2).await);
+    let had = work(&goes.status.borrow().clone()).0;
+    goes.stop().await.unwrap();
+    let events = ids("a", 400);
+    for partition in 0..4 {
+        world.publish(partition, &events[partition as usize * 100..][..100]).await;
+    }
+    let mut back = member("pod-1");
+    let status = back.until_running(2).await;
+    assert_eq!(work(&status).0, had, "the partitions that it had");
+    world.until_number("select count(*) from effect", 400).await;
+    assert_eq!(work(&stays.status.borrow().clone()), before, "the other one went on as it was");
+    stays.stop().await.unwrap();
+    back.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_that_comes_back_moves_no_partition_of_the_others() {
+    comes_back(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_by_the_new_protocol_that_comes_back_moves_no_partition_of_the_others() {
+    comes_back(NEW).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_that_is_replaced_ends_and_says_why() {
+    let world = World::new(1).await;
+    let events = ids("a", 2000);
+    world.publish(0, &events[..1000]).await;
+    let member = || run(world.consumer_as(STATIC).max_batch_events(10).handler(Effects).unwrap());
+    let mut first = member();
+    first.until_applied(100).await;
+    let second = member();
+    let error = first.end().await.unwrap_err();
+    assert!(matches!(error, Error::Kafka { .. }), "{error:?}");
+    assert!(error.to_string().contains("group.instance.id"), "{error}");
+    world.publish(0, &events[1000..]).await;
+    world.until_number("select count(*) from effect", 2000).await;
+    second.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_is_there_refuses_a_second_one_by_the_new_protocol() {
+    let world = World::new(1).await;
+    let member = || run(world.consumer_as(NEW_STATIC).handler(Effects).unwrap());
+    let mut first = member();
+    first.until_running(1).await;
+    let error = member().end().await.unwrap_err();
+    assert!(error.to_string().contains("group.instance.id is there"), "{error}");
+    world.publish(0, ids("a", 10)).await;
+    first.until_applied(10).await;
+    first.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_assignor_that_the_brokers_do_not_have_is_named() {
+    let world = World::new(1).await;
+    let consumer = world.consumer_as(NEW).kafka("group.remote.assignor", "no-such-one");
+    let error = run(consumer.handler(Effects).unwrap()).end().await.unwrap_err();
+    assert!(error.to_string().contains("such as uniform or range"), "{error}");
+}
+
+/// The broker is away for longer than the session: the partitions are lost, and
+/// what is at hand is given up; then they are claimed anew.
+async fn loses_its_partitions(kafka: &[(&str, &str)]) {
+    let broker = local::Kafka::builder().start().unwrap();
+    let world = World::on(&broker.bootstrap(), 2).await;
+    let events = ids("a", 2000);
+    world.publish(0, &events[..500]).await;
+    world.publish(1, &events[500..1000]).await;
+    let consumer = world.consumer_as(kafka).session_timeout_ms(3_000).max_batch_events(10);
+    let mut running = run(consumer.handler(Effects).unwrap());
+    let claims = running.until_applied(100).await.counts.claims;
+    broker.pause().unwrap();
+    running.until("lost partitions", |status| status.partitions.is_empty()).await;
+    broker.resume().unwrap();
+    world.publish(0, &events[1000..1500]).await;
+    world.publish(1, &events[1500..]).await;
+    running.until("new claims", |status| status.counts.claims >= claims + 2).await;
+    world.until_number("select count(*) from effect", 2000).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_are_lost_are_claimed_anew() {
+    loses_its_partitions(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_an_eager_member_loses_are_claimed_anew() {
+    loses_its_partitions(EAGER).await;
+}

@@ -1,0 +1,52 @@
+//! What `cargo xtask chaos consumer` runs at full size, in small: so the harness
+//! stays true, and is seen to notice what it is for.
+
+use std::path::Path;
+
+use walpost_testkit::Seeded;
+use walpost_tests::chaos::{
+    Blow, ConsumerOutcome, ConsumerSetting, Membership, Pause, Sabotage, blows, consumers,
+};
+
+use crate::CONSUMER;
+
+const ROUNDS: usize = 12;
+
+fn setting(name: &str, memberships: &[Membership]) -> ConsumerSetting {
+    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(u64::from(std::process::id()));
+    println!("WALPOST_TEST_SEED={seed}");
+    ConsumerSetting {
+        program: CONSUMER.into(),
+        memberships: memberships.to_vec(),
+        seed,
+        folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("consumers-{name}")),
+        sabotage: None,
+        keep: false,
+        progress: false,
+    }
+}
+
+fn holds(outcome: &ConsumerOutcome) {
+    assert_eq!(outcome.violations(), [""; 0], "{outcome:#?}");
+    assert!(outcome.zombie_commits_refused() > 0, "{outcome:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_rounds_of_chaos_lose_and_repeat_no_effect() {
+    let setting = setting("all", &Membership::ALL);
+    let blows = blows(ROUNDS, &mut Seeded::new(setting.seed));
+    holds(&Box::pin(consumers(setting, &blows)).await);
+}
+
+/// Without the compare-and-set whoever wakes moves the offset back, and its
+/// successors meet records a second time: the harness has to see them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_harness_notices_a_fence_without_its_compare_and_set() {
+    let mut setting = setting("unfenced", &[Membership::Cooperative]);
+    setting.sabotage = Some(Sabotage::NoFence);
+    let blows = [Blow::Zombie(Pause::AfterCommit); 2];
+    let outcome = Box::pin(consumers(setting, &blows)).await;
+    let violations = outcome.violations();
+    assert!(violations.iter().any(|line| line.contains("offered twice")), "{violations:?}");
+}

@@ -1,0 +1,115 @@
+//! A consumer that is stopped past the take-over of its partitions, and wakes
+//! beside their new owners. What the database has refused it is read from the
+//! server's log, whose lines name the session's member and the SQLSTATE.
+
+use walpost_testkit::{until, until_some};
+
+use super::{blows::Pause, members::Member, membership::Membership, run::Run};
+use crate::{LIMIT, STOPS_AFTER_COMMIT};
+
+/// What the database has refused to consumers that woke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Batches, for their epoch: the compare-and-set missed.
+    pub(super) by_epoch: u64,
+    /// Open transactions, ended by the successor whose claim they blocked.
+    pub(super) ended: u64,
+}
+
+impl Refused {
+    /// What the log says of the sessions of a member.
+    pub(super) fn of(log: &str, member: &str) -> Self {
+        let count = |what: &str| log.matches(&format!(" {member} {what}:")).count() as u64;
+        Self { by_epoch: count("WP001 ERROR"), ended: count("57P01 FATAL") }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { by_epoch: self.by_epoch + other.by_epoch, ended: self.ended + other.ended }
+    }
+
+    pub(super) fn all(self) -> u64 {
+        self.by_epoch + self.ended
+    }
+}
+
+impl Run {
+    pub(super) async fn wake_a_zombie(&mut self, pause: Pause) {
+        let index = self.some_owner().await;
+        let mut zombie = self.members.remove(index);
+        if pause == Pause::AfterCommit {
+            // What has come meanwhile is more than its first batches take.
+            zombie.kill();
+            let (membership, instance) = (self.membership, Some(zombie.instance.as_str()));
+            let stops = Some(STOPS_AFTER_COMMIT);
+            zombie = self.stage.member_with(membership, instance, stops);
+            self.counts.kills += 1;
+            self.production.release();
+        }
+        let replaced = self.membership == Membership::Static && self.seeded.chance(50);
+        let logged = self.stage.log_length();
+        zombie.pause(pause).await;
+        if replaced {
+            // As a new pod under the name of one that hangs.
+            self.members.push(self.stage.member(self.membership, Some(&zombie.instance)));
+        }
+        until(LIMIT, "a take-over of all its partitions", async || {
+            self.stage.owners().await.is_some_and(|owners| !owners.contains(&zombie.name))
+        })
+        .await;
+        zombie.resume();
+        if replaced {
+            until(LIMIT, "the end of the one that was replaced", async || !zombie.is_running())
+                .await;
+        } else {
+            self.until_owner(&zombie).await;
+        }
+        let log = self.stage.log_since(logged);
+        self.refused = self.refused.plus(Refused::of(&log, &zombie.name));
+        self.counts.zombies += 1;
+        if !replaced {
+            self.members.push(zombie);
+        }
+    }
+
+    /// A random one of those that own a partition.
+    async fn some_owner(&mut self) -> usize {
+        let first = self.seeded.below(self.members.len());
+        until_some(LIMIT, "a consumer that owns a partition", async || {
+            let owners = self.stage.owners().await?;
+            (0..self.members.len())
+                .map(|next| (first + next) % self.members.len())
+                .find(|index| owners.contains(&self.members[*index].name))
+        })
+        .await
+    }
+
+    /// Waits until it has committed last in some partition.
+    pub(super) async fn until_owner(&self, member: &Member) {
+        until(LIMIT, "a consumer that gets partitions", async || {
+            let running = member.is_running();
+            assert!(running, "{} ended by itself: {}", member.name, member.printed());
+            self.stage.owners().await.is_some_and(|owners| owners.contains(&member.name))
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_of_the_zombies_own_sessions_count() {
+        let log = "\
+2026-01-01 00:00:00 UTC [7] member-001 WP001 ERROR:  partition given up
+2026-01-01 00:00:00 UTC [7] member-001 WP001 CONTEXT:  PL/pgSQL function
+2026-01-01 00:00:00 UTC [7] member-001 WP001 STATEMENT:  select 1
+2026-01-01 00:00:00 UTC [8] member-001 57P01 FATAL:  terminating connection
+2026-01-01 00:00:00 UTC [9] member-002 WP001 ERROR:  partition given up
+2026-01-01 00:00:00 UTC [9] member-001 23505 ERROR:  duplicate key
+";
+        assert_eq!(Refused::of(log, "member-001"), Refused { by_epoch: 1, ended: 1 });
+        assert_eq!(Refused::of(log, "member-002").all(), 1);
+        assert_eq!(Refused::of(log, "member-003").all(), 0);
+    }
+}
