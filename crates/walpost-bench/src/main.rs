@@ -12,7 +12,8 @@
 //! [`Subject`](subject::Subject), lets each empty its slot (`drain.rs`, with
 //! what `/proc` says in `measure.rs`), then measures latency (`latency.rs`).
 //! `consumer`: `consumer.rs` fills a topic and applies it in several ways, each
-//! in a process of its own.
+//! in a process of its own, also by Debezium's JDBC sink (`jdbc.rs`); then
+//! `end_to_end.rs` measures from an application's commit to the effect's.
 //! `transaction`: `transaction.rs` has walpost publish one transaction of many
 //! rows, once in peace and once with a kill; `arrivals.rs` looks at what came.
 //! `report.rs` prints all of them.

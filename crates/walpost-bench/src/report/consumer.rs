@@ -240,6 +240,29 @@ mod tests {
         );
         let mut alone = report();
         alone.measured.truncate(1);
-        assert!(!alone.text().contains("reached"));
+        assert!(!alone.text().contains("at least 10x"));
+    }
+
+    #[test]
+    fn what_is_to_be_reached_is_judged_where_it_was_measured() {
+        let mut report = report();
+        let slow = Outcome { rss_peak_bytes: 900 << 20, ..report.measured[1].1 };
+        report.add(PEER.into(), slow);
+        report.add(SQL_ONLY.into(), report.measured[0].1);
+        report.add_latency(Percentiles { p50: 9.0, p99: 61.0, p99_9: 70.0 });
+        let text = report.text();
+        for line in [
+            "walpost_slice: 1.00 of sql_only; at least 60,000 effects/s: missed",
+            "walpost_slice: 20.0x of debezium_jdbc_sink; at least 1.5x: reached",
+            "walpost_slice: 20 MB resident; at most 64 MB: reached",
+            "end to end at 2000 events/s: p50 9.0 ms, p99 61.0 ms; p99 at most 60 ms: missed",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in {text}");
+        }
+        let line = serde_json::to_string(report.lines().last().unwrap()).unwrap();
+        assert_eq!(
+            line,
+            r#"{"bench":"consumer","subject":"walpost_end_to_end","events_per_second":2000,"latency_ms":{"p50":9.0,"p99":61.0,"p99_9":70.0}}"#
+        );
     }
 }

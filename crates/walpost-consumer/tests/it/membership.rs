@@ -157,3 +157,14 @@ async fn partitions_that_are_lost_are_claimed_anew() {
 async fn partitions_that_an_eager_member_loses_are_claimed_anew() {
     loses_its_partitions(EAGER).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brokers_without_the_new_protocol_are_named() {
+    let broker = local::Kafka::builder()
+        .property("group.coordinator.rebalance.protocols", "classic")
+        .start()
+        .unwrap();
+    let world = World::on(&broker.bootstrap(), 1).await;
+    let error = run(world.consumer_as(NEW).handler(Effects).unwrap()).end().await.unwrap_err();
+    assert!(error.to_string().contains("Kafka 4.0 or later"), "{error}");
+}

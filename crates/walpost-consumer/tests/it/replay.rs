@@ -199,6 +199,20 @@ async fn a_kill_while_a_group_of_the_new_protocol_is_filled_costs_and_repeats_no
     crash_in_a_replay(NEW, OnReset::Fill).await;
 }
 
+/// A mistake that is planted in the database: the counts above say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_whose_run_is_ignored_is_noticed() {
+    let (world, events) = applied(CLASSIC).await;
+    // A row of `done` that only changes its run is left as it is.
+    let ignored = "create function planted() returns trigger language plpgsql as $$ begin \
+                   return null; end $$; create trigger planted before update on walpost.done \
+                   for each row execute function planted()";
+    world.client.batch_execute(ignored).await.unwrap();
+    world.reset(&["--to-earliest"]).await;
+    assert_eq!(to_the_end(&world, CLASSIC, OnReset::Rerun).await, (0, 1), "no effect again");
+    assert_eq!(world.effects().await, each(&events, 1), "and not twice, as they should be");
+}
+
 /// Kafka keeps offsets of an empty group for a minute at least.
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_that_expired_are_no_reset() {
