@@ -2,7 +2,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use walpost_event::RetrySchedule;
 
-use crate::{Consumer, Database, Error, FirstStart, Handler, OnReset, Park, settings::Settings};
+use crate::{
+    Consumer, Database, Error, FirstStart, Handler, OnReset, Park, Retention, settings::Settings,
+};
 
 /// What a [`Consumer`] is to do. Made by [`Consumer::builder`].
 ///
@@ -214,6 +216,14 @@ impl Builder {
     /// 100 unless set. Only lag tools and the time of a reset feel it.
     pub fn commit_interval_ms(mut self, milliseconds: u64) -> Self {
         self.settings.commit_interval_ms = milliseconds;
+        self
+    }
+
+    /// For how long effects are remembered; for ever unless set. The role then
+    /// needs `delete` on `done`, and Kafka's right to describe the topics'
+    /// settings.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.settings.retention = Some(retention);
         self
     }
 

@@ -18,6 +18,7 @@ use crate::{
     metrics,
     partition::{Fatal, Partition, Shared, Stop},
     preflight::database_is_ready,
+    pruner::{Pruner, Pruning},
     settings::Settings,
     sql::Sql,
     standstill::{Standstill, Step},
@@ -129,6 +130,12 @@ impl<H: Handler> Consumer<H> {
             handler,
             board,
             fatal,
+        });
+        let _pruner = Pruner::start(Pruning {
+            settings: shared.settings.clone(),
+            sql: shared.sql.clone(),
+            database: shared.database.clone(),
+            fatal: shared.fatal.clone(),
         });
         let mut members = Members { shared, running: HashMap::new() };
         let ended = members.serve(&mut events, &mut failures, shutdown).await;

@@ -88,7 +88,8 @@ pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
     match error.code().map(SqlState::code) {
         Some("42501") => {
             "grant usage on the schema, select, insert and update on position and done, select \
-             and insert on consumer_parked and consumer_reset, and execute on the functions"
+             and insert on consumer_parked and consumer_reset, select and delete on \
+             consumer_again, and execute on the functions"
         }
         Some("25006") => READ_ONLY,
         _ => "see what the server says",

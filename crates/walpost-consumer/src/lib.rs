@@ -72,6 +72,7 @@
 //! grant select, insert, update on walpost.position, walpost.done to app;
 //! grant select, insert, update, delete on walpost.consumer_parked to app;
 //! grant select, insert on walpost.consumer_reset to app;
+//! grant select, delete on walpost.consumer_again to app;
 //! ```
 //!
 //! [`Consumer::run`] looks for both first, and its error has the statements.
@@ -167,7 +168,9 @@ mod metrics;
 mod park;
 mod partition;
 mod preflight;
+mod pruner;
 mod report;
+mod retention;
 mod settings;
 #[cfg(test)]
 mod simulation;
@@ -176,6 +179,15 @@ mod sql;
 mod standstill;
 mod status;
 mod tell;
+
+/// For the command line of Walpost alone: not covered by semver.
+#[doc(hidden)]
+pub mod operator {
+    pub use crate::{
+        marker::{Marker, Owner},
+        retention::Kept,
+    };
+}
 
 pub use tokio_postgres;
 /// From here it is `walpost_consumer::RetrySchedule`, as
@@ -194,5 +206,6 @@ pub use crate::{
     event::{Event, EventBuilder},
     handler::{BoxError, Handler, HandlerError, SliceError},
     park::Park,
+    retention::Retention,
     status::{Counts, PartitionState, PartitionStatus, Status, TopicPartition},
 };

@@ -9,34 +9,34 @@ use uuid::Uuid;
 /// told from a commit of ours. One line of JSON, below 1 KiB for names of sane
 /// length (Kafka's default limit is 4 KiB).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Marker {
+pub struct Marker {
     /// Version of this layout.
     walpost: u8,
     /// Name of the consumer, not of the group.
-    pub(crate) consumer: String,
+    pub consumer: String,
     /// Cluster that the offset belongs to.
-    pub(crate) cluster: String,
+    pub cluster: String,
     /// Id of the topic that the offset belongs to.
-    pub(crate) topic: String,
+    pub topic: String,
     /// The offset it stands beside.
-    pub(crate) offset: i64,
+    pub offset: i64,
     /// Epoch of the claim that committed.
-    pub(crate) epoch: i64,
+    pub epoch: i64,
     /// The last reset of the partition.
-    pub(crate) reset: Option<Uuid>,
+    pub reset: Option<Uuid>,
 }
 
 impl Marker {
     const VERSION: u8 = 1;
 
     /// `None` for metadata of others.
-    pub(crate) fn parse(metadata: &[u8]) -> Option<Self> {
+    pub fn parse(metadata: &[u8]) -> Option<Self> {
         let marker: Self = serde_json::from_slice(metadata).ok()?;
         (marker.walpost == Self::VERSION).then_some(marker)
     }
 
     /// Whether it was written by `owner`, for the offset `offset`.
-    pub(crate) fn names(&self, owner: &Owner, offset: i64) -> bool {
+    pub fn names(&self, owner: &Owner, offset: i64) -> bool {
         self.offset == offset
             && self.consumer == owner.consumer
             && self.cluster == owner.cluster
@@ -52,17 +52,18 @@ impl fmt::Display for Marker {
 
 /// Whose offsets they are: the part of a [`Marker`] that a claim fixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub struct Owner {
     /// Name of the consumer.
-    pub(crate) consumer: String,
+    pub consumer: String,
     /// Id of the cluster.
-    pub(crate) cluster: String,
+    pub cluster: String,
     /// Id of the topic.
-    pub(crate) topic: String,
+    pub topic: String,
 }
 
 impl Owner {
-    pub(crate) fn marker(&self, offset: i64, epoch: i64, reset: Option<Uuid>) -> Marker {
+    /// The marker that stands beside `offset`.
+    pub fn marker(&self, offset: i64, epoch: i64, reset: Option<Uuid>) -> Marker {
         Marker {
             walpost: Marker::VERSION,
             consumer: self.consumer.clone(),

@@ -21,8 +21,14 @@ pub(crate) fn describe() {
     describe_counter!("walpost_consumer_claims_total", "Claims of partitions");
     describe_counter!("walpost_consumer_halts_total", "Partitions that were halted");
     describe_counter!("walpost_consumer_failures_total", "Transactions that were rolled back");
+    describe_counter!("walpost_consumer_pruned_total", "Effects that were forgotten");
     describe_histogram!("walpost_consumer_batch_seconds", "Time of a batch, BEGIN to COMMIT");
     describe_histogram!("walpost_consumer_batch_events", "Events in a committed batch");
+}
+
+/// Effects that need no longer be remembered, of all topics.
+pub(crate) fn pruned(consumer: &str) -> Counter {
+    counter!("walpost_consumer_pruned_total", "consumer" => consumer.to_owned())
 }
 
 /// The metrics of one topic of one consumer.

@@ -102,7 +102,7 @@ fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
     let Found { role, migrated, usage, execute, missing } = found;
     let schema = settings.schema.clone();
     if !migrated {
-        let source = "the function batch_begin is missing".into();
+        let source = "the function operator_reset is missing".into();
         return Err(Error::NotMigrated { schema, source });
     }
     let others = [(usage, "usage"), (execute, "execute on functions")];

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use walpost_event::RetrySchedule;
 
-use crate::{Error, FirstStart, OnReset, Park};
+use crate::{Error, FirstStart, OnReset, Park, Retention};
 
 /// Everything that a consumer was told, checked.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) stop_timeout_ms: u64,
     pub(crate) session_timeout_ms: u64,
     pub(crate) commit_interval_ms: u64,
+    /// `None`: effects are remembered for ever.
+    pub(crate) retention: Option<Retention>,
 }
 
 impl Settings {
@@ -57,6 +59,7 @@ impl Settings {
             stop_timeout_ms: 20_000,
             session_timeout_ms: 10_000,
             commit_interval_ms: 100,
+            retention: None,
         }
     }
 
@@ -88,6 +91,7 @@ impl Settings {
             )?;
         }
         self.check_bounds()?;
+        self.retention.map_or(Ok(()), Retention::check_bounds)?;
         self.check_kafka()?;
         self.check_membership()
     }

@@ -29,14 +29,26 @@ pub(crate) struct Sql {
     pub(crate) place_position: String,
     /// $1 position, $2 reset: whether it was carried out.
     pub(crate) has_reset: String,
-    /// $1 position, $2 run: below which offset a fill is going on.
-    pub(crate) fill_until: String,
+    /// $1 position, $2 run, $3 next offset: how far resets have still to go, the
+    /// latest first, each farther than the one before: mode, end, limit.
+    pub(crate) ranges: String,
+    /// $1 position: the epoch.
+    pub(crate) epoch: String,
     /// $1 consumer, $2 position, $3 sources, $4 ids, $5 offsets, $6 run: the
     /// offsets of new events.
     pub(crate) dedup: String,
     /// The same where effects of earlier runs are made again.
     pub(crate) dedup_rerun: String,
+    /// The same where missing effects are made, and those that were chosen.
+    pub(crate) dedup_fill: String,
+    /// The same where those are made that were chosen, and no others.
+    pub(crate) dedup_chosen: String,
     pub(crate) parked: ParkedSql,
+    /// $1 consumer: id, topic and partition of its positions.
+    pub(crate) positions: String,
+    /// $1 consumer, $2 positions, $3 oldest offsets, $4 days, $5 page, $6 pages:
+    /// how many effects were forgotten, null behind the last page.
+    pub(crate) prune: String,
     /// $1 position, $2 epoch, $3 old, $4 new, $5 reset, $6 mode: the run.
     pub(crate) reset_to: String,
     /// $1 position, $2 epoch, $3 offset, $4 known.
@@ -76,17 +88,28 @@ impl Sql {
             has_reset: format!(
                 "select exists (select from {s}.consumer_reset where pos_id = $1 and id = $2)"
             ),
-            fill_until: format!(
-                "select max(fill_until) from {s}.consumer_reset \
-                 where pos_id = $1 and run = $2 and mode = 'fill'"
+            ranges: format!(
+                "select mode, until, events_per_s from (select mode, until, events_per_s, epoch, \
+                 max(until) over (order by epoch desc rows between unbounded preceding \
+                 and 1 preceding) as nearer from (select mode, events_per_s, epoch, \
+                 coalesce(fill_until, chosen_until, from_offset) as until \
+                 from {s}.consumer_reset where pos_id = $1 and run = $2 and mode <> 'skip') e) r \
+                 where until > greatest(nearer, $3) order by epoch desc"
             ),
+            epoch: format!("select epoch from {s}.position where id = $1"),
             dedup: dedup("do nothing"),
             dedup_rerun: dedup(
                 "(consumer, source, event_id) do update set run = excluded.run \
                  where d.pos_id = excluded.pos_id and d.off = excluded.off \
                  and d.run < excluded.run",
             ),
+            dedup_fill: dedup_chosen(s, ""),
+            dedup_chosen: dedup_chosen(s, "join again g on g.off = u.off"),
             parked: ParkedSql::new(s),
+            positions: format!("select id, topic, part from {s}.position where consumer = $1"),
+            prune: format!(
+                "select {s}.prune_done($1, $2, $3, now() - $4 * interval '1 day', $5, $6)"
+            ),
             reset_to: format!("select {s}.reset_to($1, $2, $3, $4, $5, $6)"),
             start_at: format!("select {s}.start_at($1, $2, $3, $4)"),
             lock_timeout_ms: settings.lock_timeout_ms,
@@ -181,16 +204,35 @@ impl Sql {
     }
 }
 
+/// Chosen events by their own records, so that a copy is none; and of those
+/// without an effect the ones that `of` leaves.
+fn dedup_chosen(schema: &str, of: &str) -> String {
+    let given = "unnest($3::text[], $4::text[], $5::bigint[]) u(src, id, off)";
+    format!(
+        "with again as (delete from {schema}.consumer_again a \
+         where a.pos_id = $2 and a.off = any($5) returning a.off), \
+         made as (update {schema}.done d set run = $6 from {given} join again g on g.off = u.off \
+         where d.consumer = $1 and d.source = u.src and d.event_id = u.id \
+         and d.pos_id = $2 and d.off = u.off returning d.off), \
+         missing as (insert into {schema}.done as d (consumer, source, event_id, pos_id, off, run) \
+         select $1, u.src, u.id, $2, u.off, $6 from {given} {of} \
+         order by u.src collate \"C\", u.id collate \"C\", u.off \
+         on conflict do nothing returning d.off) \
+         select off from made union all select off from missing"
+    )
+}
+
 /// Rights on the tables, and on which.
-const GRANTS: [(&str, &[&str]); 3] = [
+const GRANTS: [(&str, &[&str]); 4] = [
     ("select, insert, update", &["position", "done"]),
     ("select, insert, update, delete", &["consumer_parked"]),
     ("select, insert", &["consumer_reset"]),
+    ("select, delete", &["consumer_again"]),
 ];
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
 /// The newest function of the set, which a consumer of this version needs.
-const NEWEST: &str = "p.proname = 'lane_begin'";
+const NEWEST: &str = "p.proname = 'operator_reset'";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {

@@ -115,6 +115,7 @@ const CONSUMER: &[Migration] = &[
         "known_numbers",
         include_str!("../migrations/consumer/0004_known_numbers.sql"),
     ),
+    Migration::new(5, "operator", include_str!("../migrations/consumer/0005_operator.sql")),
 ];
 
 const INBOX: &[Migration] =

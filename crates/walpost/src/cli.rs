@@ -56,12 +56,12 @@ enum Command {
     Replay(replay::Args),
     /// Makes failed rows of a polled outbox pending again, in order
     Requeue(requeue::Args),
-    /// Shows what consumers have parked, and has it retried or discarded
-    #[command(after_help = EXIT_CODES)]
-    Consumer(consumer::Args),
     /// Shows events received from outside, and has them tried again, ignored or pruned
     #[command(after_help = EXIT_CODES)]
     Inbox(inbox::Args),
+    /// Shows consumers, their offsets and what they parked; resets, retries, prunes
+    #[command(after_help = EXIT_CODES)]
+    Consumer(consumer::Args),
     /// Shows the whole chain at work, with its processes killed half-way
     Demo(demo::Args),
     #[command(hide = true)]
@@ -81,8 +81,8 @@ impl Cli {
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
-            Command::Consumer(args) => args.json(),
             Command::Inbox(args) => args.json(),
+            Command::Consumer(args) => args.json(),
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
                 false
@@ -106,8 +106,8 @@ impl Cli {
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),
-            Command::Consumer(args) => block_on(consumer::run(&config, &args)),
             Command::Inbox(args) => block_on(inbox::run(&config, &args)),
+            Command::Consumer(args) => block_on(consumer::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),
         }

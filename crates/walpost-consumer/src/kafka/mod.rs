@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod fatal;
 mod fetch;
+mod kept;
 mod position;
 mod reach;
 mod read;
@@ -19,5 +20,6 @@ pub(crate) use self::{
     client::{Kafka, start},
     command::{AssignmentId, FoundTopic, GroupEvent, KafkaFailure, Place, TopicIdentity},
     config::heartbeat_interval_ms,
+    kept::kept,
     signal::Signal,
 };

@@ -46,11 +46,7 @@ impl<H: Handler> Partition<H> {
         work: Work<'_>,
     ) -> Result<Applied, Failure> {
         let (begin, end) = fence.statements(&self.shared.sql, events);
-        let dedup = if lane.replay.reruns(events) {
-            &self.shared.sql.dedup_rerun
-        } else {
-            &self.shared.sql.dedup
-        };
+        let dedup = lane.replay.dedup(&self.shared.sql, events);
         let keys = Keys::of(events);
         let (position, run) = (fence.position(), lane.replay.run);
         let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
@@ -74,8 +70,8 @@ impl<H: Handler> Partition<H> {
         let applied = match (work, events) {
             (Work::Handle, _) => {
                 let new = select_new(events, &new);
-                let reruns = lane.replay.reruns(events);
-                match self.handle_free(&tx, &lane.held, place, &new, reruns).await {
+                let repeats = lane.replay.repeats(events);
+                match self.handle_free(&tx, &lane.held, place, &new, repeats).await {
                     Ok(waiting) => Applied { new: new.len() as u64 - waiting, waiting },
                     Err(failure) => return Err(roll_back(tx, failure).await),
                 }
@@ -105,7 +101,7 @@ impl<H: Handler> Partition<H> {
         held: &Held,
         place: Place<'_>,
         new: &[Event],
-        reruns: bool,
+        repeats: bool,
     ) -> Result<u64, Failure> {
         let waits = |event: &&Event| held.holds(event);
         let waiting: Vec<&Event> = new.iter().filter(waits).collect();
@@ -118,7 +114,7 @@ impl<H: Handler> Partition<H> {
         let sql = &self.shared.sql;
         let aside = waiting.iter().map(|event| set_aside(tx, sql, place, event, Aside::Waiting));
         try_join_all(aside).await.map_err(Failure::Database)?;
-        if reruns {
+        if repeats {
             let offsets: Vec<i64> = free.iter().map(Event::offset).collect();
             let made = [
                 (&place.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4),

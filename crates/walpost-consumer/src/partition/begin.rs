@@ -16,7 +16,8 @@ use super::{
     claim::Claimed,
     held::{Held, Looks},
     lane::Lane,
-    session::{Replay, Session},
+    replay::{Range, Replay},
+    session::Session,
     trials::Trials,
 };
 use crate::{
@@ -71,15 +72,7 @@ impl<H: Handler> Partition<H> {
         ledger: Ledger,
     ) -> Result<Session, Interrupt> {
         let settings = &self.shared.settings;
-        let fill_until = claimed
-            .client
-            .query_typed_one(
-                &self.shared.sql.fill_until,
-                &[(&claimed.position, Type::INT4), (&claimed.run, Type::INT4)],
-            )
-            .await
-            .map_err(|error| self.failed("reading the resets of a partition", error))?
-            .get::<_, Option<i64>>(0);
+        let replay = self.replay(&claimed, place.offset).await?;
         let (held, looks) = self.held(&claimed).await?;
         let inbox = Arc::new(Inbox::new(
             settings.max_batch_events * 2,
@@ -88,12 +81,11 @@ impl<H: Handler> Partition<H> {
         ));
         let (of, assignment) = (&self.of, self.assignment);
         self.shared.kafka.fetch(of, assignment, place, Arc::clone(&inbox)).await?;
-        let Claimed { client, position, epoch, run, reset_id, leader_epoch, owner, .. } = claimed;
+        let Claimed { client, position, epoch, reset_id, leader_epoch, owner, .. } = claimed;
         let key = ClaimKey { position, epoch, next_offset: place.offset, leader_epoch };
-        let replay = Replay { run, fill_until };
         let trials = Trials::new(settings.max_batch_events);
         let lane = Lane { client, replay, held, trials };
-        let (batch, answer, commit_after) = (Vec::new(), None, None);
+        let (batch, answer, commit_after, look_after) = (Vec::new(), None, None, None);
         Ok(Session {
             lane,
             key,
@@ -105,6 +97,7 @@ impl<H: Handler> Partition<H> {
             batch,
             answer,
             commit_after,
+            look_after,
         })
     }
 
@@ -121,6 +114,24 @@ impl<H: Handler> Partition<H> {
         let keys = keys.await.map_err(failed)?;
         let keys = keys.iter().map(|row| row.get::<_, &[u8]>(0).into());
         Ok((Held::new(keys), Looks::claimed(any, Instant::now())))
+    }
+
+    /// What resets have left to do from `next_offset` on.
+    async fn replay(&self, claimed: &Claimed, next_offset: i64) -> Result<Replay, Interrupt> {
+        let rows = claimed
+            .client
+            .query_typed(
+                &self.shared.sql.ranges,
+                &[
+                    (&claimed.position, Type::INT4),
+                    (&claimed.run, Type::INT4),
+                    (&next_offset, Type::INT8),
+                ],
+            )
+            .await
+            .map_err(|error| self.failed("reading the resets of a partition", error))?;
+        let ranges = rows.iter().map(|row| Range::parse(row.get(0), row.get(1), row.get(2)));
+        Ok(Replay::claimed(claimed.run, ranges.collect()))
     }
 
     async fn group(&self, claimed: &Claimed, committed: &Committed) -> Result<Group, Interrupt> {

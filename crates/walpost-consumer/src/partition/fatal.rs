@@ -18,7 +18,7 @@ impl Fatal {
         (Self { first }, receiver)
     }
 
-    pub(super) fn report(&self, error: Error) {
+    pub(crate) fn report(&self, error: Error) {
         if let Err(late) = self.first.try_send(error) {
             let error = late.into_inner();
             tracing::debug!(reason = crate::report::report(&error), "not the first fatal error");

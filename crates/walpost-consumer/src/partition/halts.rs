@@ -78,13 +78,15 @@ impl<H: Handler> Partition<H> {
         ))
     }
 
-    /// How to take a reset back with Kafka's own tool.
+    /// How to take a reset back, also with Kafka's own tool.
     fn undo(&self, next: i64) -> String {
         let (group, of) = (self.shared.settings.group_id(), &self.of);
         let (topic, partition) = (&of.topic, of.partition);
+        let consumer = &self.shared.settings.consumer;
         format!(
-            "If no reset was meant, stop the consumer and run kafka-consumer-groups --group \
-             {group} --topic {topic}:{partition} --reset-offsets --to-offset {next} --execute"
+            "If no reset was meant, stop the consumer and run walpost consumer sync-offsets \
+             {consumer} --yes, or kafka-consumer-groups --group {group} --topic \
+             {topic}:{partition} --reset-offsets --to-offset {next} --execute"
         )
     }
 

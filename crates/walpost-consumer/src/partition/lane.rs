@@ -2,7 +2,7 @@
 
 use tokio_postgres::Client;
 
-use super::{held::Held, session::Replay, trials::Trials};
+use super::{held::Held, replay::Replay, trials::Trials};
 use crate::{
     Event,
     failpoint::Failpoint,

@@ -21,7 +21,8 @@ use super::{
     lane::{Fence, Lane},
     parked_row::ParkedRow,
     progress::{Progress, Watermark},
-    session::{Replay, Session},
+    replay::Replay,
+    session::Session,
     trials::Trials,
     unpark::Served,
 };
@@ -51,11 +52,13 @@ struct State {
 /// A lane between two jobs.
 enum Idle {
     /// It has had none yet, and so no connection.
-    Fresh {
-        held: Held,
-        trials: Trials,
-    },
-    Ready(Lane),
+    Fresh(Box<Fresh>),
+    Ready(Box<Lane>),
+}
+
+struct Fresh {
+    held: Held,
+    trials: Trials,
 }
 
 /// What a lane is to do in one go.
@@ -72,7 +75,7 @@ struct Job {
 struct Ended {
     index: usize,
     /// `None` if it got no connection.
-    lane: Option<Lane>,
+    lane: Option<Box<Lane>>,
     /// Offsets of the events that are committed.
     done: Vec<i64>,
     parked: bool,
@@ -105,9 +108,8 @@ impl<H: Handler> Partition<H> {
         // Those that still run are dropped, and their transactions with them.
         for (kept, state) in trials.iter_mut().zip(lanes.all) {
             match state.idle {
-                Some(Idle::Fresh { trials, .. } | Idle::Ready(Lane { trials, .. })) => {
-                    *kept = trials;
-                }
+                Some(Idle::Fresh(fresh)) => *kept = fresh.trials,
+                Some(Idle::Ready(lane)) => *kept = lane.trials,
                 None => {}
             }
         }
@@ -124,7 +126,7 @@ impl<H: Handler> Partition<H> {
             trials.claimed(epoch, 0, run);
             let fresh = Trials::new(self.shared.settings.max_batch_events);
             let trials = std::mem::replace(trials, fresh);
-            let idle = Some(Idle::Fresh { held, trials });
+            let idle = Some(Idle::Fresh(Box::new(Fresh { held, trials })));
             State { queue: VecDeque::new(), request: None, idle }
         };
         Lanes {
@@ -153,13 +155,10 @@ impl<H: Handler> Partition<H> {
         {
             lanes.request(row);
         }
-        let has_room = lanes.progress.has_room();
-        if has_room {
-            self.take(session).await?;
-        }
+        let paced_until = self.take_paced(session, lanes).await?;
         let came = !session.batch.is_empty();
         lanes.give(session.batch.drain(..));
-        for job in lanes.jobs(session.key, session.lane.replay, &self.shared.settings) {
+        for job in lanes.jobs(session.key, &session.lane.replay, &self.shared.settings) {
             lanes.running.spawn(Arc::clone(self).run_job(job));
         }
         self.move_behind(session, lanes, self.commit_interval()).await?;
@@ -172,7 +171,10 @@ impl<H: Handler> Partition<H> {
             self.take_answer(session)?;
             self.send_commit(session).await;
         }
-        let at = lanes.watermark.map(|_| lanes.moved_at + self.commit_interval());
+        let has_room = lanes.progress.has_room() && paced_until.is_none();
+        let moves_at = lanes.watermark.map(|_| lanes.moved_at + self.commit_interval());
+        let looks_at = session.look_after.filter(|_| lanes.is_idle());
+        let at = [moves_at, looks_at, paced_until].into_iter().flatten().min();
         let Lanes { running, .. } = lanes;
         let next = async {
             match running.join_next().await {
@@ -184,6 +186,30 @@ impl<H: Handler> Partition<H> {
             Some(ended) => lanes.take_in(session, ended),
             None => Ok(()),
         }
+    }
+
+    /// Takes events for the lanes, if there is room for some. In a replay that
+    /// is limited, as many as its pace allows, or returns until when it does not.
+    async fn take_paced(
+        &self,
+        session: &mut Session,
+        lanes: &Lanes,
+    ) -> Result<Option<Instant>, Interrupt> {
+        if !lanes.progress.has_room() {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let next = lanes.progress.end().unwrap_or(session.key.next_offset);
+        let mut max_events = self.shared.settings.max_batch_events;
+        if let Some((wait, most)) = session.lane.replay.limit(next, now) {
+            if !wait.is_zero() {
+                return Ok(Some(now + wait));
+            }
+            max_events = max_events.min(most);
+        }
+        self.take(session, max_events).await?;
+        session.lane.replay.made(next, session.batch.len() as u64, now);
+        Ok(None)
     }
 
     /// The lanes finish what they are at, and the offset follows.
@@ -237,8 +263,10 @@ impl<H: Handler> Partition<H> {
         };
         let lane = match idle {
             Idle::Ready(lane) => Ok(lane),
-            Idle::Fresh { held, trials } => {
-                self.connect().await.map(|client| Lane { client, replay, held, trials })
+            Idle::Fresh(fresh) => {
+                let Fresh { held, trials } = *fresh;
+                let connected = self.connect().await;
+                connected.map(|client| Box::new(Lane { client, replay, held, trials }))
             }
         };
         match lane {
@@ -337,7 +365,7 @@ impl Lanes {
     fn jobs(
         &mut self,
         key: ClaimKey,
-        replay: Replay,
+        replay: &Replay,
         settings: &crate::settings::Settings,
     ) -> Vec<Job> {
         let mut jobs = Vec::new();
@@ -347,6 +375,7 @@ impl Lanes {
                 let count = state.queue.len().min(settings.max_batch_events);
                 let events = state.queue.drain(..count).collect();
                 let request = state.request.take();
+                let replay = replay.clone();
                 jobs.push(Job { index, idle, replay, key, events, request });
             }
         }

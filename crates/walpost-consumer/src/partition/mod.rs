@@ -14,10 +14,12 @@ mod lanes;
 mod offsets;
 mod parked_row;
 mod progress;
+mod replay;
 mod session;
 mod stop;
 mod trials;
 mod unpark;
+mod watch;
 mod work;
 
 use std::{sync::Arc, time::Duration};
@@ -26,7 +28,7 @@ use uuid::Uuid;
 use walpost_event::RetrySchedule;
 
 #[cfg(test)]
-pub(crate) use self::session::Replay;
+pub(crate) use self::replay::{Again, Range, Replay};
 pub(crate) use self::{fatal::Fatal, interrupt::Interrupt, stop::Stop};
 use self::{session::Session, trials::Trials};
 use crate::{

@@ -20,18 +20,20 @@ impl<H: Handler> Partition<H> {
     /// Nothing has arrived: catches up, then waits.
     pub(super) async fn idle(&self, session: &mut Session) -> Result<(), Interrupt> {
         self.catch_up(session).await?;
-        self.wait(session, true, None, std::future::pending::<()>()).await?;
+        let look_after = session.look_after;
+        self.wait(session, true, look_after, std::future::pending::<()>()).await?;
         Ok(())
     }
 
-    /// Brings the list of known offsets and Kafka up to date.
+    /// Brings the list of known offsets and Kafka up to date, and looks whether
+    /// the partition is still ours.
     pub(super) async fn catch_up(&self, session: &mut Session) -> Result<(), Interrupt> {
         self.take_answer(session)?;
         if session.ledger.is_stale() {
             self.move_offset(session, session.key).await?;
         }
         self.send_commit(session).await;
-        Ok(())
+        self.look_at_claim(session).await
     }
 
     /// Until something has to be done: events have come and are wanted, Kafka

@@ -41,6 +41,11 @@ impl Progress {
         self.given.len() < AHEAD_MAX_EVENTS && self.open_bytes < self.open_max_bytes
     }
 
+    /// Behind the newest event that was given out, while any is open.
+    pub(super) fn end(&self) -> Option<i64> {
+        self.given.back().map(|given| given.offset + 1)
+    }
+
     /// The next of the log goes to a lane.
     pub(super) fn give(&mut self, event: &Event) {
         let bytes = event.size_bytes();

@@ -26,9 +26,11 @@ impl<H: Handler> Partition<H> {
         if session.batch.is_empty() {
             return self.idle(session).await;
         }
+        let count = session.lane.next(&session.batch).len();
+        let count = self.keep_pace(session, count).await?;
         let mut batch = std::mem::take(&mut session.batch);
         let Session { lane, key, ledger, .. } = session;
-        let events = lane.next(&batch);
+        let events = &batch[..count];
         let fence = Fence::Offset { key: *key, known: ledger.known() };
         let attempted = self.attempt(lane, fence, events).await?;
         let done = attempted.events;
@@ -53,6 +55,8 @@ impl<H: Handler> Partition<H> {
             let end = session.key.next_offset;
             session.ledger.stored();
             session.lane.trials.advanced(end, counts.are_new());
+            let made = counts.applied + counts.parked;
+            session.lane.replay.made(events[0].offset(), made, Instant::now());
             self.shared.board.advance(&self.of, end, |all| all.add(counts));
         }
         if parked {
@@ -62,9 +66,12 @@ impl<H: Handler> Partition<H> {
     }
 
     /// Takes what has arrived.
-    pub(super) async fn take(&self, session: &mut Session) -> Result<bool, Interrupt> {
-        let settings = &self.shared.settings;
-        let (max_events, max_bytes) = (settings.max_batch_events, settings.max_batch_bytes);
+    pub(super) async fn take(
+        &self,
+        session: &mut Session,
+        max_events: usize,
+    ) -> Result<bool, Interrupt> {
+        let max_bytes = self.shared.settings.max_batch_bytes;
         match session.inbox.take(&mut session.batch, max_events, max_bytes) {
             Ok(full) => Ok(full),
             Err(FetchFailure::OutOfRange) => Err(self.out_of_range(session).await),
@@ -81,7 +88,7 @@ impl<H: Handler> Partition<H> {
         let deadline = tokio::time::Instant::now() + wait;
         let mut stop = self.stop.clone();
         loop {
-            let full = self.take(session).await?;
+            let full = self.take(session, self.shared.settings.max_batch_events).await?;
             if full || wait.is_zero() || session.batch.is_empty() {
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use crate::{
     decide::{Decision, Group, Mode, OnReset, Stored, decide},
     ledger::Ledger,
     marker::{Marker, Owner},
-    partition::Replay,
+    partition::{Again, Range, Replay},
 };
 
 const BATCH_MOST: usize = 4;
@@ -248,7 +248,8 @@ impl Worker {
     /// `start`: from here on batches.
     fn run(&self, world: &World, row: Row, next: i64) -> State {
         let fill_until = world.database.fill_until(self.part, row.run);
-        let replay = Replay { run: row.run, fill_until };
+        let fill = |until| Range { again: Again::Fill, until, events_per_s: None };
+        let replay = Replay::claimed(row.run, fill_until.map(fill).into_iter().collect());
         let ledger = Ledger::claimed(row.known, next, self.group_offset);
         let (epoch, reset) = (row.epoch, row.reset);
         let (in_flight, open) = (false, None);

@@ -13,6 +13,7 @@ mod loss;
 mod manual;
 mod member;
 mod membership;
+mod operator;
 mod parked;
 mod poison;
 mod replay;

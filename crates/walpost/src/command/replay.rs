@@ -207,7 +207,8 @@ fn check(args: &Args, found: &ReplayFound, window_hours: Option<u64>) -> Result<
     Ok(())
 }
 
-fn asked_from() -> Option<String> {
+/// Who asks, as far as that is known.
+pub(crate) fn asked_from() -> Option<String> {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty())?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.as_deref().map(str::trim).filter(|host| !host.is_empty());

@@ -4,7 +4,11 @@
 
 mod cli;
 mod config;
+mod consumer;
 mod consumer_parked;
+mod consumer_prune;
+mod consumer_reset;
+mod consumer_role;
 mod demo;
 mod inbox;
 mod migrate;

@@ -1,0 +1,49 @@
+//! What an owner looks at between batches: whether the partition is still its
+//! own, and how fast a replay may go.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
+use super::{Interrupt, Partition, session::Session};
+use crate::Handler;
+
+/// Between two looks of an owner that has nothing to do.
+const LOOK_INTERVAL_MS: u64 = 2_000;
+
+impl<H: Handler> Partition<H> {
+    /// An operator's reset takes the partition away from its owner, which its
+    /// next batch finds out. One that waits for events has none, so it looks.
+    pub(super) async fn look_at_claim(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let now = Instant::now();
+        if session.look_after.is_some_and(|at| at > now) {
+            return Ok(());
+        }
+        session.look_after = Some(now + Duration::from_millis(LOOK_INTERVAL_MS));
+        let position =
+            [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
+        let row = session.lane.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
+        let row = row.map_err(|error| self.failed("looking at the owner of a partition", error))?;
+        match row.map(|row| row.get::<_, i64>(0)) {
+            Some(epoch) if epoch == session.key.epoch => Ok(()),
+            _ => Err(Interrupt::GivenUp("it was claimed or reset by somebody else".to_owned())),
+        }
+    }
+
+    /// Waits until the next of `count` events of the batch may be applied, and
+    /// says how many of them.
+    pub(super) async fn keep_pace(
+        &self,
+        session: &Session,
+        count: usize,
+    ) -> Result<usize, Interrupt> {
+        let first = session.batch.first();
+        let limit =
+            first.and_then(|first| session.lane.replay.limit(first.offset(), Instant::now()));
+        let Some((wait, most)) = limit else {
+            return Ok(count);
+        };
+        self.stop.clone().sleep(wait).await?;
+        Ok(count.min(most))
+    }
+}

@@ -1,0 +1,291 @@
+//! Resets by an operator: of chosen events, at a limited speed, of an owner that
+//! has nothing to do; and what comes in the middle of one.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use walpost_consumer::{Event, HandlerError};
+use walpost_testkit as testkit;
+
+use crate::{
+    member::{self, Harm},
+    support::{Ask, Effects, LIMIT, World, each, ids, run},
+};
+
+const EVENTS: usize = 300;
+
+/// One partition whose events have all taken effect, and a stopped consumer.
+async fn applied() -> (World, Vec<String>) {
+    let world = World::new(1).await;
+    let events = ids("a", EVENTS);
+    world.publish(0, &events).await;
+    drain(&world, EVENTS as i64).await;
+    (world, events)
+}
+
+/// Runs until the stored offset is `end`; returns how many effects it made.
+async fn drain(world: &World, end: i64) -> u64 {
+    let mut running = run(world.consumer().max_batch_events(50).handler(Effects).unwrap());
+    let status = running
+        .until("the end", |status| {
+            status.partitions.values().any(|partition| partition.next_offset == Some(end))
+        })
+        .await;
+    running.stop().await.unwrap();
+    status.counts.applied
+}
+
+/// A reset as the command line carries it out.
+async fn reset(world: &World, to: i64, mode: &str, chosen: Option<&[i64]>) {
+    limited_reset(world, to, mode, chosen, None).await;
+}
+
+async fn limited_reset(
+    world: &World,
+    to: i64,
+    mode: &str,
+    chosen: Option<&[i64]>,
+    events_per_s: Option<i32>,
+) {
+    let statement =
+        "select walpost.operator_reset($1, $2, 0, $3, $4, $5, null, $6, null, 'me', 'why')";
+    let (name, topic) = (&world.name, &world.topic);
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        [name, topic, &to, &mode, &chosen, &events_per_s];
+    world.client.query_one(statement, &parameters).await.unwrap();
+}
+
+async fn left_to_make(world: &World) -> i64 {
+    world.number("select count(*) from walpost.consumer_again").await
+}
+
+/// Each of `events` once, and those at `offsets` so many times more.
+fn once_and_more(events: &[String], offsets: &[i64], more: i64) -> BTreeMap<String, i64> {
+    let mut expected = each(events, 1);
+    for offset in offsets {
+        *expected.get_mut(&events[*offset as usize]).unwrap() += more;
+    }
+    expected
+}
+
+#[tokio::test(flavor = "multi_thread")]
+pub(crate) async fn chosen_events_run_once_more_and_their_copies_and_all_others_do_not() {
+    let (world, events) = applied().await;
+    let chosen = [7, 120, 121, 299];
+    reset(&world, 0, "chosen", Some(&chosen)).await;
+    assert_eq!(world.stored().await, 7);
+    // Copies of a chosen event, one of which it has not come to yet.
+    world.publish(0, ["a120", "a5", "new"]).await;
+    assert_eq!(drain(&world, 303).await, 5);
+    let mut expected = once_and_more(&events, &chosen, 1);
+    expected.insert("new".into(), 1);
+    assert_eq!(world.effects().await, expected);
+    assert_eq!(left_to_make(&world).await, 0);
+    let row = "select count(*) from walpost.consumer_reset where mode = 'chosen' \
+               and (from_offset, to_offset, chosen_until, chosen_events) = (300, 7, 300, 4) \
+               and (asked_by, reason) = ('me', 'why')";
+    assert_eq!(world.number(row).await, 1);
+    // Again, at once, is another wish.
+    reset(&world, 0, "chosen", Some(&chosen[..1])).await;
+    assert_eq!(drain(&world, 303).await, 1);
+    reset(&world, 0, "fill", None).await;
+    assert_eq!(drain(&world, 303).await, 0, "they are done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_passed_over_runs_if_it_is_chosen_and_not_otherwise() {
+    let (world, events) = applied().await;
+    let late = ids("late", 20);
+    world.publish(0, &late).await;
+    reset(&world, 320, "skip", None).await;
+    reset(&world, 0, "chosen", Some(&[5, 310])).await;
+    assert_eq!(drain(&world, 320).await, 2);
+    let mut expected = once_and_more(&events, &[5], 1);
+    expected.insert("late10".into(), 1);
+    assert_eq!(world.effects().await, expected);
+    reset(&world, 300, "fill", None).await;
+    assert_eq!(drain(&world, 320).await, 19);
+}
+
+/// Members are killed in the middle of a replay: one between the fence and the
+/// end of its handler, and others at any moment.
+async fn killed_in_a_replay(mode: &str, chosen: Option<&[i64]>) {
+    let (world, events) = applied().await;
+    limited_reset(&world, 0, mode, chosen, Some(100)).await;
+    let victim = member::start(&world, Harm::PausesInHandlerOf("a30"));
+    member::until_paused(&victim).await;
+    victim.kill();
+    for round in 0..2u64 {
+        let victim = member::start(&world, Harm::Nothing);
+        let goal = 330 + round as i64 * 30;
+        testkit::until(LIMIT, "effects of this round", async || {
+            assert!(victim.is_running(), "{}", victim.log());
+            world.number("select count(*) from effect").await >= goal
+        })
+        .await;
+        member::pause(13 * round).await;
+        victim.kill();
+        let left = world.number("select 300 - next_offset from walpost.position").await;
+        assert!(left > 0, "the replay was over before the kill");
+    }
+    drain(&world, EVENTS as i64).await;
+    let expected = match chosen {
+        Some(chosen) => once_and_more(&events, chosen, 1),
+        None => each(&events, 2),
+    };
+    assert_eq!(world.effects().await, expected);
+    assert_eq!(left_to_make(&world).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_in_the_middle_of_a_replay_of_chosen_events_costs_none_and_repeats_none() {
+    let chosen: Vec<i64> = (0..EVENTS as i64).filter(|offset| offset % 3 == 0).collect();
+    killed_in_a_replay("chosen", Some(&chosen)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_in_the_middle_of_an_operators_rerun_costs_none_and_repeats_none() {
+    killed_in_a_replay("rerun", None).await;
+}
+
+/// Runs until the event at offset 100, which stops it.
+async fn halt_at_100(world: &World) {
+    let halting = Ask(|event: &Event| match event.id() {
+        "a100" => Err(HandlerError::halt("so far")),
+        _ => Ok(()),
+    });
+    let consumer = world.consumer().max_batch_events(1).handler(halting).unwrap();
+    run(consumer).end().await.unwrap_err();
+    assert_eq!(world.stored().await, 100);
+}
+
+/// A replay of chosen events that has got to offset 100.
+async fn half_way(chosen: &[i64]) -> (World, Vec<String>) {
+    let (world, events) = applied().await;
+    reset(&world, 0, "chosen", Some(chosen)).await;
+    halt_at_100(&world).await;
+    (world, events)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_reset_in_the_middle_of_a_replay_of_chosen_events_is_honoured_with_it() {
+    let chosen = [0, 50, 99, 100, 150, 250];
+    // All of them once more: what was made in between is made a third time.
+    let (world, events) = half_way(&chosen).await;
+    reset(&world, 60, "rerun", None).await;
+    assert_eq!(left_to_make(&world).await, 0);
+    drain(&world, 300).await;
+    let mut expected = once_and_more(&events, &(60..300).collect::<Vec<i64>>(), 1);
+    for offset in [0, 50, 99] {
+        *expected.get_mut(&events[offset]).unwrap() += 1;
+    }
+    assert_eq!(world.effects().await, expected);
+
+    // What is missing, which is nothing, and the rest of the replay.
+    let (world, events) = half_way(&chosen).await;
+    reset(&world, 20, "fill", None).await;
+    assert_eq!(drain(&world, 300).await, 3);
+    assert_eq!(world.effects().await, once_and_more(&events, &chosen, 1));
+
+    // Others, and the rest of the replay.
+    let (world, events) = half_way(&chosen).await;
+    reset(&world, 0, "chosen", Some(&[50, 70])).await;
+    assert_eq!(drain(&world, 300).await, 5);
+    let mut expected = once_and_more(&events, &chosen, 1);
+    for offset in [50, 70] {
+        *expected.get_mut(&events[offset]).unwrap() += 1;
+    }
+    assert_eq!(world.effects().await, expected);
+
+    // A skip gives up what it passes over.
+    let (world, events) = half_way(&chosen).await;
+    reset(&world, 200, "skip", None).await;
+    assert_eq!(left_to_make(&world).await, 1);
+    drain(&world, 300).await;
+    assert_eq!(world.effects().await, once_and_more(&events, &[0, 50, 99, 250], 1));
+    reset(&world, 0, "fill", None).await;
+    assert_eq!(drain(&world, 300).await, 0);
+
+    // With Kafka's own tool.
+    let (world, events) = half_way(&chosen).await;
+    world.reset(&["--to-earliest"]).await;
+    drain(&world, 300).await;
+    let mut expected = each(&events, 2);
+    for offset in [0, 50, 99] {
+        *expected.get_mut(&events[offset]).unwrap() += 1;
+    }
+    assert_eq!(world.effects().await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chosen_events_within_a_rerun_that_is_not_at_its_end_run_once_more_and_it_goes_on() {
+    let (world, events) = applied().await;
+    reset(&world, 0, "rerun", None).await;
+    halt_at_100(&world).await;
+    reset(&world, 0, "chosen", Some(&[10, 99])).await;
+    assert_eq!(drain(&world, 300).await, 202);
+    let mut expected = each(&events, 2);
+    for offset in [10, 99] {
+        *expected.get_mut(&events[offset]).unwrap() += 1;
+    }
+    assert_eq!(world.effects().await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_are_not_behind_the_position_cannot_be_chosen() {
+    let (world, _) = applied().await;
+    let (name, topic) = (&world.name, &world.topic);
+    let chosen = |offsets: &str| {
+        let call = format!("'{name}', '{topic}', 0, null, 'chosen', {offsets}");
+        format!("select walpost.operator_reset({call}, null, null, null, null, null)")
+    };
+    for wrong in ["'{5,300}'", "'{}'", "null"] {
+        let error = world.client.query_one(&chosen(wrong), &[]).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "WP005", "{wrong}");
+    }
+    assert_eq!(world.stored().await, 300);
+    assert_eq!(left_to_make(&world).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_keeps_below_its_limit_and_what_comes_behind_it_does_not() {
+    let (world, events) = applied().await;
+    limited_reset(&world, 0, "rerun", None, Some(100)).await;
+    let began = Instant::now();
+    drain(&world, EVENTS as i64).await;
+    // All but the last quarter of a second's worth has been waited for.
+    assert!(began.elapsed() >= Duration::from_millis(2_700), "{:?}", began.elapsed());
+    assert_eq!(world.effects().await, each(&events, 2));
+    let row = "select count(*) from walpost.consumer_reset where events_per_s = 100";
+    assert_eq!(world.number(row).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_without_events_finds_out_that_it_was_reset() {
+    let (world, events) = applied().await;
+    let mut running = run(world.consumer().handler(Effects).unwrap());
+    running.until_running(1).await;
+    reset(&world, 200, "rerun", None).await;
+    running.until_applied(100).await;
+    running.stop().await.unwrap();
+    let again: Vec<i64> = (200..300).collect();
+    assert_eq!(world.effects().await, once_and_more(&events, &again, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_kafka_held_unmarked_at_a_reset_is_not_taken_for_another_one() {
+    let (world, events) = applied().await;
+    world.reset(&["--to-offset", "30"]).await;
+    // As if the command had died before its commit to Kafka.
+    let statement = "select walpost.operator_reset($1, $2, 0, 250, 'rerun', null, null, null, 30, \
+                     'me', null)";
+    world.client.query_one(statement, &[&world.name, &world.topic]).await.unwrap();
+    let error = run(world.consumer().handler(Effects).unwrap()).end().await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("carries no marker"), "{text}");
+    assert!(text.contains("walpost consumer sync-offsets"), "{text}");
+    assert_eq!(world.effects().await, each(&events, 1));
+    assert_eq!(world.stored().await, 250);
+}
