@@ -289,3 +289,54 @@ async fn what_kafka_held_unmarked_at_a_reset_is_not_taken_for_another_one() {
     assert_eq!(world.effects().await, each(&events, 1));
     assert_eq!(world.stored().await, 250);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebalance_in_the_middle_of_a_replay_of_chosen_events_costs_none_and_repeats_none() {
+    let world = World::new(2).await;
+    let events = ids("a", 2 * EVENTS);
+    world.publish(0, &events[..EVENTS]).await;
+    world.publish(1, &events[EVENTS..]).await;
+    let start = || run(world.consumer().max_batch_events(50).handler(Effects).unwrap());
+    let mut first = start();
+    first.until_applied(2 * EVENTS as u64).await;
+    let chosen: Vec<i64> = (0..EVENTS as i64).filter(|offset| offset % 3 == 0).collect();
+    for partition in 0..2 {
+        let call = "select walpost.operator_reset($1, $2, $3, null, 'chosen', $4, null, 20, null, \
+                    'me', null)";
+        let (name, topic) = (&world.name, &world.topic);
+        world.client.query_one(call, &[name, topic, &partition, &chosen]).await.unwrap();
+    }
+    // One partition goes to the second member, and back.
+    world.until_number("select (count(*) < 190)::int::bigint from walpost.consumer_again", 1).await;
+    let mut second = start();
+    second.until_running(1).await;
+    assert!(left_to_make(&world).await > 0, "the replay was over before the rebalance");
+    second.stop().await.unwrap();
+    world.until_number("select count(*) from walpost.consumer_again", 0).await;
+    first.stop().await.unwrap();
+    let offsets = chosen.iter().flat_map(|offset| [*offset, offset + EVENTS as i64]);
+    assert_eq!(world.effects().await, once_and_more(&events, &offsets.collect::<Vec<i64>>(), 1));
+}
+
+#[tokio::test]
+pub(crate) async fn effects_are_forgotten_by_age_and_by_what_the_log_still_has() {
+    let world = World::new(1).await;
+    let rows = "insert into walpost.position (consumer, topic, part, group_id, cluster_id, \
+                topic_id, next_offset) select 'c', 't', n, 'g', 'k', 'i', 100 \
+                from generate_series(0, 1) n; \
+                insert into walpost.done (consumer, source, event_id, pos_id, off, run, at) \
+                select c, 's', p || ':' || n, p, n, 0, now() - n * interval '1 day' \
+                from unnest('{c,d}'::text[]) c, generate_series(1, 3) p, generate_series(0, 99) n";
+    world.client.batch_execute(rows).await.unwrap();
+    // Positions 1 and 2 are there, of 3 the row was deleted. Older than 50 days
+    // are the offsets from 51 on.
+    let prune = "select walpost.prune_done('c', '{1,2}', '{60,10}', now() - interval '50.5 days', \
+                 0, 1000)";
+    assert_eq!(world.number(prune).await, 9 + 49);
+    assert_eq!(world.number(prune).await, 0);
+    let left = "select count(*) from walpost.done where consumer = 'c' and (pos_id = 1 \
+                and off not between 51 and 59 or pos_id = 2 or pos_id = 3 and off < 51)";
+    assert_eq!(world.number(left).await, 91 + 100 + 51);
+    let others = "select count(*) from walpost.done where consumer = 'd'";
+    assert_eq!(world.number(others).await, 300);
+}

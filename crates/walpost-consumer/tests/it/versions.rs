@@ -1,7 +1,7 @@
 //! The protocol on the oldest and the newest PostgreSQL: the tests that it
 //! rests on, once more.
 
-use crate::{apply, fence, lanes, parked, poison, reset, support::on_postgres};
+use crate::{apply, fence, lanes, operator, parked, poison, reset, support::on_postgres};
 
 macro_rules! again {
     ($($module:ident: $($test:ident)+;)+) => {
@@ -30,6 +30,9 @@ again! {
     reset:
         rerun_makes_the_effects_of_the_rewound_range_once_more
         an_operator_resets_a_partition_of_a_live_consumer;
+    operator:
+        chosen_events_run_once_more_and_their_copies_and_all_others_do_not
+        effects_are_forgotten_by_age_and_by_what_the_log_still_has;
     poison:
         the_event_is_found_when_a_slice_fails_as_a_whole
         a_handler_that_ends_the_transaction_halts_and_keeps_nothing;

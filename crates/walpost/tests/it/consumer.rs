@@ -35,6 +35,7 @@ pub(crate) struct Rig {
     pub(crate) first_ms: i64,
     producer: ThreadedProducer<DefaultProducerContext>,
     published: i64,
+    group_protocol: String,
 }
 
 impl Rig {
@@ -50,7 +51,16 @@ impl Rig {
         let name = testkit::unique_name("shipping");
         let now = "select floor(extract(epoch from now()) * 1000)::bigint - 3600000";
         let first_ms = client.query_one(now, &[]).await.unwrap().get(0);
-        Self { topic, name, database, client, first_ms, producer, published: 0 }
+        Self {
+            topic,
+            name,
+            database,
+            client,
+            first_ms,
+            producer,
+            published: 0,
+            group_protocol: "classic".into(),
+        }
     }
 
     /// Publishes so many events more. The n-th is a second younger than the one
@@ -107,6 +117,7 @@ impl Rig {
     ) -> Running {
         let builder = Consumer::builder(&self.name)
             .kafka("bootstrap.servers", testkit::kafka().bootstrap())
+            .kafka("group.protocol", &self.group_protocol)
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
             .session_timeout_ms(6_000);
@@ -194,8 +205,9 @@ impl Rig {
 
     /// A consumer whose commits to Kafka have stayed behind, killed; and its
     /// group without members.
-    pub(crate) async fn killed(events: i64) -> Self {
+    pub(crate) async fn killed(events: i64, group_protocol: &str) -> Self {
         let mut rig = Self::new().await;
+        rig.group_protocol = group_protocol.to_owned();
         rig.publish(events);
         let running = rig.start(|builder| builder.commit_interval_ms(60_000));
         rig.until_at(events).await;
@@ -314,7 +326,16 @@ async fn consumers_are_listed_and_shown_with_their_lag_and_without_kafka() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_kill_kafka_follows_the_stored_offset_and_its_tools_count_from_there() {
-    let rig = Rig::killed(100).await;
+    follows("classic").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_kafka_follows_the_stored_offset_also_in_a_group_of_the_new_protocol() {
+    follows("consumer").await;
+}
+
+async fn follows(group_protocol: &str) {
+    let rig = Rig::killed(100, group_protocol).await;
     let name = rig.name.clone();
     let compared = rig.json(&["sync-offsets", &name]);
     assert_eq!((&compared["stored_offset"], &compared["kafka_offset"]), (&100.into(), &0.into()));

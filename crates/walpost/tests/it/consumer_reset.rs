@@ -135,6 +135,7 @@ async fn what_cannot_be_meant_is_refused_with_the_range_or_the_way() {
     rig.refused(&["--to-earliest", "--partition", "7"], 5, &["partition 7"]);
     rig.refused(&["--to-earliest", "--topic", "other"], 5, &["has read nothing"]);
     rig.refused(&["--to-earliest", "--mode", "fill", "--event-type", "even"], 2, &["leave --mode"]);
+    rig.refused(&["--to-latest", "--mode", "skip", "--events-per-second", "5"], 2, &["leave it"]);
     rig.refused(&["--to-earliest", "--to-latest"], 2, &[]);
     rig.refused(&[], 2, &[]);
     let output = rig.run(&["reset", "nobody", "--to-earliest"]);
@@ -171,21 +172,28 @@ async fn events_of_a_type_and_an_aggregate_run_once_more_and_no_others() {
     let reset = &shown["resets"][0];
     assert_eq!((&reset["chosen_events"], &reset["chosen_by"]), (&3.into(), &"type odd".into()));
 
-    // Events that were passed over are told apart, and applied.
+    // Events that were passed over are told apart, and applied; copies are not.
     rig.publish(10);
     rig.reset(&["--to-latest", "--mode", "skip"], 0, 10);
-    rig.reset(&of(&["--aggregate", "k5"]), 10, 1);
-    assert_eq!(rig.drain().await, 183 + 11);
+    rig.publish_copies(&["5", "105"]);
+    assert_eq!(rig.drain().await, 183 + 1, "the first record of 105 was passed over");
+    let told = rig.reset(&of(&["--aggregate", "k5"]), 11, 0);
+    assert_eq!(told["copies"], 2);
+    assert_eq!(rig.drain().await, 184 + 11);
+    rig.reset(&["--to-offset", "100", "--aggregate", "k6"], 0, 1);
+    assert_eq!(rig.drain().await, 195 + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_offset_of_before_a_kill_does_not_win_over_a_reset() {
-    let rig = Rig::killed(100).await;
-    // Members that are dead to us alone may still be in the group: then Kafka
-    // keeps what it has.
-    rig.reset(&["--to-offset", "40"], 60, 0);
-    assert_eq!(rig.drain().await, 160);
-    assert_eq!(rig.drain().await, 160);
+    for group_protocol in ["classic", "consumer"] {
+        let rig = Rig::killed(100, group_protocol).await;
+        // Members that are dead to us alone may still be in the group: then
+        // Kafka keeps what it has.
+        rig.reset(&["--to-offset", "40"], 60, 0);
+        assert_eq!(rig.drain().await, 160, "{group_protocol}");
+        assert_eq!(rig.drain().await, 160, "{group_protocol}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

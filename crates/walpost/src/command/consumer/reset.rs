@@ -95,6 +95,10 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
         let text = "--event-type and --aggregate choose events to be run again";
         return Err(Failure::found(Exit::Configuration, text).next_step("leave --mode out"));
     }
+    if args.mode == Mode::Skip && args.events_per_second.is_some() {
+        let text = "--events-per-second is for events that are applied, and skip applies none";
+        return Err(Failure::found(Exit::Configuration, text).next_step("leave it out"));
+    }
     let cluster = Cluster::of(config)?;
     let client = sql::connect(&place.database).await?;
     let limits = format!(
