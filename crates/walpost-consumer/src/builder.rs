@@ -3,7 +3,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use walpost_event::RetrySchedule;
 
 use crate::{
-    Consumer, Database, Error, FirstStart, Handler, OnReset, Park, Retention, settings::Settings,
+    Consumer, Database, Error, FirstStart, Guard, Handler, OnReset, Park, Retention,
+    settings::Settings,
 };
 
 /// What a [`Consumer`] is to do. Made by [`Consumer::builder`].
@@ -93,6 +94,12 @@ impl Builder {
     /// What an offset reset does; [`OnReset::Rerun`] unless set.
     pub fn on_reset(mut self, on_reset: OnReset) -> Self {
         self.settings.on_reset = on_reset;
+        self
+    }
+
+    /// What keeps an effect from being made twice; [`Guard::Rows`] unless set.
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.settings.guard = guard;
         self
     }
 

@@ -12,6 +12,8 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
+#[cfg(feature = "redis")]
+use crate::redis_guard::keys_outlive_topics;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
     kafka::{self, AssignmentId, GroupEvent},
@@ -19,6 +21,7 @@ use crate::{
     partition::{Fatal, Partition, Shared, Stop},
     preflight::database_is_ready,
     pruner::{Pruner, Pruning},
+    same_database::is_the_same_database,
     settings::Settings,
     sql::Sql,
     standstill::{Standstill, Step},
@@ -116,7 +119,15 @@ impl<H: Handler> Consumer<H> {
         let sql = Sql::new(&self.settings);
         let mut shutdown = pin!(shutdown);
         tokio::select! {
-            ready = database_is_ready(&self.database, &sql, &self.settings) => ready?,
+            ready = async {
+                database_is_ready(&self.database, &sql, &self.settings).await?;
+                is_the_same_database(&self.database, self.handler.store()).await?;
+                #[cfg(feature = "redis")]
+                if let Some(guard) = self.settings.guard.redis() {
+                    keys_outlive_topics(guard, &self.settings).await?;
+                }
+                Ok(())
+            } => ready?,
             () = &mut shutdown => return Ok(()),
         }
         let (kafka, thread, mut events) = kafka::start(&self.settings)?;

@@ -1,6 +1,6 @@
 //! The one place that sorts what PostgreSQL says.
 
-use std::error::Error as StdError;
+use std::{error::Error as StdError, sync::Arc};
 
 use tokio_postgres::error::SqlState;
 
@@ -36,7 +36,7 @@ impl Verdict {
         }
     }
 
-    fn of_state(state: &str) -> Self {
+    pub(crate) fn of_state(state: &str) -> Self {
         match state {
             "WP001" => Self::GivenUp,
             "WP002" => Self::Mismatch,
@@ -62,7 +62,9 @@ impl Verdict {
 pub(crate) fn postgres_error(error: &BoxError) -> Option<&tokio_postgres::Error> {
     let mut next: Option<&(dyn StdError + 'static)> = Some(&**error);
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
+        let boxed = || error.downcast_ref::<Box<tokio_postgres::Error>>().map(Box::as_ref);
+        let shared = || error.downcast_ref::<Arc<tokio_postgres::Error>>().map(Arc::as_ref);
+        if let Some(found) = error.downcast_ref().or_else(boxed).or_else(shared) {
             return Some(found);
         }
         next = error.source();
@@ -85,7 +87,12 @@ pub(crate) fn how_to_connect(error: Option<&tokio_postgres::Error>) -> &'static 
 
 /// What to do about a server that refuses a statement of the consumer's own.
 pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
-    match error.code().map(SqlState::code) {
+    how_to_use_state(error.code().map(SqlState::code))
+}
+
+/// The same for a SQLSTATE.
+pub(crate) fn how_to_use_state(state: Option<&str>) -> &'static str {
+    match state {
         Some("42501") => {
             "grant usage on the schema, select, insert and update on position and done, select \
              and insert on consumer_parked and consumer_reset, select and delete on \
@@ -96,9 +103,10 @@ pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
     }
 }
 
-/// What to do about a server that refuses a statement of the handler.
-pub(crate) fn how_to_handle(error: &tokio_postgres::Error) -> &'static str {
-    match error.code().map(SqlState::code) {
+/// What to do about a server that refuses a statement of the handler, by
+/// SQLSTATE.
+pub(crate) fn how_to_handle(state: Option<&str>) -> &'static str {
+    match state {
         Some("3F000" | "42P01" | "42703" | "42704" | "42883") => {
             "create what is missing in the database of the effects, or correct the statement"
         }

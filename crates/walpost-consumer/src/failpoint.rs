@@ -16,6 +16,8 @@ pub(crate) enum Failpoint {
     BeforeLaneCommit,
     /// The same for a parked event.
     BeforeUnparkCommit,
+    /// After COMMIT, before the keys of a guard outside of it say so.
+    BeforeSettle,
     /// After COMMIT.
     AfterCommit,
     /// The same in a lane.
@@ -39,6 +41,7 @@ impl Failpoint {
             Self::BeforeCommit => "before_commit",
             Self::BeforeLaneCommit => "before_lane_commit",
             Self::BeforeUnparkCommit => "before_unpark_commit",
+            Self::BeforeSettle => "before_settle",
             Self::AfterCommit => "after_commit",
             Self::AfterLaneCommit => "after_lane_commit",
             Self::BeforeLaneOffset => "before_lane_offset",
@@ -97,11 +100,12 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
         Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
         None => (point, 1),
     };
-    let known = [
+    let known: &[Failpoint] = &[
         Failpoint::AfterBegin,
         Failpoint::BeforeCommit,
         Failpoint::BeforeLaneCommit,
         Failpoint::BeforeUnparkCommit,
+        Failpoint::BeforeSettle,
         Failpoint::AfterCommit,
         Failpoint::AfterLaneCommit,
         Failpoint::BeforeLaneOffset,

@@ -1,11 +1,12 @@
 use std::{error::Error as StdError, fmt, future::Future};
 
-use tokio_postgres::Transaction;
+use tokio_postgres::{Transaction, error::SqlState};
 
 use crate::{
     Event,
     database_error::{Verdict, how_to_handle},
     report::report,
+    store::{Store, StoreError},
 };
 
 /// The cause inside a [`HandlerError`].
@@ -54,6 +55,13 @@ pub trait Handler: Send + Sync + 'static {
             }
             Ok(())
         }
+    }
+
+    /// For adapters to other clients: where this handler's transactions are
+    /// instead.
+    #[doc(hidden)]
+    fn store(&self) -> Option<&dyn Store> {
+        None
     }
 }
 
@@ -119,6 +127,17 @@ impl HandlerError {
         Self::Halt(cause.into())
     }
 
+    fn sorted(verdict: Verdict, how: &'static str, error: BoxError) -> Self {
+        match verdict {
+            Verdict::Transient | Verdict::GivenUp => Self::Transient(error),
+            Verdict::Data => Self::Retry(error),
+            Verdict::HandlerEnded => Self::halt(Refused::Ended(error)),
+            Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
+                Self::halt(Refused::Otherwise { how, error })
+            }
+        }
+    }
+
     /// Its text with those of its causes, for a table or a log line.
     pub(crate) fn report(&self) -> String {
         match self.refused() {
@@ -157,14 +176,16 @@ impl fmt::Debug for HandlerError {
 /// halts.
 impl From<tokio_postgres::Error> for HandlerError {
     fn from(error: tokio_postgres::Error) -> Self {
-        match Verdict::of(&error) {
-            Verdict::Transient | Verdict::GivenUp => Self::Transient(error.into()),
-            Verdict::Data => Self::Retry(error.into()),
-            Verdict::HandlerEnded => Self::halt(Refused::Ended(error)),
-            Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
-                Self::halt(Refused::Otherwise(error))
-            }
-        }
+        let how = how_to_handle(error.code().map(SqlState::code));
+        Self::sorted(Verdict::of(&error), how, error.into())
+    }
+}
+
+/// The same sorting for what another client has from the server.
+impl From<StoreError> for HandlerError {
+    fn from(error: StoreError) -> Self {
+        let how = how_to_handle(error.state());
+        Self::sorted(error.verdict(), how, error.into())
     }
 }
 
@@ -172,16 +193,20 @@ impl From<tokio_postgres::Error> for HandlerError {
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("the handler ended the transaction that it was given")]
-    Ended(#[source] tokio_postgres::Error),
+    Ended(#[source] BoxError),
     #[error("the database refused a statement of the handler")]
-    Otherwise(#[source] tokio_postgres::Error),
+    Otherwise {
+        how: &'static str,
+        #[source]
+        error: BoxError,
+    },
 }
 
 impl Refused {
     fn how(&self) -> &'static str {
         match self {
             Self::Ended(_) => "remove COMMIT and ROLLBACK from it (savepoints are fine)",
-            Self::Otherwise(error) => how_to_handle(error),
+            Self::Otherwise { how, .. } => how,
         }
     }
 }

@@ -159,6 +159,7 @@ mod decide;
 mod error;
 mod event;
 mod failpoint;
+mod guard;
 mod handler;
 mod inbox;
 mod kafka;
@@ -169,8 +170,11 @@ mod park;
 mod partition;
 mod preflight;
 mod pruner;
+#[cfg(feature = "redis")]
+mod redis_guard;
 mod report;
 mod retention;
+mod same_database;
 mod settings;
 #[cfg(test)]
 mod simulation;
@@ -178,6 +182,8 @@ mod sizing;
 mod sql;
 mod standstill;
 mod status;
+#[doc(hidden)]
+pub mod store;
 mod tell;
 
 /// For the command line of Walpost alone: not covered by semver.
@@ -197,6 +203,8 @@ pub use tokio_postgres;
 pub use walpost_event::RetrySchedule;
 pub use walpost_event::error_chain;
 
+#[cfg(feature = "redis")]
+pub use crate::redis_guard::RedisGuard;
 pub use crate::{
     builder::Builder,
     consumer::Consumer,
@@ -204,6 +212,7 @@ pub use crate::{
     decide::{FirstStart, OnReset},
     error::Error,
     event::{Event, EventBuilder},
+    guard::{BusinessKey, Guard},
     handler::{BoxError, Handler, HandlerError, SliceError},
     park::Park,
     retention::Retention,

@@ -26,6 +26,8 @@ struct Found {
     execute: bool,
     /// Rights on tables, such as `select on done`, that the role has not.
     missing: Vec<String>,
+    /// Declared constraints that the database has no usable index of.
+    unknown_keys: Vec<String>,
 }
 
 /// Waits for the database, and looks whether it has the tables, and whether
@@ -72,20 +74,34 @@ async fn look(database: &Database, sql: &Sql, settings: &Settings) -> Result<Fou
     let client = database.connect().await.map_err(|error| not_connected(database, error))?;
     let schema = settings.schema.as_str();
     let row = client.query_typed_one(&sql.rights, &[(&schema, Type::TEXT)]).await;
-    let row = row.map_err(|error| match Verdict::of(&error) {
-        Verdict::Transient => Failed::Away(report(&error)),
-        _ => Failed::Refused(Error::Database {
-            attempted: format!("looking for the consumer's tables failed; {}", how_to_use(&error)),
-            source: error.into(),
-        }),
-    })?;
+    let row = row.map_err(not_looked)?;
+    let keys = settings.guard.constraints();
+    let unknown = client.query_typed(UNKNOWN_KEYS, &[(&keys, Type::TEXT_ARRAY)]).await;
+    let unknown_keys = unknown.map_err(not_looked)?.iter().map(|row| row.get(0)).collect();
     Ok(Found {
         role: row.get(0),
         migrated: row.get(1),
         usage: row.get(2),
         execute: row.get(3),
         missing: row.get(4),
+        unknown_keys,
     })
+}
+
+/// $1 names: those without a unique index that is checked at once. Reads the
+/// catalogs alone.
+const UNKNOWN_KEYS: &str = "select k.name from unnest($1::text[]) k(name) where not exists ( \
+     select from pg_class c join pg_index i on i.indexrelid = c.oid \
+     where c.relname = k.name and i.indisunique and i.indimmediate) order by k.name";
+
+fn not_looked(error: tokio_postgres::Error) -> Failed {
+    match Verdict::of(&error) {
+        Verdict::Transient => Failed::Away(report(&error)),
+        _ => Failed::Refused(Error::Database {
+            attempted: format!("looking for the consumer's tables failed; {}", how_to_use(&error)),
+            source: error.into(),
+        }),
+    }
 }
 
 fn not_connected(database: &Database, error: BoxError) -> Failed {
@@ -99,7 +115,7 @@ fn not_connected(database: &Database, error: BoxError) -> Failed {
 }
 
 fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
-    let Found { role, migrated, usage, execute, missing } = found;
+    let Found { role, migrated, usage, execute, missing, unknown_keys } = found;
     let schema = settings.schema.clone();
     if !migrated {
         let source = "the function operator_reset is missing".into();
@@ -109,10 +125,20 @@ fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
     let lacking = others.into_iter().filter(|(has, _)| !has).map(|(_, right)| right.to_owned());
     let lacking: Vec<String> = lacking.chain(missing).collect();
     if lacking.is_empty() {
-        return Ok(());
+        return known_keys(&unknown_keys);
     }
     let grant = sql.grants(&role, !execute);
     Err(Error::NotGranted { role, schema, missing: lacking.join(", "), grant })
+}
+
+fn known_keys(unknown: &[String]) -> Result<(), Error> {
+    let Some(first) = unknown.first() else { return Ok(()) };
+    let problem = format!(
+        "the database of the effects has no unique index {first} that is checked at once \
+         ({} of the declared ones are unknown); create it not deferrable, or correct the name",
+        unknown.len()
+    );
+    Err(Error::Setting { setting: "guard".to_owned(), problem })
 }
 
 #[cfg(test)]
@@ -126,6 +152,7 @@ mod tests {
             usage: true,
             execute: true,
             missing: Vec::new(),
+            unknown_keys: Vec::new(),
         };
         change(&mut found);
         let settings = Settings::new("shipping".into());
@@ -149,6 +176,15 @@ mod tests {
         let text = text.unwrap_err();
         let lacks = "lacks execute on functions, select on done, insert on position in";
         assert!(text.contains(lacks) && text.contains("grant execute on all functions"), "{text}");
+    }
+
+    #[test]
+    fn a_business_key_that_is_unknown_is_named() {
+        let text = judged(|found| found.unknown_keys = vec!["a_key".into()]).unwrap_err();
+        assert!(
+            text.starts_with("setting guard: ") && text.contains("unique index a_key"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -14,6 +14,8 @@ use tokio_postgres::{
     types::WrongType,
 };
 
+use crate::store;
+
 /// Longest text, in bytes.
 const MAX_BYTES: usize = 4096;
 
@@ -89,6 +91,19 @@ fn describe(error: Cause<'_>) -> (String, Option<Cause<'_>>) {
     let of_value = text.starts_with("error serializing") || text.starts_with("error deserializing");
     let cause = error.source().filter(|cause| !of_value || cause.is::<WrongType>());
     (text, cause)
+}
+
+/// What a server said through another client, as it may be shown.
+pub(crate) fn said_text(said: &store::Said<'_>) -> String {
+    let names = [
+        ("constraint", said.constraint),
+        ("schema", said.schema),
+        ("table", said.table),
+        ("column", said.column),
+        ("type", said.data_type),
+    ];
+    let store::Said { severity, state, message, file, .. } = *said;
+    Said { severity, state, message, file, names }.to_text()
 }
 
 /// What of a server's error is looked at.

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use walpost_event::RetrySchedule;
 
-use crate::{Error, FirstStart, OnReset, Park, Retention};
+use crate::{Error, FirstStart, Guard, OnReset, Park, Retention};
 
 /// Everything that a consumer was told, checked.
 #[derive(Clone)]
@@ -14,6 +14,7 @@ pub(crate) struct Settings {
     pub(crate) schema: String,
     pub(crate) on_reset: OnReset,
     pub(crate) first_start: FirstStart,
+    pub(crate) guard: Guard,
     pub(crate) lanes: usize,
     pub(crate) max_batch_events: usize,
     pub(crate) max_batch_bytes: usize,
@@ -42,6 +43,7 @@ impl Settings {
             schema: "walpost".to_owned(),
             on_reset: OnReset::default(),
             first_start: FirstStart::default(),
+            guard: Guard::default(),
             lanes: 1,
             max_batch_events: 500,
             max_batch_bytes: 4 << 20,
@@ -92,6 +94,12 @@ impl Settings {
         }
         self.check_bounds()?;
         self.retention.map_or(Ok(()), Retention::check_bounds)?;
+        if let Some(problem) = self.guard.problem_with_lanes(self.lanes) {
+            require(false, "lanes", problem)?;
+        }
+        if let Some(problem) = self.guard.problem(self.on_reset, self.handler_timeout_ms) {
+            require(false, "guard", problem)?;
+        }
         self.check_kafka()?;
         self.check_membership()
     }

@@ -1,4 +1,5 @@
-//! Private PostgreSQL and Kafka processes on this machine, without containers.
+//! Private PostgreSQL, Kafka and Redis processes on this machine, without
+//! containers.
 //!
 //! Blocking, Unix only. Everything listens on 127.0.0.1, keeps its files in a
 //! temporary folder of its own, and ends with the process that started it,
@@ -29,6 +30,7 @@ mod java;
 mod kafka;
 mod port;
 mod postgres;
+mod redis;
 mod service;
 mod signal;
 mod workdir;
@@ -44,5 +46,6 @@ pub use crate::{
     kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
     port::free_port,
     postgres::{Auth, Postgres, PostgresBuilder},
+    redis::Redis,
     signal::{Signal, is_alive, send_signal},
 };

@@ -45,6 +45,17 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
     config
 }
 
+/// For a client that asks and belongs to no group.
+#[cfg(feature = "redis")]
+pub(crate) fn admin_config(settings: &Settings) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("client.id", format!("walpost-{}", settings.consumer));
+    for (name, value) in &settings.kafka {
+        config.set(name, value);
+    }
+    config
+}
+
 /// Five to a session.
 pub(crate) fn heartbeat_interval_ms(settings: &Settings) -> u64 {
     settings.session_timeout_ms / 5

@@ -16,6 +16,8 @@ mod read;
 mod signal;
 mod thread;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::config::admin_config;
 pub(crate) use self::{
     client::{Kafka, start},
     command::{AssignmentId, FoundTopic, GroupEvent, KafkaFailure, Place, TopicIdentity},

@@ -46,8 +46,9 @@ impl<H: Handler> Partition<H> {
             let Condemned { reason, attempts, .. } = condemned;
             return self.park(lane, fence, &events[..1], &reason, attempts).await;
         }
+        let work = if lane.held.holds(first) { Work::Wait } else { Work::Handle };
         let started = Instant::now();
-        match self.apply(lane, fence, events, Work::Handle).await {
+        match self.apply(lane, fence, events, work).await {
             Ok(applied) => {
                 self.metrics.batch_seconds.record(started.elapsed());
                 self.metrics.batch_events.record(events.len() as f64);
@@ -58,7 +59,11 @@ impl<H: Handler> Partition<H> {
                 Ok(self.committed(events, applied, false))
             }
             Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
+            Err(Failure::Store(error)) => Err(self.store_failed("applying a batch", &error)),
             Err(Failure::Handler { error, at, discard }) => {
+                if self.may_be_done(lane, events, &error, at) {
+                    return Ok(Attempted::default());
+                }
                 self.metrics.failures.increment(1);
                 self.handler_failed(lane, events, error, at).await?;
                 if discard { Err(Interrupt::Discarded) } else { Ok(Attempted::default()) }
@@ -130,6 +135,7 @@ impl<H: Handler> Partition<H> {
         let applied = match self.apply(lane, fence, events, Work::Park { reason, attempts }).await {
             Ok(applied) => applied,
             Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
+            Err(Failure::Store(error)) => return Err(self.store_failed("parking an event", &error)),
             Err(Failure::Handler { error, .. }) => {
                 let place = format!("parking the event at offset {}", events[0].offset());
                 return Err(Interrupt::Halt(error.halt_reason(&place)));

@@ -1,12 +1,18 @@
 use tokio_postgres::Error as PgError;
 
-use crate::{HandlerError, database_error::Verdict};
+use crate::{
+    HandlerError,
+    database_error::Verdict,
+    store::{HandlerFailed, StoreError},
+};
 
 /// Why a transaction was rolled back.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The fence, the connection, or what a batch does beside the handler.
     Database(PgError),
+    /// The same by another client.
+    Store(StoreError),
     /// The handler, or what it left behind.
     Handler {
         error: HandlerError,
@@ -15,6 +21,13 @@ pub(super) enum Failure {
         /// The connection may not be used again.
         discard: bool,
     },
+}
+
+impl From<HandlerFailed> for Failure {
+    fn from(failed: HandlerFailed) -> Self {
+        let HandlerFailed { error, at, discard } = failed;
+        Self::Handler { error, at, discard }
+    }
 }
 
 impl From<PgError> for Failure {

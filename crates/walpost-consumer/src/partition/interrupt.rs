@@ -2,9 +2,10 @@ use tokio_postgres::Error as PgError;
 
 use crate::{
     BoxError, Error,
-    database_error::{Verdict, how_to_use},
+    database_error::{Verdict, how_to_use, how_to_use_state},
     kafka::KafkaFailure,
     report::report,
+    store::StoreError,
 };
 
 /// Why a claim of a partition ended.
@@ -55,6 +56,22 @@ impl Interrupt {
                 Self::Halt(format!("{attempted}, then restart the consumer: {reason}"))
             }
             other => other,
+        }
+    }
+
+    /// The same for what another client has from the server.
+    pub(super) fn store(attempted: &str, schema: &str, error: &StoreError) -> Self {
+        match error.verdict() {
+            Verdict::Transient => Self::GivenUp(format!("{attempted}: {error}")),
+            Verdict::GivenUp => Self::GivenUp(error.to_string()),
+            Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(error.to_string()),
+            Verdict::NotMigrated | Verdict::Data | Verdict::Unknown => {
+                let how = how_to_use_state(error.state());
+                Self::Halt(format!(
+                    "{attempted} in schema {schema} was refused; {how}, then restart the consumer: \
+                     {error}"
+                ))
+            }
         }
     }
 

@@ -19,11 +19,14 @@ pub(super) struct Lane {
 
 impl Lane {
     /// The events, from the first of `events` on, that the next transaction
-    /// takes.
+    /// takes: either such as wait for their keys, or such as do not.
     pub(super) fn next<'events>(&self, events: &'events [Event]) -> &'events [Event] {
         let count = self.trials.sizing.cut(events.iter().map(Event::offset));
         let count = self.replay.cut(&events[..count]);
-        &events[..count]
+        let events = &events[..count];
+        let waits = events.first().is_some_and(|first| self.held.holds(first));
+        let other = events.iter().position(|event| self.held.holds(event) != waits);
+        &events[..other.unwrap_or(count)]
     }
 }
 
@@ -38,9 +41,13 @@ pub(super) enum Fence<'a> {
 }
 
 impl Fence<'_> {
-    pub(super) fn position(self) -> i32 {
+    pub(super) fn key(self) -> ClaimKey {
         let (Self::Offset { key, .. } | Self::Epoch { key }) = self;
-        key.position
+        key
+    }
+
+    pub(super) fn position(self) -> i32 {
+        self.key().position
     }
 
     /// Where tests stop the process, before COMMIT and after it.

@@ -6,6 +6,7 @@ mod begin;
 mod claim;
 mod failure;
 mod fatal;
+mod guarded;
 mod halts;
 mod held;
 mod interrupt;
@@ -29,7 +30,7 @@ use walpost_event::RetrySchedule;
 
 #[cfg(test)]
 pub(crate) use self::replay::{Again, Range, Replay};
-pub(crate) use self::{fatal::Fatal, interrupt::Interrupt, stop::Stop};
+pub(crate) use self::{apply::start, fatal::Fatal, interrupt::Interrupt, stop::Stop};
 use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,

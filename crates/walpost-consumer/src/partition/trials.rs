@@ -12,6 +12,8 @@ pub(super) struct Trials {
     pub(super) sizing: Sizing,
     pub(super) condemned: Option<Condemned>,
     pub(super) refused: Option<Refused>,
+    /// Offset of an event whose effect may be there: it goes alone.
+    pub(super) done_before: Option<i64>,
     pub(super) transient_failures: u32,
     pub(super) parked_in_row: u32,
     max_batch_events: usize,
@@ -52,6 +54,7 @@ impl Trials {
             sizing: Sizing::new(max_batch_events),
             condemned: None,
             refused: None,
+            done_before: None,
             transient_failures: 0,
             parked_in_row: 0,
             max_batch_events,
@@ -72,6 +75,7 @@ impl Trials {
     /// The events below `end` are committed, `new` ones among them or not.
     pub(super) fn advanced(&mut self, end: i64, new: bool) {
         self.sizing.succeeded(end, new);
+        self.done_before.take_if(|offset| *offset < end);
         if let Some(standing) = &mut self.standing {
             standing.next_offset = end;
         }

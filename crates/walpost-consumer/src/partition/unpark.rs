@@ -12,7 +12,7 @@ use walpost_event::RetrySchedule;
 
 use super::{
     Interrupt, Partition,
-    apply::{finish, roll_back, start},
+    apply::{Keys, finish, roll_back, start},
     failure::Failure,
     jitter,
     lane::{Fence, Lane},
@@ -68,6 +68,9 @@ impl<H: Handler> Partition<H> {
             Err(Failure::Database(error)) => {
                 Err(self.failed("carrying out a request for a parked event", error))
             }
+            Err(Failure::Store(error)) => {
+                Err(self.store_failed("carrying out a request for a parked event", &error))
+            }
             Err(Failure::Handler { error, discard, .. }) => {
                 let served = self.retry_failed(lane, row, error);
                 if discard { Err(Interrupt::Discarded) } else { Ok(served) }
@@ -83,27 +86,30 @@ impl<H: Handler> Partition<H> {
         fence: Fence<'_>,
         row: &ParkedRow,
     ) -> Result<Settled, Failure> {
-        let (sql, position) = (&self.shared.sql, fence.position());
-        let (begin, end) = fence.statements(sql, &[]);
-        let run = lane.replay.run;
+        if row.wish == Wish::Retry && self.goes_another_way() {
+            return self.settle_another_way(lane, fence, row).await;
+        }
+        let (begin, end) = fence.statements(&self.shared.sql, &[]);
+        let (position, run) = (fence.position(), lane.replay.run);
         let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
         let mut made = false;
         if row.wish == Wish::Retry {
-            let event = &row.event;
+            let events = std::slice::from_ref(&row.event);
+            let keys = Keys::of(events);
             let consumer = self.shared.settings.consumer.as_str();
             let stamp: [(&(dyn ToSql + Sync), Type); 6] = [
                 (&consumer, Type::TEXT),
                 (&position, Type::INT4),
-                (&event.source(), Type::TEXT),
-                (&event.id(), Type::TEXT),
-                (&event.offset(), Type::INT8),
+                (&keys.sources, Type::TEXT_ARRAY),
+                (&keys.ids, Type::TEXT_ARRAY),
+                (&keys.offsets, Type::INT8_ARRAY),
                 (&run, Type::INT4),
             ];
-            let (fenced, stamped) =
-                join(tx.batch_execute(&begin), tx.query_typed_opt(&sql.parked.stamp, &stamp)).await;
+            let stamped = tx.query_typed_opt(&self.shared.sql.parked.stamp, &stamp);
+            let (fenced, stamped) = join(tx.batch_execute(&begin), stamped).await;
             fenced.map_err(Failure::Database)?;
             made = stamped.map_err(Failure::Database)?.is_some();
-            if made && let Err(failure) = self.handle(&tx, std::slice::from_ref(event)).await {
+            if made && let Err(failure) = self.handle(&tx, events).await {
                 return Err(roll_back(tx, failure).await);
             }
         } else {
@@ -112,6 +118,27 @@ impl<H: Handler> Partition<H> {
         let key_is_free = self.leave(&tx, position, row).await.map_err(Failure::Database)?;
         Failpoint::BeforeUnparkCommit.reached();
         finish(tx, &end).await?;
+        Ok(Settled { made, key_is_free })
+    }
+
+    /// The same where the transaction is another client's, or the rows of `done`
+    /// guard nothing.
+    async fn settle_another_way(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        row: &ParkedRow,
+    ) -> Result<Settled, Failure> {
+        let sql = &self.shared.sql.parked;
+        let leave = sql.leave(row.id, row.holds_key);
+        let made = self.retry_another_way(lane, fence, &row.event, &leave).await?;
+        if !row.holds_key {
+            return Ok(Settled { made, key_is_free: false });
+        }
+        let key: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&fence.position(), Type::INT4), (&row.event.key(), Type::BYTEA)];
+        let left = lane.client.query_typed_one(&sql.key_waits, &key).await;
+        let key_is_free = !left.map_err(Failure::Database)?.get::<_, bool>(0);
         Ok(Settled { made, key_is_free })
     }
 

@@ -1,8 +1,11 @@
 //! Statements about parked events.
 
+use std::fmt::Write;
+
 /// Those of one consumer.
 #[derive(Clone, Debug)]
 pub(crate) struct ParkedSql {
+    schema: String,
     /// A parked event, see `ParkedRow`.
     pub(crate) park: String,
     /// The same of an event that waits behind one of its key.
@@ -16,8 +19,8 @@ pub(crate) struct ParkedSql {
     /// $1 position: the next row that somebody has a request for, and the
     /// request. For a retry of a held key the first row of the key.
     pub(crate) request: String,
-    /// $1 consumer, $2 position, $3 source, $4 id, $5 offset, $6 run: a row
-    /// unless the effect was made by another record.
+    /// Parameters as of a deduplication: a row unless the effect was made by
+    /// another record.
     pub(crate) stamp: String,
     /// $1 id: the effect was made. See `next_of_key`.
     pub(crate) unpark: String,
@@ -26,6 +29,8 @@ pub(crate) struct ParkedSql {
     /// $1 position, $2 id, $3 offset, $4 key: asks for the row behind, if this
     /// one was the first of its key; whether any row of the key is left.
     pub(crate) next_of_key: String,
+    /// $1 position, $2 key: whether any row of the key is there.
+    pub(crate) key_waits: String,
     /// $1 position, $2 id, $3 key, $4 reason, $5 attempts more: stays parked,
     /// and no retry of its key is wanted any more.
     pub(crate) keep: String,
@@ -62,18 +67,51 @@ impl ParkedSql {
             request: request(s),
             stamp: format!(
                 "insert into {s}.done as d (consumer, source, event_id, pos_id, off, run) \
-                 values ($1, $3, $4, $2, $5, $6) on conflict (consumer, source, event_id) \
-                 do update set run = excluded.run \
-                 where d.pos_id = excluded.pos_id and d.off = excluded.off returning 1"
+                 select $1, u.src, u.id, $2, u.off, $6 \
+                 from unnest($3::text[], $4::text[], $5::bigint[]) u(src, id, off) \
+                 on conflict (consumer, source, event_id) do update set run = excluded.run \
+                 where d.pos_id = excluded.pos_id and d.off = excluded.off returning d.off"
             ),
+            schema: s.to_owned(),
             unpark: format!("delete from {s}.consumer_parked where id = $1"),
             discard: format!(
                 "update {s}.consumer_parked set state = 'discarded', request = null, \
                  settled_at = now() where id = $1"
             ),
             next_of_key: next_of_key(s),
+            key_waits: format!(
+                "select exists (select from {s}.consumer_parked where pos_id = $1 and holds_key \
+                 and state <> 'discarded' and sha256(key) = sha256($2))"
+            ),
             keep: keep_parked(s),
         }
+    }
+}
+
+impl ParkedSql {
+    /// A list of offsets follows, in parentheses.
+    pub(crate) fn unpark_where(&self, position: i32) -> String {
+        format!("delete from {}.consumer_parked where pos_id = {position} and off in", self.schema)
+    }
+
+    /// What a retry ends with, as text: the row leaves, and the one behind it is
+    /// asked for.
+    pub(crate) fn leave(&self, id: i64, holds_key: bool) -> String {
+        let s = &self.schema;
+        let mut text = String::new();
+        if holds_key {
+            let _ = write!(
+                text,
+                "update {s}.consumer_parked p set request = 'retry', requested_at = now() \
+                 from (select q.id from {s}.consumer_parked one, {s}.consumer_parked q \
+                 where one.id = {id} and q.pos_id = one.pos_id and q.id <> one.id \
+                 and q.holds_key and q.state <> 'discarded' \
+                 and sha256(q.key) = sha256(one.key) order by q.off limit 1) n \
+                 where p.id = n.id and p.request is null; "
+            );
+        }
+        let _ = write!(text, "delete from {s}.consumer_parked where id = {id}");
+        text
     }
 }
 

@@ -17,7 +17,7 @@ use walpost_testkit::{self as testkit, Process};
 
 use crate::support::{Effects, LIMIT, World, each, ids};
 
-/// Names of what the process is told, all but the pause and the failpoint required.
+/// Names of what the process is told, all but the pause, the failpoint and Redis required.
 const BROKER: &str = "MEMBER_BROKER";
 const DATABASE: &str = "MEMBER_DATABASE";
 const NAME: &str = "MEMBER_NAME";
@@ -25,6 +25,8 @@ const TOPIC: &str = "MEMBER_TOPIC";
 /// Id of the event in whose handler the process stops itself, once.
 const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
 const LANES: &str = "MEMBER_LANES";
+/// Address of the Redis whose keys are the guard.
+const REDIS: &str = "MEMBER_REDIS";
 const FAILPOINT: &str = "WALPOST_FAILPOINT";
 /// Settings of librdkafka: `name=value`, one in each line.
 const KAFKA: &str = "MEMBER_KAFKA";
@@ -41,12 +43,17 @@ pub(crate) enum Harm {
 
 /// Starts a member on the world's topic.
 pub(crate) fn start(world: &World, harm: Harm) -> Process {
-    launch(world, harm, 1, &[], OnReset::Rerun)
+    launch(world, harm, &Told::default())
 }
 
 /// The same with so many lanes.
 pub(crate) fn start_with_lanes(world: &World, lanes: usize, harm: Harm) -> Process {
-    launch(world, harm, lanes, &[], OnReset::Rerun)
+    launch(world, harm, &Told { lanes, ..Told::default() })
+}
+
+/// The same with the keys of a Redis as the guard.
+pub(crate) fn start_with(world: &World, harm: Harm, redis: Option<&str>) -> Process {
+    launch(world, harm, &Told { redis, ..Told::default() })
 }
 
 /// The same with settings of librdkafka, and a policy for resets.
@@ -56,16 +63,25 @@ pub(crate) fn start_as(
     kafka: &[(&str, &str)],
     on_reset: OnReset,
 ) -> Process {
-    launch(world, harm, 1, kafka, on_reset)
+    launch(world, harm, &Told { kafka, on_reset, ..Told::default() })
 }
 
-fn launch(
-    world: &World,
-    harm: Harm,
+/// What makes members differ.
+struct Told<'a> {
     lanes: usize,
-    kafka: &[(&str, &str)],
+    kafka: &'a [(&'a str, &'a str)],
     on_reset: OnReset,
-) -> Process {
+    redis: Option<&'a str>,
+}
+
+impl Default for Told<'_> {
+    fn default() -> Self {
+        Self { lanes: 1, kafka: &[], on_reset: OnReset::Rerun, redis: None }
+    }
+}
+
+fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
+    let Told { lanes, kafka, on_reset, redis } = *told;
     let kafka: Vec<String> = kafka.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let on_reset = if on_reset == OnReset::Fill { "fill" } else { "rerun" };
     let mut environment = vec![
@@ -83,6 +99,7 @@ fn launch(
         Harm::PausesInHandlerOf(id) => environment.push((PAUSE_AT.to_owned(), id.to_owned())),
         Harm::Failpoint(point) => environment.push((FAILPOINT.to_owned(), point.to_owned())),
     }
+    environment.extend(redis.map(|url| (REDIS.to_owned(), url.to_owned())));
     let program = env::current_exe().unwrap();
     Process::start(program, ["--exact", TEST, "--nocapture"], environment)
 }
@@ -120,7 +137,7 @@ async fn run() {
     let settings = settings.lines().filter_map(|setting| setting.split_once('='));
     let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let on_reset = if read(ON_RESET) == "fill" { OnReset::Fill } else { OnReset::Rerun };
-    let consumer = Consumer::builder(read(NAME))
+    let builder = Consumer::builder(read(NAME))
         .kafka_settings(settings)
         .kafka("bootstrap.servers", read(BROKER))
         .topics([read(TOPIC)])
@@ -128,9 +145,12 @@ async fn run() {
         .session_timeout_ms(6_000)
         .max_batch_events(50)
         .lanes(read(LANES).parse().unwrap())
-        .on_reset(on_reset)
-        .handler(handler)
-        .unwrap();
+        .on_reset(on_reset);
+    let builder = match env::var(REDIS) {
+        Ok(url) => crate::redis::guarded(builder, &url),
+        Err(_) => builder,
+    };
+    let consumer = builder.handler(handler).unwrap();
     let mut terminated = signal(SignalKind::terminate()).unwrap();
     let ended = consumer.run(async move {
         terminated.recv().await;

@@ -1,0 +1,424 @@
+//! The seam for handlers whose transaction is another client's: the adapter
+//! brings connections and statements, this crate the order of the steps.
+//!
+//! No public API: only crates of the same version use it.
+
+use std::{
+    borrow::Cow, error::Error as StdError, fmt, future::Future, panic::AssertUnwindSafe,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::time::timeout;
+
+use crate::{
+    BoxError, Event, Guard, HandlerError, SliceError,
+    database_error::Verdict,
+    failpoint::Failpoint,
+    report::{report, said_text},
+};
+
+/// Transactions of another client than `tokio_postgres`.
+pub trait Store: Send + Sync {
+    /// Whether another session holds the advisory lock `key` of the database:
+    /// that is how two clients are found to have one database.
+    fn sees_lock(&self, key: i64) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// Runs `batch` in a transaction of its own, READ COMMITTED by name, and
+    /// commits it; rolls back where that fails. A failure that
+    /// [discards](StoreFailure::discards), and a future that is dropped, close
+    /// the connection without waiting for it.
+    fn apply<'a>(&'a self, batch: Batch<'a>) -> BoxFuture<'a, Result<Done, StoreFailure>>;
+}
+
+/// The statements of one transaction.
+pub trait StoreTransaction: Send {
+    /// Sends statements as text and drops their rows.
+    fn run<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Returns the first column of the rows.
+    fn dedup<'a>(&'a mut self, dedup: &'a Dedup<'a>)
+    -> BoxFuture<'a, Result<Vec<i64>, StoreError>>;
+
+    /// Sends one statement as text and returns its only column.
+    fn numbers<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Vec<i64>, StoreError>>;
+
+    /// The application's handler.
+    fn handle<'a>(&'a mut self, events: &'a [Event]) -> BoxFuture<'a, Result<(), SliceError>>;
+}
+
+/// A statement with its parameters, `$1` to `$6` in this order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Dedup<'a> {
+    /// The statement.
+    pub sql: &'a str,
+    /// Name of the consumer.
+    pub consumer: &'a str,
+    /// Id of the position.
+    pub position: i32,
+    /// Source of each event.
+    pub sources: Vec<&'a str>,
+    /// Id of each event.
+    pub ids: Vec<&'a str>,
+    /// Offset of each event.
+    pub offsets: Vec<i64>,
+    /// The run.
+    pub run: i32,
+}
+
+/// What was committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    pub(crate) new: u64,
+    pub(crate) duplicates: u64,
+}
+
+/// One batch, ready to run.
+pub struct Batch<'a> {
+    pub(crate) begin: String,
+    pub(crate) end: String,
+    pub(crate) dedup: Option<Dedup<'a>>,
+    pub(crate) events: &'a [Event],
+    /// Forgets what is parked of these offsets, which follow: where a replay
+    /// makes effects again.
+    pub(crate) unpark: Option<String>,
+    pub(crate) guard: &'a Guard,
+    #[cfg(feature = "redis")]
+    pub(crate) claiming: Option<crate::redis_guard::Claiming<'a>>,
+    /// The one event may have been done before: a savepoint around it.
+    pub(crate) behind_savepoint: bool,
+    pub(crate) limit_ms: u64,
+}
+
+impl Batch<'_> {
+    /// Everything between BEGIN and COMMIT.
+    ///
+    /// # Errors
+    /// What the fence or the handler says.
+    pub async fn run(self, tx: &mut impl StoreTransaction) -> Result<Done, StoreFailure> {
+        tx.run(&self.begin).await?;
+        let events = self.new_events(tx).await?;
+        Failpoint::AfterBegin.reached();
+        let total = self.events.len() as u64;
+        let new = if events.is_empty() {
+            0
+        } else if self.behind_savepoint {
+            self.guarded(tx, &events).await?
+        } else {
+            handling(tx.handle(&events), &events, self.limit_ms).await?;
+            events.len() as u64
+        };
+        if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
+            let offsets: Vec<String> =
+                events.iter().map(|event| event.offset().to_string()).collect();
+            tx.run(&format!("{unpark} ({})", offsets.join(", "))).await?;
+        }
+        Failpoint::BeforeCommit.reached();
+        tx.run(&self.end).await.map_err(StoreFailure::at_end)?;
+        Ok(Done { new, duplicates: total - new })
+    }
+
+    async fn new_events(
+        &self,
+        tx: &mut impl StoreTransaction,
+    ) -> Result<Cow<'_, [Event]>, StoreFailure> {
+        #[cfg(feature = "redis")]
+        if let Some(claiming) = &self.claiming {
+            return claiming.new_events(tx, self.events).await;
+        }
+        let Some(dedup) = &self.dedup else {
+            return Ok(distinct(self.events));
+        };
+        let mut new = tx.dedup(dedup).await?;
+        new.sort_unstable();
+        Ok(select_new(self.events, &new))
+    }
+
+    async fn guarded(
+        &self,
+        tx: &mut impl StoreTransaction,
+        events: &[Event],
+    ) -> Result<u64, StoreFailure> {
+        tx.run(SAVEPOINT).await?;
+        match handling(tx.handle(events), events, self.limit_ms).await {
+            Ok(()) => Ok(events.len() as u64),
+            Err(failed) if !failed.discard && self.guard.says_done(&failed.error) => {
+                tx.run(ROLLBACK_TO_SAVEPOINT).await?;
+                Ok(0)
+            }
+            Err(failed) => Err(failed.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+/// Before the handler of an event whose effect may be there.
+pub(crate) const SAVEPOINT: &str = "savepoint walpost_guard";
+/// After it was.
+pub(crate) const ROLLBACK_TO_SAVEPOINT: &str =
+    "rollback to savepoint walpost_guard; release savepoint walpost_guard";
+
+/// A handler that failed, in this crate's terms.
+#[derive(Debug)]
+pub(crate) struct HandlerFailed {
+    pub(crate) error: HandlerError,
+    /// Offset of the event, if that is known.
+    pub(crate) at: Option<i64>,
+    /// The connection may still be busy.
+    pub(crate) discard: bool,
+}
+
+/// Waits for a handler, within its time, and catches its panics.
+pub(crate) async fn handling(
+    handler: impl Future<Output = Result<(), SliceError>>,
+    events: &[Event],
+    limit_ms: u64,
+) -> Result<(), HandlerFailed> {
+    let handling = AssertUnwindSafe(handler).catch_unwind();
+    let outcome = timeout(Duration::from_millis(limit_ms), handling).await;
+    let alone = match events {
+        [event] => Some(event.offset()),
+        _ => None,
+    };
+    let dropped = |reason: String| {
+        Err(HandlerFailed { error: HandlerError::retry(reason), at: alone, discard: true })
+    };
+    match outcome {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => {
+            let at = error.index().and_then(|index| events.get(index)).map(Event::offset);
+            Err(HandlerFailed { error: error.into_inner(), at: at.or(alone), discard: false })
+        }
+        Ok(Err(_)) => dropped("the handler panicked".to_owned()),
+        Err(_) => dropped(format!("the handler took longer than {limit_ms} ms")),
+    }
+}
+
+/// The events at the offsets `new`, ascending. Copies none if all are new.
+pub(crate) fn select_new<'a>(events: &'a [Event], new: &[i64]) -> Cow<'a, [Event]> {
+    if new.len() == events.len() {
+        return Cow::Borrowed(events);
+    }
+    let is_new = |event: &&Event| new.binary_search(&event.offset()).is_ok();
+    Cow::Owned(events.iter().filter(is_new).cloned().collect())
+}
+
+/// The first of each id.
+pub(crate) fn distinct(events: &[Event]) -> Cow<'_, [Event]> {
+    let mut seen = std::collections::HashSet::with_capacity(events.len());
+    let first: Vec<i64> = events
+        .iter()
+        .filter(|event| seen.insert((event.source(), event.id())))
+        .map(Event::offset)
+        .collect();
+    select_new(events, &first)
+}
+
+/// Why a batch was rolled back.
+#[derive(Debug)]
+pub struct StoreFailure {
+    pub(crate) kind: FailureKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum FailureKind {
+    /// The fence, the connection, or what a batch does beside the handler.
+    Store(StoreError),
+    Handler(HandlerFailed),
+}
+
+impl StoreFailure {
+    /// Whether the connection may not be used again.
+    pub fn discards(&self) -> bool {
+        matches!(self.kind, FailureKind::Handler(HandlerFailed { discard: true, .. }))
+    }
+
+    /// At the end of a transaction: what data and constraints refuse there is
+    /// the handler's.
+    pub fn at_end(error: StoreError) -> Self {
+        let kind = match error.verdict() {
+            Verdict::Data | Verdict::HandlerEnded => FailureKind::Handler(HandlerFailed {
+                error: error.into(),
+                at: None,
+                discard: false,
+            }),
+            Verdict::Transient
+            | Verdict::GivenUp
+            | Verdict::Mismatch
+            | Verdict::NotMigrated
+            | Verdict::Unknown => FailureKind::Store(error),
+        };
+        Self { kind }
+    }
+}
+
+impl From<StoreError> for StoreFailure {
+    fn from(error: StoreError) -> Self {
+        Self { kind: FailureKind::Store(error) }
+    }
+}
+
+impl From<HandlerFailed> for StoreFailure {
+    fn from(failed: HandlerFailed) -> Self {
+        Self { kind: FailureKind::Handler(failed) }
+    }
+}
+
+/// What a server said, as a client has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said<'a> {
+    /// ERROR, FATAL or PANIC.
+    pub severity: &'a str,
+    /// SQLSTATE.
+    pub state: &'a str,
+    /// The message.
+    pub message: &'a str,
+    /// Source file of the server, `None` for a pooler's error.
+    pub file: Option<&'a str>,
+    /// Name of the constraint.
+    pub constraint: Option<&'a str>,
+    /// Name of the schema.
+    pub schema: Option<&'a str>,
+    /// Name of the table.
+    pub table: Option<&'a str>,
+    /// Name of the column.
+    pub column: Option<&'a str>,
+    /// Name of the type.
+    pub data_type: Option<&'a str>,
+}
+
+/// An error of another client, without what quotes contents.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct StoreError {
+    text: String,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Server { state: String, constraint: Option<String> },
+    Away,
+    Data,
+    Unusable,
+}
+
+impl StoreError {
+    /// The server's own.
+    pub fn server(said: &Said<'_>) -> Self {
+        let cause = Cause::Server {
+            state: said.state.to_owned(),
+            constraint: said.constraint.map(str::to_owned),
+        };
+        Self { text: said_text(said), cause }
+    }
+
+    /// On the way to the server, or for want of a connection: it will pass.
+    pub fn away(text: impl Into<String>) -> Self {
+        Self { text: text.into(), cause: Cause::Away }
+    }
+
+    /// A value that the client could not send or read.
+    pub fn data(text: impl Into<String>) -> Self {
+        Self { text: text.into(), cause: Cause::Data }
+    }
+
+    /// The client cannot be used as it is.
+    pub fn unusable(text: impl Into<String>) -> Self {
+        Self { text: text.into(), cause: Cause::Unusable }
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        match &self.cause {
+            Cause::Server { state, .. } => Verdict::of_state(state),
+            Cause::Away => Verdict::Transient,
+            Cause::Data => Verdict::Data,
+            Cause::Unusable => Verdict::Unknown,
+        }
+    }
+
+    /// SQLSTATE, if the server said it.
+    pub(crate) fn state(&self) -> Option<&str> {
+        match &self.cause {
+            Cause::Server { state, .. } => Some(state),
+            Cause::Away | Cause::Data | Cause::Unusable => None,
+        }
+    }
+
+    /// State and constraint of such an error in `error` or among its causes.
+    pub(crate) fn constraint_in(error: &BoxError) -> Option<(String, String)> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&**error);
+        while let Some(error) = next {
+            if let Some(Self { cause: Cause::Server { state, constraint }, .. }) =
+                error.downcast_ref()
+            {
+                return Some((state.clone(), constraint.clone()?));
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let cause = match (error.as_db_error(), Verdict::of(&error)) {
+            (Some(said), _) => Cause::Server {
+                state: said.code().code().to_owned(),
+                constraint: said.constraint().map(str::to_owned),
+            },
+            (None, Verdict::Transient) => Cause::Away,
+            (None, _) => Cause::Data,
+        };
+        Self { text: report(&error), cause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_events_are_handled_and_in_order() {
+        let events: Vec<Event> =
+            (5..10).map(|offset| Event::builder("t").position(0, offset).build()).collect();
+        let offsets = |new: &[i64]| -> Vec<i64> {
+            select_new(&events, new).iter().map(Event::offset).collect()
+        };
+        assert_eq!(offsets(&[5, 6, 7, 8, 9]), [5, 6, 7, 8, 9]);
+        assert_eq!(offsets(&[6, 9]), [6, 9]);
+        assert_eq!(offsets(&[]), [0i64; 0]);
+    }
+
+    #[test]
+    fn of_copies_in_one_batch_the_first_is_handled() {
+        let event = |offset, id: &str| {
+            Event::builder("t").position(0, offset).header("id", Some(id.as_bytes())).build()
+        };
+        let events = [event(3, "a"), event(4, "b"), event(5, "a"), event(6, "c")];
+        let first: Vec<i64> = distinct(&events).iter().map(Event::offset).collect();
+        assert_eq!(first, [3, 4, 6]);
+    }
+
+    #[test]
+    fn an_error_is_sorted_by_its_state() {
+        let server = |state| StoreError::server(&Said { state, ..Said::default() }).verdict();
+        assert_eq!(server("40001"), Verdict::Transient);
+        assert_eq!(server("22003"), Verdict::Data);
+        assert_eq!(server("WP001"), Verdict::GivenUp);
+        assert_eq!(StoreError::away("x").verdict(), Verdict::Transient);
+        assert_eq!(StoreError::data("x").verdict(), Verdict::Data);
+        assert_eq!(StoreError::unusable("x").verdict(), Verdict::Unknown);
+        let end = |state| {
+            let error = StoreError::server(&Said { state, ..Said::default() });
+            matches!(StoreFailure::at_end(error).kind, FailureKind::Handler(_))
+        };
+        assert!(end("23505") && end("WP004") && !end("08006") && !end("WP001"));
+    }
+}
