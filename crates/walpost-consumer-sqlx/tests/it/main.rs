@@ -1,0 +1,7 @@
+//! Handlers of sqlx against a real Kafka and a real PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
+
+mod apply;
+mod poison;
+mod support;
