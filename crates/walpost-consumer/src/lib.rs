@@ -151,6 +151,8 @@
 //! Semver covers `tokio_postgres`, which is re-exported; Kafka's client is an
 //! implementation detail, and its settings are text.
 
+#[cfg(feature = "avro")]
+mod avro;
 mod builder;
 mod consumer;
 mod database;
@@ -203,6 +205,8 @@ pub use tokio_postgres;
 pub use walpost_event::RetrySchedule;
 pub use walpost_event::error_chain;
 
+#[cfg(feature = "avro")]
+pub use crate::avro::{AvroRegistry, AvroRegistryBuilder};
 #[cfg(feature = "redis")]
 pub use crate::redis_guard::RedisGuard;
 pub use crate::{

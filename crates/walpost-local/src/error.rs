@@ -14,9 +14,15 @@ pub enum LocalError {
         /// What to install, with the Debian package.
         install: &'static str,
     },
-    /// The Java found is older than what Kafka runs on.
-    #[error("cannot run Kafka with Java {found} at {path}; point JAVA_HOME at a Java 17 or newer")]
+    /// The Java found is older than what a program runs on.
+    #[error(
+        "cannot run {program} with Java {found} at {path}; point JAVA_HOME at a Java {oldest} or newer"
+    )]
     JavaTooOld {
+        /// What was to run.
+        program: &'static str,
+        /// The oldest major version that it runs on.
+        oldest: u32,
         /// The version it reports.
         found: String,
         /// Where it was found.

@@ -17,6 +17,9 @@ use crate::{
 /// The version of Debezium that is fetched.
 pub const DEBEZIUM_VERSION: &str = "3.7.0.Final";
 
+/// The version of the schema registry (Apicurio) that is fetched.
+pub const REGISTRY_VERSION: &str = "3.3.3";
+
 /// The version of Debezium's JDBC sink connector that is fetched: the newest
 /// there is.
 pub const DEBEZIUM_JDBC_VERSION: &str = "3.5.0.Final";
@@ -25,6 +28,7 @@ const DEBEZIUM_JDBC_SUMS: &str = include_str!("../checksums/debezium-jdbc-3.5.0.
 const DEBEZIUM_SUMS: &str = include_str!("../checksums/debezium-3.7.0.sha256");
 const KAFKA_SUMS: &str = include_str!("../checksums/kafka-4.3.1.sha256");
 const POSTGRES_SUMS: &str = include_str!("../checksums/postgres.sha256");
+const REGISTRY_SUMS: &str = include_str!("../checksums/apicurio-3.3.3.sha256");
 const POSTGRES_GROUP: &str = "io.zonky.test.postgres";
 const POSTGRES_ARTIFACT: &str = "embedded-postgres-binaries";
 
@@ -104,6 +108,34 @@ pub fn fetch_postgres(major: Option<u32>) -> Result<PathBuf, LocalError> {
     Ok(folder.join("bin"))
 }
 
+/// The folder with the schema registry Apicurio [`REGISTRY_VERSION`]. Fetched on
+/// first use (159 MB).
+///
+/// # Errors
+///
+/// When a tool is missing or fails, or the file is not the known one.
+pub fn fetch_registry() -> Result<PathBuf, LocalError> {
+    // Its archive alone: what it needs is in there.
+    let archive = format!(
+        "<dependency><groupId>io.apicurio</groupId><artifactId>apicurio-registry-app</artifactId>\
+         <version>{REGISTRY_VERSION}</version><classifier>all</classifier><type>tar.gz</type>\
+         <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>\
+         </exclusions></dependency>"
+    );
+    cache::once(&cache::cache_dir(), &format!("apicurio-{REGISTRY_VERSION}"), |folder| {
+        let fetched = folder.join("archive");
+        create(&fetched)?;
+        maven_copy_all("apicurio-registry-app", &archive, &fetched)?;
+        checksum::check_folder(&fetched, REGISTRY_SUMS)?;
+        for pinned in checksum::lines(REGISTRY_SUMS) {
+            let mut tar = Command::new(tool("tar", "unpack the registry", "tar (Debian: tar)")?);
+            tar.args(["-x", "-z", "--no-same-owner", "-f"]).arg(fetched.join(pinned.file));
+            command::run("unpacking the registry", tar.arg("-C").arg(folder), UNPACK_LIMIT)?;
+        }
+        fs::remove_dir_all(&fetched).map_err(LocalError::io("remove", fetched.display()))
+    })
+}
+
 /// A line of the list of checksums: which PostgreSQL for which platform.
 #[derive(Debug, PartialEq, Eq)]
 struct PostgresPackage<'a> {
@@ -163,6 +195,11 @@ fn fetch_jars(
 }
 
 fn maven_copy(dependencies: &[(&str, &str, &str)], target: &Path) -> Result<(), LocalError> {
+    maven_copy_all(dependencies[0].1, &jars_of(dependencies), target)
+}
+
+/// `dependencies` are elements of a project file.
+fn maven_copy_all(what: &str, dependencies: &str, target: &Path) -> Result<(), LocalError> {
     let maven = tool("mvn", "fetch files", "Maven (Debian: maven)")?;
     let project = tempfile::tempdir().map_err(LocalError::io("create", "a temporary folder"))?;
     let pom = project.path().join("pom.xml");
@@ -175,12 +212,12 @@ fn maven_copy(dependencies: &[(&str, &str, &str)], target: &Path) -> Result<(), 
         .arg("-DincludeScope=runtime")
         .arg(format!("-DoutputDirectory={}", target.display()))
         .current_dir(project.path());
-    let what = format!("fetching {} with mvn", dependencies[0].1);
+    let what = format!("fetching {what} with mvn");
     command::run(&what, &mut command, FETCH_LIMIT).map(drop)
 }
 
-fn pom_of(dependencies: &[(&str, &str, &str)]) -> String {
-    let dependencies: String = dependencies
+fn jars_of(dependencies: &[(&str, &str, &str)]) -> String {
+    dependencies
         .iter()
         .map(|(group, artifact, version)| {
             format!(
@@ -188,7 +225,10 @@ fn pom_of(dependencies: &[(&str, &str, &str)]) -> String {
                  <version>{version}</version></dependency>"
             )
         })
-        .collect();
+        .collect()
+}
+
+fn pom_of(dependencies: &str) -> String {
     format!(
         "<project><modelVersion>4.0.0</modelVersion><groupId>walpost</groupId>\
          <artifactId>fetch</artifactId><version>1</version><packaging>pom</packaging>\

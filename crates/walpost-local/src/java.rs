@@ -1,5 +1,5 @@
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -7,28 +7,46 @@ use std::{
 
 use crate::{LocalError, command};
 
-const OLDEST_MAJOR: u32 = 17;
 const VERSION_LIMIT: Duration = Duration::from_secs(30);
+/// Where Linux distributions keep those that are not on `PATH`.
+const INSTALLED: &str = "/usr/lib/jvm";
 
-/// The Java to use: that of `JAVA_HOME`, else the first on `PATH`.
-pub(crate) fn find() -> Result<PathBuf, LocalError> {
-    let java = env::var_os("JAVA_HOME")
-        .map(|home| Path::new(&home).join("bin/java"))
-        .filter(|java| java.is_file())
-        .or_else(|| command::on_path("java"))
-        .ok_or_else(|| LocalError::ToolMissing {
-            tool: "java".into(),
-            purpose: "run Kafka",
-            install: "Java 17 or newer (Debian: openjdk-17-jre-headless)",
-        })?;
-    let output = command::run("java -version", Command::new(&java).arg("-version"), VERSION_LIMIT)?;
-    match version(&output.stderr) {
-        Some((_, major)) if major >= OLDEST_MAJOR => Ok(java),
-        found => Err(LocalError::JavaTooOld {
-            found: found.map_or("of unknown version".into(), |(text, _)| text.to_owned()),
-            path: java,
-        }),
+/// The Java to run `program` with: that of `JAVA_HOME`, the first on `PATH`, or
+/// another that is installed, whichever is not older than `oldest`.
+pub(crate) fn find(program: &'static str, oldest: u32) -> Result<PathBuf, LocalError> {
+    let mut first_too_old = None;
+    for java in candidates() {
+        let output =
+            command::run("java -version", Command::new(&java).arg("-version"), VERSION_LIMIT)?;
+        match version(&output.stderr) {
+            Some((_, major)) if major >= oldest => return Ok(java),
+            found => {
+                let found = found.map_or("of unknown version".into(), |(text, _)| text.to_owned());
+                first_too_old.get_or_insert((found, java));
+            }
+        }
     }
+    Err(match first_too_old {
+        Some((found, path)) => LocalError::JavaTooOld { program, oldest, found, path },
+        None => LocalError::ToolMissing {
+            tool: "java".into(),
+            purpose: "run what is written in Java",
+            install: "Java 17 or newer (Debian: openjdk-17-jre-headless), 21 for a schema registry",
+        },
+    })
+}
+
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let home = env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
+    let mut installed: Vec<PathBuf> = fs::read_dir(INSTALLED)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin/java"))
+        .collect();
+    installed.sort();
+    let all = home.into_iter().chain(command::on_path("java")).chain(installed);
+    all.filter(|java| java.is_file())
 }
 
 /// The text and the major number of `version "17.0.15" 2025-04-15`.

@@ -1,5 +1,5 @@
-//! Private PostgreSQL, Kafka and Redis processes on this machine, without
-//! containers.
+//! Private PostgreSQL, Kafka, Redis and schema registry processes on this
+//! machine, without containers.
 //!
 //! Blocking, Unix only. Everything listens on 127.0.0.1, keeps its files in a
 //! temporary folder of its own, and ends with the process that started it,
@@ -31,6 +31,7 @@ mod kafka;
 mod port;
 mod postgres;
 mod redis;
+mod registry;
 mod service;
 mod signal;
 mod workdir;
@@ -39,13 +40,14 @@ pub use crate::{
     cache::cache_dir,
     error::LocalError,
     fetch::{
-        DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, fetch_debezium, fetch_debezium_jdbc, fetch_kafka,
-        fetch_postgres,
+        DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, REGISTRY_VERSION, fetch_debezium,
+        fetch_debezium_jdbc, fetch_kafka, fetch_postgres, fetch_registry,
     },
     guard::{ChildGuard, Launch},
     kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
     port::free_port,
     postgres::{Auth, Postgres, PostgresBuilder},
     redis::Redis,
+    registry::Registry,
     signal::{Signal, is_alive, send_signal},
 };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod apply;
+mod avro;
 mod contents;
 mod embedded;
 mod fault;

@@ -14,6 +14,7 @@ use crate::{
 };
 
 pub(super) const PROPERTIES: &str = "server.properties";
+const OLDEST_JAVA: u32 = 17;
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Kafka's defaults, less replicas and shorter waits: it is alone.
@@ -147,7 +148,7 @@ impl KafkaBuilder {
         let home = WorkDir::open(NAME, self.home.as_deref(), self.detached)?;
         let mut kafka = Kafka {
             service: Service::new(KIND, NAME, home, self.detached),
-            java: java::find()?,
+            java: java::find(NAME, OLDEST_JAVA)?,
             libraries: fetch::fetch_kafka()?,
             jvm_args: self.jvm_args.clone(),
             client_port: 0,

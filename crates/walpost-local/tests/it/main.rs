@@ -5,3 +5,4 @@
 mod guard;
 mod kafka;
 mod postgres;
+mod redis;
