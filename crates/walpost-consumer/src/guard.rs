@@ -102,8 +102,8 @@ impl Guard {
     ///   so a copy finds that it is done.
     /// - A copy elsewhere meets a key whose place has not been passed: it waits,
     ///   for `handler_timeout_ms` and 10 seconds at most, beyond which the server
-    ///   has ended the transaction; then it takes the key over, and the record at
-    ///   that place is the copy.
+    ///   has ended a transaction whose client is gone or paused; then it takes the
+    ///   key over, and the record at that place is the copy.
     /// - Redis is away: the partition waits, tries again for ever, and applies
     ///   nothing. That is no attempt of the event.
     ///

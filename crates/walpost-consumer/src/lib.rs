@@ -148,6 +148,15 @@
 //! and how to go on, and a restart begins where it halted. The other partitions
 //! go on; [`Consumer::run`] returns when all are halted.
 //!
+//! # Guards, formats, other clients
+//!
+//! [`Guard`] says what keeps a copy of an event from taking effect; the default
+//! is a row for each event. The crate `walpost-consumer-sqlx` is for handlers that
+//! write with sqlx. Features, none of which is on by default:
+//!
+//! - `avro`: `Event::avro` reads values under the schemas of a registry.
+//! - `redis`: `Guard::best_effort_redis` keeps keys in Redis.
+//!
 //! Semver covers `tokio_postgres`, which is re-exported; Kafka's client is an
 //! implementation detail, and its settings are text.
 

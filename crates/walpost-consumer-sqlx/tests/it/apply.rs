@@ -119,6 +119,26 @@ async fn an_owner_of_an_older_epoch_is_refused_and_claims_again() {
 }
 
 #[tokio::test]
+async fn a_reset_makes_the_effects_of_the_rewound_range_once_more() {
+    let world = World::new(1).await;
+    let events = ids("a", 20);
+    world.publish(0, &events).await;
+    let mut running = run(world.builder().handler(world.sqlx(Effects)).unwrap());
+    running.until_applied(20).await;
+    let reset = "select walpost.reset_partition(consumer, topic, part, 5, 'rerun') \
+                 from walpost.position";
+    world.client.query_one(reset, &[]).await.unwrap();
+    // What it wakes up for.
+    world.publish(0, ["last"]).await;
+    running.until_applied(36).await;
+    running.stop().await.unwrap();
+    let mut expected = each(&events[..5], 1);
+    expected.extend(each(&events[5..], 2));
+    expected.insert("last".to_owned(), 1);
+    assert_eq!(world.effects().await, expected);
+}
+
+#[tokio::test]
 async fn connections_to_another_database_are_refused() {
     let world = World::new(1).await;
     let other = World::new(1).await;

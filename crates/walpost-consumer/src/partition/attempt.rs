@@ -61,10 +61,10 @@ impl<H: Handler> Partition<H> {
             Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
             Err(Failure::Store(error)) => Err(self.store_failed("applying a batch", &error)),
             Err(Failure::Handler { error, at, discard }) => {
+                self.metrics.failures.increment(1);
                 if self.may_be_done(lane, events, &error, at) {
                     return Ok(Attempted::default());
                 }
-                self.metrics.failures.increment(1);
                 self.handler_failed(lane, events, error, at).await?;
                 if discard { Err(Interrupt::Discarded) } else { Ok(Attempted::default()) }
             }

@@ -65,10 +65,14 @@ impl Interrupt {
             Verdict::Transient => Self::GivenUp(format!("{attempted}: {error}")),
             Verdict::GivenUp => Self::GivenUp(error.to_string()),
             Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(error.to_string()),
-            Verdict::NotMigrated | Verdict::Data | Verdict::Unknown => {
+            Verdict::NotMigrated => {
+                let (schema, source) = (schema.to_owned(), error.to_string().into());
+                Self::Fatal(Error::NotMigrated { schema, source })
+            }
+            Verdict::Data | Verdict::Unknown => {
                 let how = how_to_use_state(error.state());
                 Self::Halt(format!(
-                    "{attempted} in schema {schema} was refused; {how}, then restart the consumer: \
+                    "{attempted} was refused; {how}, then restart the consumer: \
                      {error}"
                 ))
             }

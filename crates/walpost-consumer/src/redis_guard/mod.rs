@@ -12,7 +12,11 @@ mod decide;
 mod retention;
 mod script;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, aio::MultiplexedConnection};
 use tokio::sync::Mutex;
@@ -40,7 +44,15 @@ pub struct RedisGuard {
     replay_window: Duration,
     key_prefix: String,
     accept_short_ttl: bool,
-    connection: Arc<Mutex<Option<MultiplexedConnection>>>,
+    link: Arc<Mutex<Link>>,
+}
+
+/// The one connection, which all partitions share.
+#[derive(Default)]
+struct Link {
+    open: Option<MultiplexedConnection>,
+    /// So that not each partition waits in turn for a server that is away.
+    failed: Option<(Instant, RedisFailure)>,
 }
 
 impl RedisGuard {
@@ -53,7 +65,7 @@ impl RedisGuard {
             replay_window: Duration::ZERO,
             key_prefix: "walpost".to_owned(),
             accept_short_ttl: false,
-            connection: Arc::default(),
+            link: Arc::default(),
         }
     }
 
@@ -85,7 +97,9 @@ impl RedisGuard {
     pub(crate) fn problem(&self, handler_timeout_ms: u64) -> Option<String> {
         let lease_ms = lease_ms(handler_timeout_ms);
         if Client::open(self.url.as_str()).is_err() {
-            Some("the address of Redis is none, use redis://host:port/database".to_owned())
+            let none = "the address of Redis is none, use redis://host:port/database (rediss:// \
+                        needs a TLS feature of the crate redis, in your own Cargo.toml)";
+            Some(none.to_owned())
         } else if !(MIN_TTL_MS..=MAX_TTL_MS).contains(&self.ttl.as_millis()) {
             Some("the time to live is out of bounds, use 1 s to 10 years".to_owned())
         } else if self.ttl.as_millis() < u128::from(2 * lease_ms) {
@@ -183,17 +197,24 @@ impl RedisGuard {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisFailure> {
-        let mut connection = self.connection.lock().await;
-        if let Some(open) = &*connection {
+        let mut link = self.link.lock().await;
+        if let Some(open) = &link.open {
             return Ok(open.clone());
+        }
+        if let Some((at, failure)) = &link.failed
+            && at.elapsed() < Duration::from_millis(ANSWER_LIMIT_MS)
+        {
+            return Err(failure.clone());
         }
         let limit = Some(Duration::from_millis(ANSWER_LIMIT_MS));
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
         let client = Client::open(self.url.as_str())?;
-        let open = client.get_multiplexed_async_connection_with_config(&config).await?;
-        *connection = Some(open.clone());
-        Ok(open)
+        let open = client.get_multiplexed_async_connection_with_config(&config).await;
+        let open = open.map_err(RedisFailure::from);
+        link.failed = open.as_ref().err().map(|failure| (Instant::now(), failure.clone()));
+        link.open = open.as_ref().ok().cloned();
+        open
     }
 
     /// A connection that failed is made anew.
@@ -201,7 +222,7 @@ impl RedisGuard {
         if let Err(error) = &answered
             && (error.is_io_error() || error.is_unrecoverable_error())
         {
-            *self.connection.lock().await = None;
+            self.link.lock().await.open = None;
         }
         Ok(answered?)
     }
@@ -234,7 +255,7 @@ pub(crate) fn lease_ms(handler_timeout_ms: u64) -> u64 {
 }
 
 /// Why Redis could not be asked. Names no key.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RedisFailure {
     #[error("Redis cannot be used ({kind:?}{code}), nothing is applied without it")]
     Away { kind: ErrorKind, code: String },
