@@ -132,7 +132,9 @@
 //! settings of theirs. A member with a `group.instance.id` that is started again
 //! within its session gets its partitions back and moves no others; when another
 //! process joins under that id, the one before ends with an error that says so.
-//! Settings that contradict each other are refused by [`Builder::handler`].
+//! One that was silent for longer than its session may end so too, and has to be
+//! started again. Settings that contradict each other are refused by
+//! [`Builder::handler`].
 //!
 //! ```
 //! let consumer = walpost_consumer::Consumer::builder("shipping")

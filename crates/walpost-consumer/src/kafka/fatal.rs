@@ -7,7 +7,8 @@ pub(super) fn attempted(code: Option<Code>) -> &'static str {
     match code {
         Some(Code::FencedInstanceId) => {
             "staying in the group: another process has joined under this group.instance.id and \
-             taken its place; give each process that runs an id of its own"
+             taken its place, or this one was silent for longer than its session; give each \
+             process that runs an id of its own, and start one that ends again"
         }
         Some(Code::UnreleasedInstanceId) => {
             "joining the group: a member under this group.instance.id is there; give each process \

@@ -38,6 +38,13 @@ impl Member {
         self.process.is_running()
     }
 
+    /// Whether it ended because of its `group.instance.id`. When it wakes, what it
+    /// still commits under its old id in the group may reach the broker behind
+    /// its own request to join again, and then it is taken for another's.
+    pub(super) fn was_fenced(&self) -> bool {
+        !self.is_running() && self.printed().contains("under this group.instance.id")
+    }
+
     pub(super) fn printed(&self) -> String {
         self.process.log()
     }

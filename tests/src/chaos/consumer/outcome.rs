@@ -19,6 +19,8 @@ pub(super) struct ConsumerCounts {
     pub(super) rebalances: u64,
     pub(super) broker_kills: u64,
     pub(super) postgres_stops: u64,
+    /// Static ones that ended when they woke, and were started again.
+    pub(super) fenced: u64,
 }
 
 /// What came of a run.
@@ -93,6 +95,7 @@ impl ConsumerOutcome {
             ("rebalances", json!(counts.rebalances)),
             ("broker_kills", json!(counts.broker_kills)),
             ("postgres_stops", json!(counts.postgres_stops)),
+            ("static_members_fenced", json!(counts.fenced)),
             ("parked", json!(self.parked)),
             ("seconds", json!(self.took.as_secs())),
         ]

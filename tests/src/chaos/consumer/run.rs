@@ -71,7 +71,9 @@ pub async fn consumers(setting: ConsumerSetting, blows: &[Blow]) -> ConsumerOutc
             run.some_progress().await;
             run.note(number, *blow);
             run.strike(*blow).await;
+            run.write("struck");
             run.perhaps_heal().await;
+            run.write("healed");
         }
     }
     run.end().await
@@ -172,15 +174,19 @@ impl Run {
     fn note(&mut self, number: usize, blow: Blow) {
         let membership = self.membership;
         let line = format!("round {number}, {membership}: {blow}; {:?}", self.refused);
-        let at_s = self.began.elapsed().as_secs_f32();
-        writeln!(self.log, "{at_s:.3} {line}").expect("a string takes all");
-        // Kept also when the run is given up.
-        drop(fs::write(self.stage.setting.folder.join("rounds.log"), &self.log));
+        self.write(&line);
         let due = self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
         if self.stage.setting.progress && due {
             self.said = Some(Instant::now());
             eprintln!("chaos: {line}");
         }
+    }
+
+    /// Kept also when the run is given up.
+    fn write(&mut self, line: &str) {
+        let at_s = self.began.elapsed().as_secs_f32();
+        writeln!(self.log, "{at_s:.3} {line}").expect("a string takes all");
+        drop(fs::write(self.stage.setting.folder.join("rounds.log"), &self.log));
     }
 
     /// Waits until everything is consumed, and judges.

@@ -61,7 +61,7 @@ impl Run {
             until(LIMIT, "the end of the one that was replaced", async || !zombie.is_running())
                 .await;
         } else {
-            self.until_owner(&zombie).await;
+            zombie = self.until_it_works_again(zombie).await;
         }
         let log = self.stage.log_since(logged);
         self.refused = self.refused.plus(Refused::of(&log, &zombie.name));
@@ -69,6 +69,22 @@ impl Run {
         if !replaced {
             self.members.push(zombie);
         }
+    }
+
+    /// Waits until it owns a partition again. A static one may have to be started
+    /// again for that: see `Member::was_fenced`.
+    async fn until_it_works_again(&mut self, zombie: Member) -> Member {
+        until(LIMIT, "a consumer that works again", async || {
+            let owners = self.stage.owners().await.unwrap_or_default();
+            owners.contains(&zombie.name) || !zombie.is_running()
+        })
+        .await;
+        if zombie.is_running() {
+            return zombie;
+        }
+        assert!(zombie.was_fenced(), "{} ended by itself: {}", zombie.name, zombie.printed());
+        self.counts.fenced += 1;
+        self.stage.member(self.membership, Some(&zombie.instance))
     }
 
     /// A random one of those that own a partition.
