@@ -144,8 +144,12 @@ create function {schema}.prune_done(
 ) returns bigint language plpgsql as $$
 declare
     pruned bigint;
+    -- in pages
+    size bigint;
 begin
-    if page >= pg_relation_size('{schema}.done') / current_setting('block_size')::bigint then
+    select pg_relation_size(t.typrelid) / current_setting('block_size')::bigint into size
+        from pg_type t where t.oid = pg_typeof(null::{schema}.done);
+    if page >= size then
         return null;
     end if;
     delete from {schema}.done d

@@ -9,7 +9,8 @@
 //!
 //! Resetting the group's offsets with Kafka's own tools, while the consumer is
 //! stopped, replays; [`OnReset`] says what that means for effects that are
-//! there already.
+//! there already. `walpost consumer reset` does the same while it runs, too,
+//! by time, offset, type or aggregate, after a dry run.
 //!
 //! # Start
 //!
