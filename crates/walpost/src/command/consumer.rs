@@ -67,7 +67,7 @@ struct Which {
     #[arg(long)]
     topic: Option<String>,
     /// Of these partitions alone, as 0,3
-    #[arg(long = "partition", value_name = "PARTITION", value_delimiter = ',', num_args = 1..=10_000)]
+    #[arg(long = "partition", value_name = "PARTITION", value_delimiter = ',')]
     partitions: Vec<i32>,
 }
 
