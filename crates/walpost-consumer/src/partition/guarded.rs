@@ -45,7 +45,9 @@ impl<H: Handler> Partition<H> {
             Some(store) => store.apply(batch).await,
             None => apply_here(&mut lane.client, &*self.shared.handler, batch).await,
         };
-        Failpoint::BeforeSettle.reached();
+        if applied.is_ok() {
+            Failpoint::BeforeSettle.reached();
+        }
         #[cfg(feature = "redis")]
         if let Some(claiming) = claiming {
             claiming.settle(events, &applied).await;
