@@ -1,7 +1,11 @@
 //! Questions to the cluster, open until librdkafka has an answer. Kafka's
 //! thread waits for none of them.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     consumer::{BaseConsumer, Consumer},
@@ -37,6 +41,10 @@ pub(super) struct Asking {
     consumer: Arc<BaseConsumer<Context>>,
     asker: Asker,
     open: HashMap<usize, Open>,
+    /// When nobody waits any more for an answer of the group, oldest first.
+    deadlines: VecDeque<(Instant, usize)>,
+    /// Whose question to the group is still open then. There is no second one.
+    given_up: HashSet<TopicPartition>,
     last_number: usize,
     probing: bool,
 }
@@ -46,7 +54,7 @@ enum Open {
     /// Whether anybody answers.
     Probe,
     Topic(Arc<str>, Reply<FoundTopic>),
-    Committed(Reply<Committed>),
+    Committed(TopicPartition, Option<Reply<Committed>>),
     Oldest(TopicPartition, Reply<(i64, i64)>),
     Newest(i64, Reply<(i64, i64)>),
 }
@@ -59,7 +67,9 @@ impl Asking {
     pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, asker: Asker, signal: Signal) -> Self {
         let limit = Duration::from_millis(ANSWER_LIMIT_MS);
         let questions = Questions::new(Arc::clone(&consumer), limit, move || signal.notify());
-        Self { questions, consumer, asker, open: HashMap::new(), last_number: 0, probing: false }
+        let (open, deadlines, given_up) = (HashMap::new(), VecDeque::new(), HashSet::new());
+        let (last_number, probing) = (0, false);
+        Self { questions, consumer, asker, open, deadlines, given_up, last_number, probing }
     }
 
     /// Asks; the answer comes by [`take_answers`](Self::take_answers).
@@ -67,7 +77,12 @@ impl Asking {
         match question {
             Question::Topic { topic, reply } => self.send(Open::Topic(topic, reply), None),
             Question::Committed { partition, reply } => {
-                self.send(Open::Committed(reply), Some(&partition));
+                let again = self.given_up.contains(&partition);
+                let open = Open::Committed(partition.clone(), Some(reply));
+                match again {
+                    true => open.fail("the last question has no answer yet".to_owned()),
+                    false => self.send(open, Some(&partition)),
+                }
             }
             Question::Watermarks { partition, reply } => {
                 self.send(Open::Oldest(partition.clone(), reply), Some(&partition));
@@ -89,6 +104,7 @@ impl Asking {
 
     /// Hands on what has been answered. Whether any answer is a broker's.
     pub(super) fn take_answers(&mut self) -> bool {
+        self.give_up(Instant::now());
         let mut answered = false;
         while let Some((number, answer)) = self.questions.answer() {
             answered |= is_of_broker(&answer);
@@ -97,8 +113,10 @@ impl Asking {
                 (Some(Open::Topic(topic, reply)), Answer::Topic(found)) => {
                     let _ = reply.send(self.found(&topic, found));
                 }
-                (Some(Open::Committed(reply)), Answer::Committed(held)) => {
-                    let _ = reply.send(held.map_err(|error| failed(GROUP, error)));
+                (Some(Open::Committed(of, reply)), Answer::Committed(held)) => {
+                    self.given_up.remove(&of);
+                    let held = held.map_err(|error| failed(GROUP, error));
+                    let _ = reply.map(|reply| reply.send(held));
                 }
                 (Some(Open::Oldest(of, reply)), Answer::Offset(Ok(oldest))) => {
                     self.send(Open::Newest(oldest.offset, reply), Some(&of));
@@ -119,13 +137,34 @@ impl Asking {
         answered
     }
 
+    /// Tells those who wait for the group that it took too long. librdkafka goes
+    /// on with their questions.
+    fn give_up(&mut self, now: Instant) {
+        while let Some(&(_, number)) = self.deadlines.front().filter(|(at, _)| *at <= now) {
+            self.deadlines.pop_front();
+            if let Some(Open::Committed(of, reply)) = self.open.get_mut(&number)
+                && let Some(reply) = reply.take()
+            {
+                let problem = format!("no answer within {ANSWER_LIMIT_MS} ms");
+                let _ = reply.send(Err(KafkaFailure::Other { attempted: GROUP, problem }));
+                self.given_up.insert(of.clone());
+            }
+        }
+    }
+
     fn send(&mut self, open: Open, of: Option<&TopicPartition>) {
         if self.open.len() >= MAX_OPEN {
             return open.fail(format!("more than {MAX_OPEN} questions are open"));
         }
         self.last_number = self.last_number.wrapping_add(1);
         match self.put(&open, of, self.last_number) {
-            Ok(()) => drop(self.open.insert(self.last_number, open)),
+            Ok(()) => {
+                if let Open::Committed(..) = open {
+                    let limit = Duration::from_millis(ANSWER_LIMIT_MS);
+                    self.deadlines.push_back((Instant::now() + limit, self.last_number));
+                }
+                self.open.insert(self.last_number, open);
+            }
             Err(error) => open.fail(error.to_string()),
         }
     }
@@ -137,7 +176,7 @@ impl Asking {
         match open {
             Open::Probe => Ok(()),
             Open::Topic(topic, _) => self.questions.topic(topic, number),
-            Open::Committed(_) => self.questions.committed(group_id, topic, partition, number),
+            Open::Committed(..) => self.questions.committed(group_id, topic, partition, number),
             Open::Oldest(..) => self.questions.end(topic, partition, End::Oldest, number),
             Open::Newest(..) => self.questions.end(topic, partition, newest, number),
         }
@@ -173,7 +212,7 @@ impl Open {
         match self {
             Self::Probe => {}
             Self::Topic(_, reply) => drop(reply.send(Err(other(TOPIC)))),
-            Self::Committed(reply) => drop(reply.send(Err(other(GROUP)))),
+            Self::Committed(_, reply) => drop(reply.map(|reply| reply.send(Err(other(GROUP))))),
             Self::Oldest(_, reply) | Self::Newest(_, reply) => {
                 drop(reply.send(Err(other(ENDS))));
             }
@@ -197,4 +236,36 @@ fn is_of_broker(answer: &Answer) -> bool {
 
 fn failed(attempted: &'static str, error: AnswerError) -> KafkaFailure {
     KafkaFailure::Other { attempted, problem: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::{ClientConfig, config::FromClientConfigAndContext};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn a_question_to_the_group_is_given_up_and_not_asked_a_second_time() {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", "127.0.0.1:1").set("group.id", "g");
+        let consumer = BaseConsumer::from_config_and_context(&config, Context::default()).unwrap();
+        let asker = Asker { group_id: "g".into(), read_uncommitted: false };
+        let mut asking = Asking::new(Arc::new(consumer), asker, Signal::default());
+        let ask = |asking: &mut Asking, partition| {
+            let (reply, answer) = oneshot::channel();
+            let partition = TopicPartition { topic: "t".into(), partition };
+            asking.ask(Question::Committed { partition, reply });
+            answer
+        };
+        let mut first = ask(&mut asking, 0);
+        asking.give_up(Instant::now());
+        assert!(first.try_recv().is_err(), "there is time");
+        asking.give_up(Instant::now() + Duration::from_millis(ANSWER_LIMIT_MS));
+        let problem = first.try_recv().unwrap().unwrap_err().to_string();
+        assert!(problem.contains("no answer within 5000 ms"), "{problem}");
+        let problem = ask(&mut asking, 0).try_recv().unwrap().unwrap_err().to_string();
+        assert!(problem.contains("has no answer yet"), "{problem}");
+        assert!(ask(&mut asking, 1).try_recv().is_err(), "another partition is asked for");
+    }
 }

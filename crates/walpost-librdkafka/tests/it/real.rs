@@ -1,11 +1,13 @@
 //! Against Kafka.
 
+use std::time::{Duration, Instant};
+
 use rdkafka::{consumer::Consumer, types::RDKafkaErrorCode};
-use walpost_librdkafka::{TopicIdError, topic_ids};
-use walpost_testkit::{fresh_topic, kafka, unique_name};
+use walpost_librdkafka::{Answer, TopicIdError, topic_ids};
+use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name};
 
 use crate::support::{
-    LIMIT, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
+    LIMIT, asked, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
 };
 
 #[tokio::test]
@@ -40,4 +42,35 @@ async fn headers_and_leader_epoch_are_read() {
 async fn questions_are_answered_without_a_wait() {
     let topic = fresh_topic("orders", 2).await;
     questions_are_answered(kafka().bootstrap(), &topic, &unique_name("group"));
+}
+
+const SHORT: Duration = Duration::from_secs(3);
+
+/// A question whose coordinator hangs is not given up, since librdkafka fails an
+/// assertion when the coordinator answers after all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_asked_while_its_coordinator_hangs_is_answered_later() {
+    let broker = Kafka::builder().start().unwrap();
+    create_topic(&broker.bootstrap(), "orders", 1, &[]).await;
+    let asked = asked(&broker.bootstrap(), SHORT);
+    broker.pause().unwrap();
+    asked.questions.committed("group", "orders", 0, 1).unwrap();
+    asked.questions.topic("orders", 2).unwrap();
+    let [(2, Answer::Topic(Err(_)))] = asked.answers(1)[..] else { panic!("the limit is over") };
+    broker.resume().unwrap();
+    let [(1, Answer::Committed(_))] = asked.answers(1)[..] else { panic!("the broker is back") };
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_closed_while_a_question_is_open() {
+    let broker = Kafka::builder().start().unwrap();
+    create_topic(&broker.bootstrap(), "orders", 1, &[]).await;
+    let asked = asked(&broker.bootstrap(), SHORT);
+    broker.pause().unwrap();
+    asked.questions.committed("group", "orders", 0, 1).unwrap();
+    asked.questions.topic("orders", 2).unwrap();
+    assert_eq!(asked.answers(1).len(), 1, "the limit is over");
+    let since = Instant::now();
+    drop(asked);
+    assert!(since.elapsed() < LIMIT, "it took {:?}", since.elapsed());
 }
