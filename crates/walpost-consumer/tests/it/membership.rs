@@ -140,9 +140,9 @@ async fn loses_its_partitions(kafka: &[(&str, &str)]) {
     broker.pause().unwrap();
     running.until("lost partitions", |status| status.partitions.is_empty()).await;
     broker.resume().unwrap();
+    running.until("new claims", |status| status.counts.claims >= claims + 2).await;
     world.publish(0, &events[1000..1500]).await;
     world.publish(1, &events[1500..]).await;
-    running.until("new claims", |status| status.counts.claims >= claims + 2).await;
     world.until_number("select count(*) from effect", 2000).await;
     running.stop().await.unwrap();
     assert_eq!(world.effects().await, each(&events, 1));

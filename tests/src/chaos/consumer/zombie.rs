@@ -57,18 +57,32 @@ impl Run {
         })
         .await;
         zombie.resume();
-        if replaced {
-            until(LIMIT, "the end of the one that was replaced", async || !zombie.is_running())
-                .await;
-        } else {
-            zombie = self.until_it_works_again(zombie).await;
-        }
+        let name = zombie.name.clone();
+        let left = match replaced {
+            true => self.until_one_is_left(zombie).await,
+            false => self.until_it_works_again(zombie).await,
+        };
         let log = self.stage.log_since(logged);
-        self.refused = self.refused.plus(Refused::of(&log, &zombie.name));
+        self.refused = self.refused.plus(Refused::of(&log, &name));
         self.counts.zombies += 1;
-        if !replaced {
-            self.members.push(zombie);
-        }
+        self.members.push(left);
+    }
+
+    /// Of two under one `group.instance.id` the one that joins last fences the
+    /// other, which ends: mostly the one that slept, but it may also wake, find
+    /// its session over, and join again. Returns the one that is left.
+    async fn until_one_is_left(&mut self, zombie: Member) -> Member {
+        let replacement = self.members.pop().expect("it was started last");
+        until(LIMIT, "the end of one of two under one id", async || {
+            !zombie.is_running() || !replacement.is_running()
+        })
+        .await;
+        let [left, ended] = match zombie.is_running() {
+            true => [zombie, replacement],
+            false => [replacement, zombie],
+        };
+        assert!(ended.was_fenced(), "{} ended by itself: {}", ended.name, ended.printed());
+        left
     }
 
     /// Waits until it owns a partition again. A static one may have to be started
