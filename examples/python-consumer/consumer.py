@@ -110,11 +110,18 @@ class Claim:
         if (group, cluster) != (self.settings.group, self.cluster):
             raise Stop(f"{self.place}: the position belongs to group {group} of cluster {cluster}")
         cursor.execute(
-            "select exists (select from walpost.consumer_parked where consumer = %s)",
+            "select exists (select from walpost.consumer_parked"
+            " where consumer = %s and state <> 'discarded')",
             (self.settings.consumer,),
         )
         if cursor.fetchone()[0]:
             raise Stop("events are parked, which this example does not look at")
+        cursor.execute(
+            "select exists (select from walpost.consumer_again where pos_id = %s)",
+            (self.position,),
+        )
+        if cursor.fetchone()[0]:
+            raise Stop(f"{self.place}: chosen events are being replayed, which is for Rust alone")
 
     def _claim(self, cursor):
         """One message, which is one transaction, so that a paused client

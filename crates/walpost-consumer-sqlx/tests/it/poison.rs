@@ -1,12 +1,19 @@
 //! Events and handlers that fail.
 
-use walpost_consumer::{Error, Event, HandlerError};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use walpost_consumer::{Error, Event, HandlerError, Park};
 use walpost_consumer_sqlx::{
     Failed, SqlxHandler,
     sqlx::{self, Connection, Executor, PgTransaction},
 };
 
-use crate::support::{Ask, World, each, effect, ids, run};
+use walpost_testkit::until;
+
+use crate::support::{Ask, LIMIT, World, each, effect, ids, run};
 
 /// In an event, and quoted by PostgreSQL in its failure.
 const CONTENTS: &str = "s3cr3t";
@@ -164,4 +171,42 @@ async fn a_nested_transaction_is_a_savepoint() {
     running.until_applied(5).await;
     running.stop().await.unwrap();
     assert_eq!(world.effects().await, each(&events, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_event_and_those_behind_it_are_applied_by_request() {
+    for lanes in [1, 3] {
+        let world = World::new(1).await;
+        world.publish(0, ["a", "bad", "b", "bad", "c"]).await;
+        let mended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&mended);
+        let handler = Ask(move |event: &Event| match event.id() {
+            "bad" if !seen.load(Ordering::SeqCst) => Err(HandlerError::park("not yet")),
+            _ => Ok(()),
+        });
+        let builder = world.builder().park(Park::Key).lanes(lanes);
+        let mut running = run(builder.handler(world.sqlx(handler)).unwrap());
+        running
+            .until("all", |status| {
+                let counts = status.counts;
+                (counts.applied, counts.parked, counts.waiting) == (1, 1, 2)
+            })
+            .await;
+        let ask = "select count(*) from walpost.request_parked((select array_agg(id) from \
+                   walpost.consumer_parked where state = 'parked'), 'retry', 'tester')";
+        // It fails again, and all stay.
+        assert_eq!(world.number(ask).await, 1);
+        let again = "select count(*) from walpost.consumer_parked where attempts = 2 \
+                     and request is null";
+        until(LIMIT, "another attempt", async || world.number(again).await == 1).await;
+        mended.store(true, Ordering::SeqCst);
+        assert_eq!(world.number(ask).await, 1);
+        running.until("the parked ones", |status| status.counts.unparked == 3).await;
+        world.publish(0, ["d"]).await;
+        running.until_applied(5).await;
+        running.stop().await.unwrap();
+        let made: Vec<String> = ["a", "bad", "b", "c", "d"].map(str::to_owned).to_vec();
+        assert_eq!(world.effects().await, each(&made, 1));
+        assert_eq!(world.number("select count(*) from walpost.consumer_parked").await, 0);
+    }
 }

@@ -13,7 +13,8 @@ use tokio::{
 };
 use tokio_postgres::Client;
 use walpost_consumer::{
-    Builder, Consumer, Database, Error, Event, HandlerError, PartitionState, RetrySchedule, Status,
+    Builder, Consumer, Database, Error, Event, HandlerError, Park, PartitionState, RetrySchedule,
+    Status,
 };
 use walpost_consumer_sqlx::{
     Failed, Sqlx, SqlxHandler,
@@ -59,13 +60,15 @@ impl World {
         Self { topic, name: testkit::unique_name("shipping"), database, client, pool, producer }
     }
 
-    /// A consumer of the topic, not yet with a handler.
+    /// A consumer of the topic, not yet with a handler. An event that it parks
+    /// holds nothing back, as all have one key.
     pub(crate) fn builder(&self) -> Builder {
         Consumer::builder(&self.name)
             .kafka("bootstrap.servers", testkit::kafka().bootstrap())
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
             .session_timeout_ms(6_000)
+            .park(Park::Event)
             .retry_schedule(RetrySchedule::new([Duration::from_millis(10)]).repeating_last())
     }
 

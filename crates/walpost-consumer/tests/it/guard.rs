@@ -1,7 +1,12 @@
 //! Unique keys of the handler's own tables as the guard.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use walpost_consumer::{
-    Builder, Error, Event, Guard, Handler, HandlerError, OnReset, SliceError,
+    Builder, Error, Event, Guard, Handler, HandlerError, OnReset, Park, SliceError,
     tokio_postgres::Transaction,
 };
 
@@ -188,4 +193,37 @@ async fn a_business_key_that_cannot_guard_is_refused() {
     let error = run(guarded(&world).handler(PLAIN).unwrap()).end().await.unwrap_err();
     assert!(matches!(error, Error::Setting { .. }), "{error}");
     assert!(error.to_string().contains("no unique index payment_ref_key"), "{error}");
+}
+
+#[tokio::test]
+async fn with_a_business_key_a_parked_event_is_applied_by_request_unless_a_copy_was() {
+    struct Mended(Arc<AtomicBool>);
+    impl Handler for Mended {
+        async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+            if event.id().starts_with("bad") && !self.0.load(Ordering::SeqCst) {
+                return Err(HandlerError::park("not yet"));
+            }
+            PLAIN.handle(tx, event).await
+        }
+    }
+    let world = world().await;
+    world.publish_keyed(0, &[("k", "bad0"), ("k", "k1"), ("l", "bad1"), ("l", "l1")]).await;
+    let mended = Arc::new(AtomicBool::new(false));
+    let handler = Mended(Arc::clone(&mended));
+    let mut running = run(guarded(&world).park(Park::Key).handler(handler).unwrap());
+    running
+        .until("all", |status| (status.counts.parked, status.counts.waiting) == (2, 2))
+        .await;
+    mended.store(true, Ordering::SeqCst);
+    // A copy under another key, which nothing holds back.
+    world.publish_keyed(0, &[("m", "bad1"), ("k", "k1")]).await;
+    running.until("the copy", |status| status.counts.applied == 1).await;
+    let ask = "select count(*) from walpost.request_parked((select array_agg(id) from \
+               walpost.consumer_parked where state = 'parked'), 'retry', 'tester')";
+    assert_eq!(world.number(ask).await, 2);
+    running.until("the parked ones", |status| status.counts.unparked == 3).await;
+    world.until_number("select count(*) from walpost.consumer_parked", 0).await;
+    running.stop().await.unwrap();
+    let made = ["bad0", "bad1", "k1", "l1"].map(str::to_owned);
+    assert_eq!(world.effects().await, each(&made, 1));
 }
