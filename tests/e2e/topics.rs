@@ -104,6 +104,31 @@ async fn in_transactions_a_topic_that_is_deleted_holds_up_no_other_either() {
     a_deleted_topic_holds_up_no_other("transactional").await;
 }
 
+#[tokio::test]
+async fn one_row_for_a_topic_that_does_not_exist_keeps_no_initial_load_from_its_end() {
+    let shop = Shop::open(1).await;
+    let client = shop.connect().await;
+    let order = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                 values ('order', 'first', 'Placed', '{\"seq\": 0}')";
+    client.batch_execute(order).await.unwrap();
+    bills(&shop, 1..=1).await;
+    let relay = shop.relay_with(&[
+        ("WALPOST_PIPELINE_INITIAL", "publish"),
+        ("WALPOST_PIPELINE_MISSING_TOPIC_TIMEOUT_MS", "2000"),
+    ]);
+    let parked = "select count(*) from walpost.parked where reason = 'no_topic'";
+    until(LIMIT, "the bill is parked", async || {
+        client.query_one(parked, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+    relay.wait_for_log("streaming", LIMIT);
+    let writer = Writer::start(&shop, 0).await;
+    orders_go_on(&shop, &writer).await;
+    let written = 1 + usize::try_from(writer.stop().await).unwrap();
+    until(LIMIT, "all orders", async || shop.records().await.len() >= written).await;
+    orders_are_exactly_once(&shop).await;
+}
+
 /// Changes what anybody may do with a topic.
 fn acls(kafka: &Kafka, change: &str, args: &[&str]) {
     let bootstrap = kafka.bootstrap();

@@ -16,11 +16,15 @@ const TRY_MAX: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(crate) struct AwayTopics {
     topics: HashMap<Arc<str>, Away>,
+    /// Records that became durable while any topic was away.
+    taken: u64,
 }
 
 #[derive(Debug)]
 struct Away {
     since: Instant,
+    /// What `taken` was then.
+    taken_before: u64,
     detail: Arc<str>,
     /// Records that were refused where the topic was said to be there.
     refusals: u32,
@@ -47,7 +51,9 @@ impl AwayTopics {
         if self.topics.len() >= TOPICS_MAX {
             return None;
         }
-        self.topics.insert(topic.clone(), Away { since: now, detail, refusals: 0, next_try: now });
+        let taken_before = self.taken;
+        let away = Away { since: now, taken_before, detail, refusals: 0, next_try: now };
+        self.topics.insert(topic.clone(), away);
         Some(true)
     }
 
@@ -81,6 +87,14 @@ impl AwayTopics {
     /// A record is durable there.
     pub(crate) fn delivered(&mut self, topic: &str) {
         self.topics.remove(topic);
+        self.taken += 1;
+    }
+
+    /// Whether another topic has taken a record since this one is away: then it
+    /// is no broker that is down as a whole.
+    pub(crate) fn has_another_taken(&self, topic: &str) -> bool {
+        // Had it been this one, it would not be away any more.
+        self.topics.get(topic).is_some_and(|away| self.taken > away.taken_before)
     }
 
     /// Why it is away, where it has been for so long.
@@ -133,6 +147,21 @@ mod tests {
         assert!(topics.trouble().unwrap().contains("\"a\" takes no records: denied"));
         topics.delivered("a");
         assert!(topics.is_empty());
+    }
+
+    #[test]
+    fn what_another_topic_takes_counts_from_when_a_topic_is_away() {
+        let (mut topics, now) = (AwayTopics::default(), Instant::now());
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        topics.delivered("c");
+        topics.missing(&a, "gone".into(), now);
+        topics.missing(&b, "gone".into(), now);
+        assert!(!topics.has_another_taken("a") && !topics.has_another_taken("c"));
+        topics.delivered("b");
+        assert!(topics.has_another_taken("a") && !topics.has_another_taken("b"));
+        topics.missing(&a, "still gone".into(), now);
+        topics.missing(&b, "gone again".into(), now);
+        assert!(topics.has_another_taken("a") && !topics.has_another_taken("b"));
     }
 
     #[test]

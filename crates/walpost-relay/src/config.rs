@@ -58,7 +58,8 @@ pub struct RelayConfig {
     /// 100.
     pub parked_halt_after: u32,
     /// How long the events of a topic that does not exist, or that refuses us,
-    /// are set aside before they are parked, while events of other topics go on.
+    /// are set aside before they are parked, while other topics take records, or
+    /// at the end of a load or before a switch, where nothing else comes.
     /// Default 60,000 ms.
     pub missing_topic_timeout_ms: u64,
     /// Topic to which events that are parked are published as well, by

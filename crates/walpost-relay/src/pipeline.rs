@@ -261,7 +261,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 parked = self.parked.written() => self.note_parked(parked?),
                 worked = self.progress.retries.worked() => self.note_worked(worked?),
                 looked = looked(&mut self.progress.crossing) => self.note_crossing(looked?),
-                _ = ticks.tick() => self.tick().await?,
+                _ = ticks.tick() => {
+                    let is_over = self.is_over(&reached);
+                    self.tick(is_over).await?;
+                }
                 read = self.source.next(&mut items), if reading => {
                     read?;
                     self.progress.items.extend(items.drain(..));
@@ -353,9 +356,14 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
     }
 
-    async fn tick(&mut self) -> Result<(), RelayError> {
+    /// Whether all that the source will ever bring was taken.
+    fn is_over<R>(&self, reached: impl Fn(Lsn) -> Option<R>) -> bool {
+        self.progress.items.is_empty() && reached(self.progress.received).is_some()
+    }
+
+    async fn tick(&mut self, is_over: bool) -> Result<(), RelayError> {
         self.source.keep_alive().await?;
-        self.park_aside()?;
+        self.park_aside(is_over)?;
         self.look_across();
         let due = self.progress.last_checkpoint.elapsed()
             >= Duration::from_millis(self.config.checkpoint_interval_ms);

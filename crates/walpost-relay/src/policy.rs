@@ -58,8 +58,6 @@ pub(crate) struct Carried {
 #[derive(Debug, Default)]
 pub(crate) struct ParkStreak {
     parked: BTreeSet<Position>,
-    /// The furthest that was delivered, as far as anybody asked.
-    delivered: Option<Position>,
 }
 
 impl ParkStreak {
@@ -71,12 +69,6 @@ impl ParkStreak {
     /// count no longer.
     pub(crate) fn delivered(&mut self, position: Position) {
         self.parked.retain(|parked| *parked > position);
-        self.delivered = self.delivered.max(Some(position));
-    }
-
-    /// Whether something behind this was delivered.
-    pub(crate) fn has_delivered_behind(&self, position: Position) -> bool {
-        self.delivered > Some(position)
     }
 
     /// An event is about to be parked: whether it may be, of `halt_after` in a
@@ -212,16 +204,6 @@ mod tests {
         assert!(streak.may_park(at(7, 6), 3));
         assert!(streak.may_park(at(7, 7), 3));
         assert!(!streak.may_park(at(7, 8), 3), "the fifth, the sixth and the seventh");
-    }
-
-    #[test]
-    fn what_was_delivered_is_behind_what_stands_before_it_in_the_stream() {
-        let mut streak = ParkStreak::default();
-        assert!(!streak.has_delivered_behind(at(0, 0)));
-        streak.delivered(at(9, 1));
-        streak.delivered(at(8, 5));
-        assert!(streak.has_delivered_behind(at(9, 0)) && streak.has_delivered_behind(at(8, 9)));
-        assert!(!streak.has_delivered_behind(at(9, 1)) && !streak.has_delivered_behind(at(9, 2)));
     }
 
     #[test]

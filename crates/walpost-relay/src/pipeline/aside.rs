@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio::time::Instant;
-use walpost_event::{Message, Position, error_chain};
+use walpost_event::{Message, error_chain};
 
 use super::{Event, Offered, Pipeline};
 use crate::{
@@ -97,10 +97,6 @@ impl Aside {
         let oldest = self.topics.iter().min_by_key(|(_, queue)| first(queue));
         oldest.map(|(topic, _)| topic.clone())
     }
-
-    fn first_position(&self, topic: &str) -> Option<Position> {
-        self.topics.get(topic)?.front().map(|event| event.position)
-    }
 }
 
 impl<S: Source, K: Sink> Pipeline<S, K> {
@@ -182,9 +178,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     /// Parks the events of topics that have been away for the stated time, or
     /// those that have waited longest when there is no room for more. Only where
-    /// others go on, or would behind what there is no room for: else nothing is
-    /// held up, and it is no event that is at fault.
-    pub(super) fn park_aside(&mut self) -> Result<(), RelayError> {
+    /// others go on, or would behind what there is no room for, or behind the
+    /// end of a source that `is_over`: else nothing is held up, and it is no
+    /// event that is at fault.
+    pub(super) fn park_aside(&mut self, is_over: bool) -> Result<(), RelayError> {
         if self.progress.aside.is_empty() || self.progress.stopping.is_some() {
             return Ok(());
         }
@@ -194,14 +191,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let pressing = self.progress.aside.oldest().filter(|_| is_pressed);
         for topic in self.progress.aside.names() {
             let is_pressing = pressing.as_ref() == Some(&topic);
-            let holds_others_up = is_pressing && self.is_another_there(&topic);
+            let holds_others_up = self.carried.away.has_another_taken(&topic)
+                || is_pressing && self.is_another_there(&topic)
+                || is_over && (self.is_another_there(&topic) || self.are_few_aside());
             let limit = if is_pressing { Duration::ZERO } else { limit };
-            let Some(detail) = self.carried.away.overdue(&topic, Instant::now(), limit) else {
-                continue;
-            };
+            let overdue = self.carried.away.overdue(&topic, Instant::now(), limit);
+            let Some(detail) = overdue.filter(|_| holds_others_up) else { continue };
             while !self.parked.is_full()
-                && let Some(position) = self.progress.aside.first_position(&topic)
-                && (holds_others_up || self.carried.streak.has_delivered_behind(position))
                 && let Some(event) = self.progress.aside.pop(&topic)
             {
                 let Event { ticket, position, origin, .. } = event;
@@ -210,6 +206,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             }
         }
         Ok(())
+    }
+
+    /// Whether so few are set aside that their topics may be at fault. As many
+    /// as would halt the pipeline are a wrong configuration, unless something
+    /// else says that they are not.
+    fn are_few_aside(&self) -> bool {
+        self.progress.aside.events < self.config.parked_halt_after as usize
     }
 
     /// Whether the pipeline publishes to another topic that can be used.

@@ -243,11 +243,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if let Some(offset) = landed.offset {
             self.progress.floors.landed(landed.lane, offset);
         }
-        let streak = &mut self.carried.streak;
-        if (!streak.is_empty() || !self.progress.aside.is_empty())
+        if !self.carried.streak.is_empty()
             && let Some(position) = self.progress.tracker.position(ticket)
         {
-            streak.delivered(position);
+            self.carried.streak.delivered(position);
         }
         if !self.carried.away.is_empty()
             && let Some(place) = self.sink.places().get(landed.lane as usize)

@@ -250,11 +250,11 @@ impl Sink for MemorySink {
     }
 
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
-        self.meet();
         if self.world.state.lock().unwrap().missing.contains(&*message.topic) {
             let detail = format!("topic {} is missing", message.topic).into();
             return Err(Unsent::Away { message: Box::new(message), detail });
         }
+        self.meet();
         if self.allowed == 0 || self.ended || self.queue.len() >= 100 {
             return Err(Unsent::Full(Box::new(message)));
         }
