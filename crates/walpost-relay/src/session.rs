@@ -265,8 +265,8 @@ impl Session<'_> {
         let last = load_position(found.checkpoint.confirmed);
         let limit = Duration::from_millis(self.config.slot_timeout_ms);
         until_visible(&found.sql, boundary, limit).await?;
-        for id in crossing::uncrossed(&found.sql, self.config, boundary).await? {
-            if let Some(detail) = crossing::cross(&found.sql, self.config, id, last).await? {
+        for entry in crossing::uncrossed(&found.sql, self.config, boundary).await? {
+            if let Some(detail) = crossing::cross(&found.sql, self.config, entry, last).await? {
                 let pipeline = self.config.pipeline.clone();
                 return Err(RelayError::Waits { pipeline, detail });
             }

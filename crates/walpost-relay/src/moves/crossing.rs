@@ -5,7 +5,10 @@
 //! behind it, and until nothing that the giver has parked could follow later.
 
 use serde_json::{Value, json};
-use tokio_postgres::types::{PgLsn, Type};
+use tokio_postgres::{
+    Row,
+    types::{PgLsn, Type},
+};
 use walpost_event::Lsn;
 
 #[cfg(test)]
@@ -46,11 +49,29 @@ impl Boundary {
         Some(Self { schema, id, xid, from: text("from")?, to: text("to")? })
     }
 
-    /// Whether it is a boundary of this schema. Anybody may write such a message,
-    /// but not in the transaction `xid` of a move.
-    pub(crate) fn is_of(&self, config: &RelayConfig, xid: u32) -> bool {
-        self.schema == config.schema && self.xid as u32 == xid
+    /// Whether it is of the transaction of which the stream shows the lower half
+    /// of the id, and whose id is not far from `near`. Anybody may write such a
+    /// message, but not in the transaction of a move.
+    fn is_of(&self, xid: u32, near: u64) -> bool {
+        // No slot holds half of all ids back: the server would stop first.
+        let distance = xid.wrapping_sub(near as u32).cast_signed();
+        near.checked_add_signed(distance.into()) == Some(self.xid)
     }
+}
+
+/// The entry of a move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: i64,
+    /// The transaction that made it. The number alone anybody can name, also
+    /// that of a move to come.
+    pub(crate) xid: u64,
+}
+
+impl Entry {
+    /// The condition on a row of the table, and what it takes: the first two
+    /// parameters.
+    const IS_IT: &str = "id = $1 and xid = $2::text::xid8";
 }
 
 /// What the rows say of the giver of a move.
@@ -67,15 +88,16 @@ pub(crate) struct Giver {
     pub(crate) parked: i64,
 }
 
-/// Goes on behind the boundary of move `id`, whose commit record begins at
+/// Goes on behind the boundary of a move, whose commit record begins at
 /// `commit_lsn`. What is waited for, if it cannot be crossed yet.
 pub(crate) async fn cross(
     sql: &Sql,
     config: &RelayConfig,
-    id: i64,
+    entry: Entry,
     commit_lsn: Lsn,
 ) -> Result<Option<String>, RelayError> {
-    let giver = giver(sql, config, id, commit_lsn).await?;
+    let id = entry.id;
+    let giver = giver(sql, config, entry, commit_lsn).await?;
     #[cfg(test)]
     if giver.is_none() && simulation::has(simulation::Bug::CrossUnseen) {
         return Ok(None);
@@ -89,7 +111,7 @@ pub(crate) async fn cross(
     }
     let waits = giver.waits(config, id, commit_lsn);
     if waits.is_none() {
-        note(sql, config, id).await?;
+        note(sql, config, entry).await?;
     }
     Ok(waits)
 }
@@ -125,25 +147,28 @@ impl Giver {
 async fn giver(
     sql: &Sql,
     config: &RelayConfig,
-    id: i64,
+    entry: Entry,
     commit_lsn: Lsn,
 ) -> Result<Option<Giver>, RelayError> {
     #[cfg(test)]
     if let Some(server) = sql.simulation() {
-        return server.giver(id, commit_lsn).await;
+        return server.giver(entry.id, commit_lsn).await;
     }
     let schema = quote_identifier(&config.schema);
     let look = format!(
         "select m.crossed_at is not null, m.from_pipeline, c.confirmed_lsn::text, \
-         coalesce(c.initial = 'done' and c.recovery is null and c.confirmed_lsn > $2, false), \
+         coalesce(c.initial = 'done' and c.recovery is null and c.confirmed_lsn > $3, false), \
          (select count(*) from {schema}.parked p where p.pipeline = m.from_pipeline \
              and p.state in ('open', 'sending') \
-             and (p.generation is distinct from c.generation or p.commit_lsn < $2)) \
-         from {schema}.move m left join {schema}.checkpoint c on c.pipeline = m.from_pipeline \
-         where m.id = $1"
+             and (p.generation is distinct from c.generation or p.commit_lsn < $3)) \
+         from (select * from {schema}.move where {}) m \
+         left join {schema}.checkpoint c on c.pipeline = m.from_pipeline",
+        Entry::IS_IT
     );
+    let xid = entry.xid.to_string();
     let position = PgLsn::from(u64::from(commit_lsn));
-    let parameters = [(&id as _, Type::INT8), (&position as _, Type::PG_LSN)];
+    let parameters =
+        [(&entry.id as _, Type::INT8), (&xid as _, Type::TEXT), (&position as _, Type::PG_LSN)];
     let attempt = "looking whether the giver of a move has passed its boundary";
     let row = sql.opt(attempt, &look, &parameters).await?;
     Ok(row.map(|row| Giver {
@@ -155,39 +180,61 @@ async fn giver(
     }))
 }
 
-async fn note(sql: &Sql, config: &RelayConfig, id: i64) -> Result<(), RelayError> {
+async fn note(sql: &Sql, config: &RelayConfig, entry: Entry) -> Result<(), RelayError> {
     #[cfg(test)]
     if let Some(server) = sql.simulation() {
-        return server.crossed(id).await;
+        return server.crossed(entry.id).await;
     }
     let note = format!(
         "update {}.move set crossed_at = clock_timestamp() \
-         where id = $1 and crossed_at is null returning 1",
-        quote_identifier(&config.schema)
+         where {} and crossed_at is null returning 1",
+        quote_identifier(&config.schema),
+        Entry::IS_IT
     );
-    let id = [(&id as _, Type::INT8)];
-    sql.query("noting that a boundary was crossed", &note, &id).await.map(|_| ())
+    let xid = entry.xid.to_string();
+    let parameters = [(&entry.id as _, Type::INT8), (&xid as _, Type::TEXT)];
+    sql.query("noting that a boundary was crossed", &note, &parameters).await.map(|_| ())
 }
 
-/// Whether the entry of a move is gone for good. A commit is in the stream before
-/// it is visible.
-pub(crate) async fn is_forgotten(
+/// What a message is that says to be a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sighting {
+    /// Its move is there, or may still come to be seen: a commit is in the
+    /// stream before it is visible.
+    Boundary,
+    /// It names the id of a transaction that is not its own.
+    OfAnother,
+    /// Its transaction is finished and visible, and has no such entry: it was
+    /// made up, or the entry was deleted.
+    WithoutEntry,
+}
+
+/// Looks whether a message in transaction `xid`, lower half, is a boundary.
+pub(crate) async fn sight(
     sql: &Sql,
     config: &RelayConfig,
     boundary: &Boundary,
-) -> Result<bool, RelayError> {
+    xid: u32,
+) -> Result<Sighting, RelayError> {
     #[cfg(test)]
     if sql.simulation().is_some() {
-        return Ok(false);
+        return Ok(Sighting::Boundary);
     }
     let query = format!(
-        "select pg_visible_in_snapshot($2::text::xid8, pg_current_snapshot()) \
-         and not exists (select from {}.move where id = $1 and xid = $2::text::xid8)",
-        quote_identifier(&config.schema)
+        "select pg_snapshot_xmax(now)::text, pg_visible_in_snapshot($2::text::xid8, now) \
+         and not exists (select from {}.move where {}) from pg_current_snapshot() as now",
+        quote_identifier(&config.schema),
+        Entry::IS_IT
     );
-    let xid = boundary.xid.to_string();
-    let parameters = [(&boundary.id as _, Type::INT8), (&xid as _, Type::TEXT)];
-    Ok(sql.one("looking for the entry of a move", &query, &parameters).await?.get(0))
+    let claimed = boundary.xid.to_string();
+    let parameters = [(&boundary.id as _, Type::INT8), (&claimed as _, Type::TEXT)];
+    let row = sql.one("looking for the entry of a move", &query, &parameters).await?;
+    let near: u64 = row.get::<_, &str>(0).parse().unwrap_or_default();
+    Ok(match (boundary.is_of(xid, near), row.get(1)) {
+        (false, _) => Sighting::OfAnother,
+        (true, true) => Sighting::WithoutEntry,
+        (true, false) => Sighting::Boundary,
+    })
 }
 
 /// Moves to this pipeline that it has not crossed and that the snapshot
@@ -196,19 +243,24 @@ pub(crate) async fn uncrossed(
     sql: &Sql,
     config: &RelayConfig,
     boundary: &str,
-) -> Result<Vec<i64>, RelayError> {
+) -> Result<Vec<Entry>, RelayError> {
     #[cfg(test)]
     if let Some(server) = sql.simulation() {
-        return server.uncrossed(boundary).await;
+        let ids = server.uncrossed(boundary).await?;
+        return Ok(ids.into_iter().map(|id| Entry { id, xid: 0 }).collect());
     }
     let query = format!(
-        "select id from {}.move where to_pipeline = $1 and crossed_at is null \
+        "select id, xid::text from {}.move where to_pipeline = $1 and crossed_at is null \
          and pg_visible_in_snapshot(xid, $2::text::pg_snapshot) order by id",
         quote_identifier(&config.schema)
     );
     let parameters = [(&config.pipeline as _, Type::TEXT), (&boundary as _, Type::TEXT)];
     let rows = sql.query("looking for moves to this pipeline", &query, &parameters).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    let entry = |row: &Row| {
+        let xid = row.get::<_, &str>(1).parse().unwrap_or_default();
+        Entry { id: row.get(0), xid }
+    };
+    Ok(rows.iter().map(entry).collect())
 }
 
 #[cfg(test)]
@@ -226,10 +278,15 @@ mod tests {
         assert_eq!(Boundary::read(b"no json"), None);
         let forged = content.replace("12884901897", "x");
         assert_eq!(Boundary::read(forged.as_bytes()), None);
-        assert!(boundary.is_of(&RelayConfig::new("b"), 9));
-        assert!(!boundary.is_of(&RelayConfig::new("b"), 8), "of another transaction");
-        let mut other = RelayConfig::new("b");
-        other.schema = "other".to_owned();
-        assert!(!boundary.is_of(&other, 9));
+        for near in [(3 << 32) + 8, (3 << 32) + 9, (3 << 32) + 5_000, (3 << 32) - 5_000] {
+            assert!(boundary.is_of(9, near), "{near}");
+            assert!(!boundary.is_of(8, near), "of another transaction");
+        }
+        for near in [9, 5_000, (2 << 32) + 9, (4 << 32) + 9, u64::MAX] {
+            assert!(!boundary.is_of(9, near), "of another epoch: {near}");
+        }
+        let early = Boundary { xid: 9, ..boundary };
+        assert!(early.is_of(9, 4) && !early.is_of(9, (1 << 32) + 4));
+        assert!(!early.is_of(u32::MAX, 4), "before the first");
     }
 }

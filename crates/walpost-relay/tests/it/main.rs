@@ -5,6 +5,7 @@
 mod abandoned;
 mod advice;
 mod aside;
+mod boundaries;
 mod clone;
 mod confirm;
 mod connection;
