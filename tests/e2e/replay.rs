@@ -1,7 +1,7 @@
 //! `walpost replay` on the whole chain: what is sent again is exactly what was
 //! asked for, consumers notice no second effect, and the relay is not disturbed.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use walpost_testkit::{ReadRecord, kafka, until};
@@ -10,16 +10,20 @@ use walpost_tests::{LIMIT, Shop, Writer, walpost_binary};
 use crate::CONSUMER;
 
 fn replay(shop: &Shop, args: &[&str]) -> Output {
-    Command::new(walpost_binary())
+    replay_command(shop, args).output().unwrap()
+}
+
+fn replay_command(shop: &Shop, args: &[&str]) -> Command {
+    let mut command = Command::new(walpost_binary());
+    command
         .args(["replay", "--kafka", kafka().bootstrap()])
         .args(args)
         .env("WALPOST_POSTGRES_URL", shop.database.url())
         .env("WALPOST_PIPELINE_NAME", &shop.name)
         .env("WALPOST_PIPELINE_SLOT", format!("walpost_{}", shop.name))
         .env("WALPOST_ROUTER_TOPIC_REPLACEMENT", format!("{}.${{routedByValue}}", shop.name))
-        .env("WALPOST_REPLAY_DEDUP_WINDOW_HOURS", "24")
-        .output()
-        .unwrap()
+        .env("WALPOST_REPLAY_DEDUP_WINDOW_HOURS", "24");
+    command
 }
 
 fn told(output: &Output) -> (Option<i32>, String) {
@@ -99,6 +103,43 @@ async fn a_replay_sends_what_was_asked_for_and_costs_no_effect_a_second_time() {
     first.sort_unstable();
     first.dedup();
     assert_eq!((first.len(), count as i64), (count, written), "the relay repeats nothing");
+}
+
+#[tokio::test]
+async fn a_replay_whose_rows_were_pruned_does_not_say_that_it_is_done() {
+    let shop = Shop::open(1).await;
+    let _relay = shop.relay();
+    shop.slot_made().await;
+    let client = shop.connect().await;
+    let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  select 'order', (n % 5)::text, 'Placed', to_jsonb(n) \
+                  from generate_series(1, 300) n";
+    client.batch_execute(insert).await.unwrap();
+    until(LIMIT, "300 records", async || shop.records().await.len() == 300).await;
+    let mut command = replay_command(&shop, &["--all", "--yes", "--rate", "20"]);
+    let mut replaying = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let sent = async || {
+        let sql = "select coalesce(max(sent), 0) from walpost.replay";
+        client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    until(LIMIT, "some are sent", async || sent().await >= 20).await;
+    replaying.kill().unwrap();
+    replaying.wait().unwrap();
+    let gone = 300 - sent().await;
+    client.batch_execute("delete from walpost.outbox").await.unwrap();
+    let locks = "select count(*) from pg_locks where locktype = 'advisory' \
+                 and database = (select oid from pg_database where datname = current_database()) \
+                 and classid::int8 = hashtext('walpost replay')::int8 & 4294967295";
+    until(LIMIT, "nobody has it", async || {
+        client.query_one(locks, &[]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+
+    let (code, text) = told(&replay(&shop, &["--resume", "1"]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("{gone} of the 300 events that were found")), "{text}");
+    let (code, text) = told(&replay(&shop, &["--resume", "1"]));
+    assert!(code != Some(0) && text.contains("no unfinished replay 1"), "{text}");
 }
 
 #[tokio::test]

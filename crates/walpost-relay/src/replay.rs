@@ -294,6 +294,7 @@ impl Replayer {
             rows,
             selected: kept.selected,
             dealt,
+            ahead: Vec::new(),
             state: State::new(dealt.last_seq),
         };
         Ok(Replay { sending, _loader: task })

@@ -83,6 +83,9 @@ pub struct Replayed {
     pub progress: ReplayProgress,
     /// The first of the rows that could not be sent.
     pub unsendable: Vec<Unsendable>,
+    /// Rows that were found and that a replay which came to its end did not meet:
+    /// they were deleted since, or parked.
+    pub gone: u64,
     /// Why it has failed, where it has.
     pub error: Option<RelayError>,
 }
@@ -100,6 +103,9 @@ pub(super) struct Sending<K> {
     pub(super) selected: u64,
     /// What was dealt with, by those before as well.
     pub(super) dealt: Dealt,
+    /// Of these, rows that may stand behind one that was not dealt with, and
+    /// whether they were sent.
+    pub(super) ahead: Vec<(i64, bool)>,
     pub(super) state: State,
 }
 
@@ -187,15 +193,27 @@ impl<K: Sink> Sending<K> {
             None if is_stopped && !self.state.is_settled() => ReplayState::Stopped,
             None => ReplayState::Done,
         };
-        let detail = error.as_ref().map(|error| error_chain(error));
-        self.dealt.last_seq = self.state.last_seq().or(self.dealt.last_seq);
-        let noted = self.audit.note(self.id, self.dealt, Some((state, detail.as_deref()))).await;
+        let gone = match state {
+            ReplayState::Done => {
+                self.selected.saturating_sub(self.dealt.sent + self.dealt.unsendable)
+            }
+            _ => 0,
+        };
+        let detail = match &error {
+            Some(error) => Some(error_chain(error)),
+            None => (gone > 0).then(|| {
+                let selected = self.selected;
+                format!("{gone} of {selected} rows had gone from the table, or were parked")
+            }),
+        };
+        let kept = self.kept();
+        let noted = self.audit.note(self.id, kept, Some((state, detail.as_deref()))).await;
         let progress = self.progress();
         told(progress);
         self.sink.close().await;
         let error = error.or(noted.err());
         let state = if error.is_some() { ReplayState::Failed } else { state };
-        Replayed { id: self.id, state, progress, unsendable: self.state.unsendable, error }
+        Replayed { id: self.id, state, progress, unsendable: self.state.unsendable, gone, error }
     }
 
     async fn serve(
@@ -316,6 +334,7 @@ impl<K: Sink> Sending<K> {
 
     fn give_up(&mut self, seq: i64, reason: String) {
         self.dealt.unsendable += 1;
+        self.ahead.push((seq, false));
         if self.state.unsendable.len() < NAMED_MAX {
             self.state.unsendable.push(Unsendable { seq, reason });
         }
@@ -328,6 +347,7 @@ impl<K: Sink> Sending<K> {
                 Ok(_) => {
                     let now = Instant::now();
                     self.dealt.sent += 1;
+                    self.ahead.extend(seq.map(|seq| (seq, true)));
                     self.state.sent_now += 1;
                     self.state.last_acknowledged = Some(now);
                     self.state.last_news = now;
@@ -353,10 +373,24 @@ impl<K: Sink> Sending<K> {
         }
         if self.state.last_noted.elapsed() >= NOTE_EVERY {
             self.state.last_noted = Instant::now();
-            self.dealt.last_seq = self.state.last_seq().or(self.dealt.last_seq);
-            self.audit.note(self.id, self.dealt, None).await?;
+            let kept = self.kept();
+            self.audit.note(self.id, kept, None).await?;
         }
         Ok(())
+    }
+
+    /// What whoever goes on with it need not deal with: nothing behind a row that
+    /// was not dealt with counts, since that comes once more.
+    fn kept(&mut self) -> Dealt {
+        self.dealt.last_seq = self.state.last_seq().or(self.dealt.last_seq);
+        self.ahead.retain(|(seq, _)| Some(*seq) > self.dealt.last_seq);
+        let sent = self.ahead.iter().filter(|(_, is_sent)| *is_sent).count() as u64;
+        let unsendable = self.ahead.len() as u64 - sent;
+        Dealt {
+            sent: self.dealt.sent - sent,
+            unsendable: self.dealt.unsendable - unsendable,
+            last_seq: self.dealt.last_seq,
+        }
     }
 
     fn progress(&self) -> ReplayProgress {

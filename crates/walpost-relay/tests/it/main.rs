@@ -35,6 +35,7 @@ mod recovery;
 mod recovery_refusals;
 mod refusals;
 mod replay;
+mod replay_resumed;
 mod resume;
 mod retention;
 mod retention_refusals;

@@ -1,5 +1,4 @@
-//! Rows that are published once more: which, how fast, how marked, and what
-//! becomes of a replay that does not come to its end.
+//! Rows that are published once more: which, how fast, and how marked.
 
 use std::{
     collections::HashMap,
@@ -9,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 use walpost_event::Message;
 use walpost_relay::{
-    Replay, ReplayFilter, ReplayFound, ReplayOrder, ReplayProgress, ReplayState, Replayed, Replayer,
+    Replay, ReplayFilter, ReplayFound, ReplayOrder, ReplayState, Replayed, Replayer,
 };
 use walpost_router::RouterConfig;
 use walpost_testkit::until;
@@ -24,11 +23,11 @@ fn by_type(event_type: &str) -> ReplayFilter {
     ReplayFilter { event_types: vec![event_type.to_owned()], ..ReplayFilter::default() }
 }
 
-fn order(rate_per_s: u32, wait: Duration) -> ReplayOrder {
+pub(crate) fn order(rate_per_s: u32, wait: Duration) -> ReplayOrder {
     ReplayOrder { to_topic: None, rate_per_s, wait, asked_from: Some("tester@here".to_owned()) }
 }
 
-async fn replayer(rig: &Rig) -> Replayer {
+pub(crate) async fn replayer(rig: &Rig) -> Replayer {
     let (database, encoding) = (rig.database.clone(), crate::rig::raw());
     Replayer::open(&database, rig.config.clone(), RouterConfig::walpost(), encoding).await.unwrap()
 }
@@ -41,14 +40,19 @@ async fn events(rig: &Rig, filter: ReplayFilter) -> u64 {
     found(rig, filter).await.survey.events
 }
 
-async fn begin(rig: &Rig, filter: ReplayFilter, rate_per_s: u32, to: &World) -> Replay<MemorySink> {
+pub(crate) async fn begin(
+    rig: &Rig,
+    filter: ReplayFilter,
+    rate_per_s: u32,
+    to: &World,
+) -> Replay<MemorySink> {
     let replayer = replayer(rig).await;
     let found = replayer.find(None, filter, None).await.unwrap();
     let sink = to.connect().await.unwrap();
     replayer.begin(found, order(rate_per_s, SOON), sink).await.unwrap()
 }
 
-async fn run(replay: Replay<MemorySink>) -> Replayed {
+pub(crate) async fn run(replay: Replay<MemorySink>) -> Replayed {
     let (_stop, stopped) = watch::channel(false);
     tokio::time::timeout(3 * SOON, replay.run(stopped, |_| {})).await.expect("it comes to its end")
 }
@@ -67,7 +71,7 @@ fn header(message: &Message, name: &str) -> Option<String> {
 
 /// `count` events of eight aggregates and three types, a minute apart, each in
 /// a transaction of ten.
-async fn history(rig: &Rig, count: i32) {
+pub(crate) async fn history(rig: &Rig, count: i32) {
     let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload, created_at) \
                   select case when n % 2 = 0 then 'order' else 'bill' end, (n % 8)::text, \
                   (array['Placed', 'Paid', 'Sent'])[1 + n % 3], to_jsonb(n), \
@@ -276,7 +280,9 @@ async fn what_is_parked_or_was_discarded_is_left_out_and_counted() {
     rig.client.batch_execute(discard).await.unwrap();
     let survey = found(&rig, ReplayFilter::default()).await.survey;
     assert_eq!((survey.events, survey.parked), (2, 2));
-    rig.client.batch_execute("update walpost.parked set state = 'done'").await.unwrap();
+    // The relay may be about to send the one behind.
+    let done = "update walpost.parked set state = 'done', sending_floor = null";
+    rig.client.batch_execute(done).await.unwrap();
     assert_eq!(events(&rig, ReplayFilter::default()).await, 4);
     stop(relay).await;
 }
@@ -319,93 +325,6 @@ async fn events_go_at_the_rate_that_was_asked_for() {
     assert!(start.elapsed() >= Duration::from_millis(2_900), "{:?}", start.elapsed());
     let rate = replayed.progress.rate_per_s();
     assert!((35.0..=52.0).contains(&rate), "{rate}");
-    stop(relay).await;
-}
-
-/// Ends the replay once `sent` are acknowledged and noted, as a death would.
-async fn killed_at(rig: &Rig, replay: Replay<MemorySink>, sent: i64) {
-    let (_stop, stopped) = watch::channel(false);
-    let replaying = tokio::spawn(async move { replay.run(stopped, |_| {}).await });
-    let noted = "select coalesce(max(sent), 0) from walpost.replay";
-    until(SOON, "progress", async || rig.count(noted).await >= sent).await;
-    replaying.abort();
-    assert!(replaying.await.unwrap_err().is_cancelled());
-}
-
-#[tokio::test]
-async fn a_replay_that_was_killed_shows_as_unfinished_and_is_gone_on_with() {
-    let rig = Rig::new().await;
-    let relay = rig.streaming().await;
-    history(&rig, 400).await;
-    rig.landed(400).await;
-    let to = World::default();
-    let replay = begin(&rig, ReplayFilter::default(), 150, &to).await;
-    let id = replay.id();
-    let state = async || replayer(&rig).await.list().await.unwrap()[0].state;
-    assert_eq!(state().await, ReplayState::Running);
-    let second = replayer(&rig).await;
-    let found = second.find(None, ReplayFilter::default(), None).await.unwrap();
-    let sink = World::default().connect().await.unwrap();
-    let error = second.begin(found, order(1, SOON), sink).await.unwrap_err().to_string();
-    assert!(error.contains("another replay of pipeline \"shop\" is running"), "{error}");
-
-    killed_at(&rig, replay, 100).await;
-    until(SOON, "it is seen", async || state().await == ReplayState::Unfinished).await;
-    let replayer = replayer(&rig).await;
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer.resume(id, Some(100_000), SOON, sink).await.unwrap();
-    let replayed = run(resumed).await;
-    assert_eq!((replayed.id, replayed.state), (id, ReplayState::Done));
-    let mut values: Vec<u32> = to.values().iter().map(|value| value.parse().unwrap()).collect();
-    let twice = values.len() - 400;
-    assert!(twice <= 200, "no more than was not noted: {twice}");
-    values.sort_unstable();
-    values.dedup();
-    assert_eq!(values.len(), 400, "none is missing");
-    let row = &self::replayer(&rig).await.list().await.unwrap()[0];
-    assert_eq!((row.state, row.selected), (ReplayState::Done, 400));
-
-    let error = self::replayer(&rig).await;
-    let sink = to.connect().await.unwrap();
-    let error = error.resume(id, None, SOON, sink).await.unwrap_err().to_string();
-    assert!(error.contains(&format!("no unfinished replay {id}")), "{error}");
-    stop(relay).await;
-}
-
-#[tokio::test]
-async fn a_replay_that_is_stopped_or_refused_says_how_far_it_is_and_goes_on_there() {
-    let rig = Rig::new().await;
-    let relay = rig.streaming().await;
-    history(&rig, 200).await;
-    rig.landed(200).await;
-    let to = World::default();
-    let replay = begin(&rig, ReplayFilter::default(), 100, &to).await;
-    let (stop_it, stopped) = watch::channel(false);
-    let replayed = replay
-        .run(stopped, |now: ReplayProgress| {
-            if now.sent >= 50 {
-                stop_it.send_replace(true);
-            }
-        })
-        .await;
-    assert_eq!(replayed.state, ReplayState::Stopped);
-    let sent = to.count();
-    assert!((50..200).contains(&sent), "{sent}");
-    assert_eq!(replayed.progress.sent, sent as u64);
-
-    to.reject("150");
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(replayed.id, Some(500), SOON, sink).await.unwrap();
-    let refused = run(resumed).await;
-    assert_eq!(refused.state, ReplayState::Failed);
-    assert!(refused.error.unwrap().to_string().contains("as the test has it"));
-    to.mend();
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(replayed.id, Some(100_000), SOON, sink).await;
-    assert_eq!(run(resumed.unwrap()).await.state, ReplayState::Done);
-    let values: Vec<String> = to.values();
-    let expected: Vec<String> = (0..200).map(|n| n.to_string()).collect();
-    assert_eq!(values, expected, "an orderly end repeats nothing, and a refusal neither here");
     stop(relay).await;
 }
 

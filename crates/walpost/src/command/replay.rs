@@ -216,13 +216,25 @@ pub(crate) fn asked_from() -> Option<String> {
 }
 
 fn ended(replayed: Replayed) -> Result<(), Failure> {
-    let Replayed { id, state, progress, error, .. } = replayed;
+    let Replayed { id, state, progress, gone, error, .. } = replayed;
     let resume = format!("go on with `walpost replay --resume {id}`");
     match (state, error) {
         (_, Some(error)) => {
             Err(Failure::of_relay(error, true).context(&format!("replay {id}")).next_step(resume))
         }
-        (ReplayState::Done, None) if progress.unsendable == 0 => Ok(()),
+        (ReplayState::Done, None) if progress.unsendable == 0 && gone == 0 => Ok(()),
+        (ReplayState::Done, None) if gone > 0 => {
+            let text = format!(
+                "replay {id}: {} of the {} events that were found have no row any more, or were \
+                 parked since, and were not sent",
+                thousands(gone),
+                thousands(progress.selected)
+            );
+            Err(Failure::found(Exit::Running, &text).next_step(
+                "what retention took away is in its archive, if there is one, and only Kafka can \
+                 replay it; nothing else of the replay is left",
+            ))
+        }
         (ReplayState::Done, None) => {
             let text =
                 format!("replay {id}: {} rows could not be sent", thousands(progress.unsendable));

@@ -134,6 +134,7 @@ pub(super) fn replayed(replayed: &Replayed, json: bool) -> String {
             "seconds": seconds,
             "rate_per_s": progress.rate_per_s(),
             "unsendable": progress.unsendable,
+            "gone": replayed.gone,
             "reasons": reasons,
         }));
     }
