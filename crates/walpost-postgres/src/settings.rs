@@ -35,6 +35,13 @@ pub enum SettingsError {
          host=… user=… dbname=…"
     )]
     Syntax(#[source] tokio_postgres::Error),
+    /// What stands where a key is expected is none. It is not shown: in a URL
+    /// with a slip in its beginning it is the password.
+    #[error(
+        "the connection string is not valid: it begins with neither postgres:// nor a key; \
+         expected postgres://user@host/db or host=… user=… dbname=…"
+    )]
+    NoKey,
     /// A key of ours has a value outside its set.
     #[error("{key} in the connection string is {value:?}, expected one of {expected}")]
     Value {
@@ -65,7 +72,7 @@ impl Database {
     /// For unknown keys, values out of range, and a string without a host.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let (rest, ours) = split_tls_keys(text);
-        let mut config: tokio_postgres::Config = rest.parse().map_err(SettingsError::Syntax)?;
+        let mut config: tokio_postgres::Config = rest.parse().map_err(syntax)?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(SettingsError::Missing("host"));
         }
@@ -158,6 +165,16 @@ impl Database {
         let hosts = self.config.get_hosts().iter().cloned();
         hosts.enumerate().map(|(index, host)| (host, port(index))).collect()
     }
+}
+
+/// What may be told of a string that cannot be read: a key or option that is one
+/// by its looks.
+fn syntax(error: tokio_postgres::Error) -> SettingsError {
+    let is_told = std::error::Error::source(&error).map(ToString::to_string).is_none_or(|text| {
+        let mut parts = text.split('`').skip(1).step_by(2);
+        parts.all(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '='))
+    });
+    if is_told { SettingsError::Syntax(error) } else { SettingsError::NoKey }
 }
 
 impl fmt::Display for Database {
@@ -360,5 +377,23 @@ mod tests {
         assert!(error("user=u").contains("no host"));
         assert!(error("host=h user=u sslcert=/x").contains("without sslkey"));
         assert!(error("host=h user=u colour=red").contains("not valid"));
+    }
+
+    #[test]
+    fn a_url_with_a_slip_in_its_beginning_is_no_key_that_an_error_names() {
+        for text in [
+            "postgres//bob:hunter2@h/db?connect_timeout=3",
+            "postgres:/bob:hunter2@h/db?sslmode=require",
+            "bob:hunter2@h/db",
+            "bob:hunter2@h/db?user=x",
+            "psql://bob:hunter2@h/db host=h",
+        ] {
+            let error = Database::parse(text).unwrap_err();
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let told = format!("{error} {error:?} {}", cause.unwrap_or_default());
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+        let error = Database::parse("host=h user=u colour=red").unwrap_err();
+        assert!(format!("{error:?}").contains("colour"), "a key is told");
     }
 }

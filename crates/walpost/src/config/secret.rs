@@ -1,3 +1,5 @@
+use walpost_postgres::{Database, SettingsError};
+
 /// What is printed for a secret.
 pub(super) const HIDDEN: &str = "***";
 
@@ -11,17 +13,27 @@ pub(super) fn hide(section: &str, key: &str, value: &str) -> String {
 }
 
 fn is_secret(key: &str) -> bool {
-    let secret = ["password", "secret", "jaas", "key.pem", "token", "oauthbearer.config"];
+    let secret =
+        ["password", "passphrase", "secret", "jaas", "key.pem", "token", "oauthbearer.config"];
+    let key = key.to_ascii_lowercase();
     secret.iter().any(|part| key.contains(part))
 }
 
-/// A connection string of either form without its password.
+/// A connection string of either form without its password. Of one that cannot
+/// be read nobody knows where the password is: nothing of it shows.
 fn hide_password(text: &str) -> String {
-    let hidden = match text.split_once("://") {
+    if text.is_empty() {
+        return String::new();
+    }
+    if let Err(SettingsError::Syntax(_) | SettingsError::NoKey) = Database::parse(text) {
+        return HIDDEN.to_owned();
+    }
+    // The keyword first: what it says may hold an `@`.
+    let hidden = hide_keyword(text);
+    match hidden.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", hide_user_info(rest)),
-        None => text.to_owned(),
-    };
-    hide_keyword(&hidden)
+        None => hidden,
+    }
 }
 
 fn hide_user_info(rest: &str) -> String {
@@ -77,20 +89,59 @@ mod tests {
     #[test]
     fn passwords_of_connection_strings_do_not_show() {
         for (text, shown) in [
-            ("postgres://app:s3@h:5432/db?x=y", "postgres://app:***@h:5432/db?x=y"),
+            (
+                "postgres://app:s3@h:5432/db?connect_timeout=3",
+                "postgres://app:***@h:5432/db?connect_timeout=3",
+            ),
             ("postgres://app@h/db", "postgres://app@h/db"),
             ("postgres://app:a/b@h/db", "postgres://app:***@h/db"),
-            ("postgres://h/db?user=a&password=s3&x=1", "postgres://h/db?user=a&password=***&x=1"),
+            (
+                "postgres://h/db?user=a&password=s3&port=1",
+                "postgres://h/db?user=a&password=***&port=1",
+            ),
+            ("postgres://app:a?b@h/db", "postgres://app:***@h/db"),
             ("host=h password=s3 user=a", "host=h password=*** user=a"),
             (r"host=h password = 's \' 3' user=a", "host=h password=*** user=a"),
+            (
+                "postgres://h:5432/db?user=a&password=s3@x",
+                "postgres://h:5432/db?user=a&password=***",
+            ),
+            ("host=h user=a password=http://a:b@c", "host=h user=a password=***"),
+            ("", ""),
         ] {
             assert_eq!(hide("postgres", "url", text), shown);
         }
     }
 
     #[test]
+    fn nothing_shows_of_a_connection_string_that_cannot_be_read() {
+        for text in [
+            "postgres//bob:hunter2@h:5432/db",
+            "postgres//bob:hunter2@h/db?sslmode=require",
+            "postgres:/bob:hunter2@h/db",
+            "bob:hunter2@h/db",
+            "psql://bob:hunter2@h/db",
+            "host=h user=bob pasword=hunter2",
+            "host=h user=bob password='hunter2",
+            "postgres://bob:hunter2@h:port/db",
+            "hunter2",
+        ] {
+            assert_eq!(hide("postgres", "url", text), HIDDEN, "{text}");
+        }
+    }
+
+    #[test]
     fn secrets_of_kafka_do_not_show() {
-        for key in ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret"] {
+        for key in [
+            "sasl.password",
+            "ssl.key.password",
+            "ssl.keystore.password",
+            "ssl.key.pem",
+            "sasl.oauthbearer.client.secret",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.private.key.pem",
+            "SASL.PASSWORD",
+        ] {
             assert_eq!(hide("kafka", key, "s3"), HIDDEN);
         }
         assert_eq!(hide("kafka", "sasl.username", "app"), "app");
