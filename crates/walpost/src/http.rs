@@ -1,3 +1,5 @@
+mod connections;
+
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -130,9 +132,7 @@ pub(crate) async fn serve(listener: TcpListener, watched: Watched, metrics: Prom
         .route("/live", get(async || "live\n"))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics));
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the HTTP server ended");
-    }
+    connections::serve(listener, router).await;
 }
 
 /// JSON, unless plain text is asked for before it.

@@ -88,3 +88,57 @@ async fn a_stuck_slot_is_told_by_probe_log_and_status_and_its_end_too() {
     .await;
     assert!(relay.terminate(LIMIT).success());
 }
+
+/// As many as would take every descriptor that the relay may have.
+fn silent_connections(port: u16) -> Vec<TcpStream> {
+    let connect = |index: usize| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        if index.is_multiple_of(2) {
+            write!(stream, "GET /ready HTTP/1.1\r\nhost: ").unwrap();
+        }
+        stream
+    };
+    (0..200).map(connect).collect()
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_take_no_descriptor_that_the_relay_needs_and_end() {
+    let server = server();
+    let url = migrated(&server, "shop");
+    let broker = MockCluster::new(1).unwrap();
+    let port = free_port().unwrap();
+    let listen = format!("http.listen=127.0.0.1:{port}");
+    let kafka = broker.bootstrap_servers();
+    let limited = "ulimit -n 200; exec \"$0\" \"$@\"";
+    let run = [env!("CARGO_BIN_EXE_walpost"), "run", "--postgres", &url, "--kafka", &kafka];
+    let args = [&["-c", limited], &run[..], &["--set", &listen]].concat();
+    let nothing: [(&str, &str); 0] = [];
+    let relay = Process::start("/bin/sh", args, nothing);
+    relay.wait_for_log("streaming", LIMIT);
+    answers(port, " 200 ", "\"retained_bytes\":").await;
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", relay.pid())).unwrap().count();
+    let before = descriptors();
+    let silent = silent_connections(port);
+    until(LIMIT, "as many as are served", async || descriptors() >= before + 50).await;
+    // The relay has some of its own that come and go.
+    assert!(descriptors() <= before + 64 + 10, "{} and {before}", descriptors());
+
+    let before = walsender(&server);
+    server.psql("shop", &format!("select pg_terminate_backend({before})")).unwrap();
+    let another = "select count(*) from pg_replication_slots where active_pid <> ";
+    let another = format!("{another}{before}");
+    until(LIMIT, "the relay connects again", async || {
+        server.psql("shop", &another).unwrap().trim() == "1"
+    })
+    .await;
+    for mut stream in silent {
+        stream.set_read_timeout(Some(2 * LIMIT)).unwrap();
+        let mut rest = Vec::new();
+        // With a word or without one; what counts is that it ends.
+        if let Err(error) = stream.read_to_end(&mut rest) {
+            assert!(error.kind() == std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+    }
+    answers(port, " 200 ", "\"reason\":\"streaming\"").await;
+    assert!(relay.terminate(LIMIT).success());
+}
