@@ -165,7 +165,7 @@ async fn without_redis_nothing_is_applied_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_redis_a_poison_event_is_parked_and_its_key_is_free() {
+async fn with_redis_a_poison_event_is_parked_and_its_copies_are_known() {
     let (world, redis) = world(1).await;
     world.publish(0, ["a", "bad", "b", "bad", "c"]).await;
     let handler = Ask(|event: &Event| match event.id() {
@@ -180,7 +180,7 @@ async fn with_redis_a_poison_event_is_parked_and_its_key_is_free() {
     assert_eq!(status.counts.parked, 1);
     running.stop().await.unwrap();
     let keys = keys(&world, &redis).await;
-    assert_eq!(keys.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(keys.keys().collect::<Vec<_>>(), ["a", "b", "bad", "c"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
