@@ -211,9 +211,7 @@ async fn with_a_business_key_a_parked_event_is_applied_by_request_unless_a_copy_
     let mended = Arc::new(AtomicBool::new(false));
     let handler = Mended(Arc::clone(&mended));
     let mut running = run(guarded(&world).park(Park::Key).handler(handler).unwrap());
-    running
-        .until("all", |status| (status.counts.parked, status.counts.waiting) == (2, 2))
-        .await;
+    running.until("all", |status| (status.counts.parked, status.counts.waiting) == (2, 2)).await;
     mended.store(true, Ordering::SeqCst);
     // A copy under another key, which nothing holds back.
     world.publish_keyed(0, &[("m", "bad1"), ("k", "k1")]).await;
