@@ -5,6 +5,7 @@
 //! cargo build --release -p walpost
 //! cargo run --release -p walpost-bench -- relay
 //! cargo run --release -p walpost-bench -- consumer
+//! cargo run --release -p walpost-bench -- slow
 //! cargo run --release -p walpost-bench -- transaction
 //! ```
 //!
@@ -14,6 +15,8 @@
 //! `consumer`: `consumer.rs` fills a topic and applies it in several ways, each
 //! in a process of its own, also by Debezium's JDBC sink (`jdbc.rs`); then
 //! `end_to_end.rs` measures from an application's commit to the effect's.
+//! `slow`: `slow.rs` applies a topic with a handler that waits, with one lane and
+//! with several.
 //! `transaction`: `transaction.rs` has walpost publish one transaction of many
 //! rows, once in peace and once with a kill; `arrivals.rs` looks at what came.
 //! `report.rs` prints all of them.
@@ -28,6 +31,7 @@ mod publish;
 mod relay;
 mod report;
 mod services;
+mod slow;
 mod subject;
 mod topic;
 mod transaction;
@@ -56,6 +60,7 @@ struct Cli {
 enum Command {
     Relay(relay::RelayArgs),
     Consumer(consumer::ConsumerArgs),
+    Slow(slow::SlowArgs),
     Transaction(transaction::TransactionArgs),
     #[command(hide = true)]
     ConsumerSubject(consumer::SubjectArgs),
@@ -75,6 +80,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Relay(args) => relay::run(&args),
         Command::Consumer(args) => consumer::run(&args),
+        Command::Slow(args) => slow::run(&args),
         Command::Transaction(args) => transaction::run(&args),
         Command::ConsumerSubject(args) => consumer::run_subject(&args),
     }

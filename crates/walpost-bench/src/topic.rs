@@ -13,7 +13,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
 };
 
-/// Partitions of every topic.
+/// Partitions of a topic, unless said otherwise.
 pub(crate) const PARTITIONS: i32 = 12;
 
 const ADMIN_LIMIT: Duration = Duration::from_secs(30);
@@ -21,10 +21,15 @@ const LEADER_POLL: Duration = Duration::from_millis(20);
 
 /// Creates a topic and waits until every partition has a leader.
 pub(crate) fn create(bootstrap: &str, topic: &str) -> Result<()> {
+    create_of(bootstrap, topic, PARTITIONS)
+}
+
+/// The same with so many partitions.
+pub(crate) fn create_of(bootstrap: &str, topic: &str, partitions: i32) -> Result<()> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap);
     let admin: AdminClient<DefaultClientContext> = config.create()?;
-    let new = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1));
+    let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
     let options =
         AdminOptions::new().request_timeout(Some(ADMIN_LIMIT)).operation_timeout(Some(ADMIN_LIMIT));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -44,8 +49,9 @@ impl Ends {
     /// Connects, and waits until every partition answers.
     pub(crate) fn open(bootstrap: &str, topic: &str) -> Result<Self> {
         let consumer = consumer(bootstrap)?;
+        let count = partitions(&consumer, topic)?;
         let mut partitions = TopicPartitionList::new();
-        for partition in 0..PARTITIONS {
+        for partition in 0..count {
             partitions.add_partition_offset(topic, partition, Offset::End)?;
         }
         let ends = Self { consumer, partitions };
@@ -74,6 +80,22 @@ impl Ends {
             }
         }
         Ok(records)
+    }
+}
+
+/// How many partitions a topic has, once the brokers know it.
+fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<i32> {
+    let start = Instant::now();
+    loop {
+        let metadata = consumer.fetch_metadata(Some(topic), ADMIN_LIMIT)?;
+        let count = metadata.topics().first().map_or(0, |topic| topic.partitions().len());
+        if count > 0 {
+            return Ok(i32::try_from(count)?);
+        }
+        if start.elapsed() > ADMIN_LIMIT {
+            bail!("the brokers do not know the topic {topic}");
+        }
+        thread::sleep(LEADER_POLL);
     }
 }
 

@@ -121,3 +121,12 @@ fn a_binary_that_is_not_there_is_named_with_the_command_that_builds_it() {
     assert!(!output.status.success());
     assert!(stderr.contains("/nowhere/walpost") && stderr.contains("cargo build"), "{stderr}");
 }
+
+#[test]
+fn the_bench_of_lanes_compares_them_with_one() {
+    let lines = figures(&["slow", "--events", "400", "--wait-ms", "2", "--lanes", "4"]);
+    assert_eq!(lines.len(), 1);
+    for pointer in ["/serial_effects_per_second", "/lanes_effects_per_second", "/ratio"] {
+        assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
+    }
+}

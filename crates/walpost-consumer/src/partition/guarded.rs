@@ -16,13 +16,13 @@ use super::{
 use crate::{
     Event, Handler, HandlerError, SliceError,
     failpoint::Failpoint,
-    sql::ClaimKey,
     store::{Batch, Dedup, Done, FailureKind, StoreError, StoreFailure, StoreTransaction},
 };
 #[cfg(feature = "redis")]
 use crate::{
     RedisGuard,
     redis_guard::{Claiming, Owner, lease_ms},
+    sql::ClaimKey,
 };
 
 impl<H: Handler> Partition<H> {
