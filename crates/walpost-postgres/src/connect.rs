@@ -99,7 +99,8 @@ impl ConnectError {
 impl Database {
     /// Opens a SQL session on the first host that accepts one. Its connection
     /// runs as a task of the current runtime and ends when the client is
-    /// dropped.
+    /// dropped. A statement that row level security would hide rows from fails
+    /// (SQLSTATE 42501), unless [told otherwise](Self::without_hidden_rows).
     ///
     /// # Errors
     /// The last host's error when none accepts.
@@ -170,6 +171,10 @@ impl Database {
                 tracing::debug!(%error, "a PostgreSQL session ended");
             }
         });
+        if !self.leaves_out_hidden() {
+            // Unlike an option of the start, a pooler takes it.
+            client.batch_execute("set row_security = off").await.map_err(refused)?;
+        }
         if self.config().get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
             let row = client
                 .query_typed_one("select current_setting('transaction_read_only') = 'on'", &[])

@@ -23,6 +23,8 @@ pub struct Database {
     tls: TlsSettings,
     /// Number of the only host to try, from 0.
     only: Option<usize>,
+    /// Rows that policies hide from the role are left out.
+    leaves_out_hidden: bool,
 }
 
 /// The connection string cannot be used.
@@ -83,7 +85,7 @@ impl Database {
         if config.get_application_name().is_none() {
             config.application_name("walpost");
         }
-        Ok(Self { config, tls: tls_settings(ours)?, only: None })
+        Ok(Self { config, tls: tls_settings(ours)?, only: None, leaves_out_hidden: false })
     }
 
     /// The same server and login, another database.
@@ -97,6 +99,16 @@ impl Database {
     #[must_use]
     pub fn with_application_name(mut self, name: &str) -> Self {
         self.config.application_name(name);
+        self
+    }
+
+    /// The same for whoever only looks: where row level security hides rows from
+    /// the role, SQL sessions do without them. Otherwise PostgreSQL refuses a
+    /// statement that would (`row_security = off`), so that no row that nobody
+    /// has seen counts as dealt with.
+    #[must_use]
+    pub fn without_hidden_rows(mut self) -> Self {
+        self.leaves_out_hidden = true;
         self
     }
 
@@ -134,6 +146,10 @@ impl Database {
             (Host::Tcp(name), port) => (name, port),
             (Host::Unix(folder), port) => (folder.display().to_string(), port),
         }
+    }
+
+    pub(crate) fn leaves_out_hidden(&self) -> bool {
+        self.leaves_out_hidden
     }
 
     /// The same with one of its [`targets`](Self::targets) alone.

@@ -22,7 +22,9 @@ use crate::{
     wal::{
         ReplicationClient, failover, membership,
         preflight::{self, Server},
-        publication, row_filter,
+        publication,
+        rights::{self, Of},
+        row_filter,
         slot::{self, Slot},
     },
 };
@@ -149,6 +151,11 @@ async fn table_checks(
     step(results, "walpost's tables", preflight::own_tables(sql, config).await);
     for table in &config.tables {
         step(results, "outbox table", preflight::columns(sql, table, router).await);
+        // A start that reads the table fails for it.
+        if let Err(error) = rights::seen_whole(sql, table, Of::Table).await {
+            let found = failed("row level security", &error);
+            results.push(CheckResult { outcome: Outcome::Warn, ..found });
+        }
     }
     step(results, "publication", publication_found(sql, server, config).await);
     if !own_tables_fail(results) {

@@ -4,7 +4,7 @@ use walpost_event::{Lsn, Position};
 use walpost_pgoutput::DecodeError;
 use walpost_postgres::ConnectError;
 
-use crate::statement_error::StatementError;
+use crate::{statement_error::StatementError, wal::rights};
 
 /// What an ErrorResponse of PostgreSQL says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,7 +187,10 @@ impl RelayError {
     }
 
     pub(crate) fn sql(attempt: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |source| Self::Sql { attempt, source: source.into() }
+        move |source| match rights::hides(&source) {
+            Some(hides) => hides,
+            None => Self::Sql { attempt, source: source.into() },
+        }
     }
 
     pub(crate) fn prerequisite(problem: impl Into<String>, remedy: impl Into<String>) -> Self {

@@ -13,7 +13,11 @@ use crate::{
     retention::{leaves, proven_by_all},
     sql::Sql,
     status::{Phase, StatusReporter},
-    wal::{quote_identifier, row_filter},
+    wal::{
+        quote_identifier,
+        rights::{self, Of},
+        row_filter,
+    },
 };
 
 /// Rows of one transaction.
@@ -124,6 +128,7 @@ async fn mark(
 pub(crate) async fn possible(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     for table in &config.tables {
         of_table(sql, table).await?;
+        rights::seen_whole(sql, table, Of::Partitions).await?;
     }
     let query = "select coalesce(bool_or(pubupdate), false) from pg_publication where pubname = $1";
     let name = [(&config.publication as _, Type::TEXT)];

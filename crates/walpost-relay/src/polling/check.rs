@@ -21,7 +21,7 @@ use crate::{
     sql::Sql,
     wal::{
         preflight, quote_identifier, quote_literal,
-        rights::{self, Right},
+        rights::{self, Of, Right},
     },
 };
 
@@ -160,6 +160,7 @@ async fn columns(
             format!("let its owner run `{grant}`"),
         ));
     }
+    rights::seen_whole(sql, table, Of::Table).await?;
     Ok(format!("{table}, {} columns", relation.columns.len()))
 }
 

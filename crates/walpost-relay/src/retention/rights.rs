@@ -10,7 +10,10 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::quote_identifier,
+    wal::{
+        quote_identifier,
+        rights::{Of, seen_whole},
+    },
 };
 
 /// Of a table and its partitions, into which nothing is inserted by name: the
@@ -75,8 +78,8 @@ pub(super) async fn expect(
             needed.push((archive_of(table), vec!["select", "insert", "update", "delete"]));
         }
     }
-    for (table, rights) in needed {
-        let parameters = [(&table.quoted() as _, Type::TEXT), (&rights as _, Type::TEXT_ARRAY)];
+    for (table, rights) in &needed {
+        let parameters = [(&table.quoted() as _, Type::TEXT), (rights as _, Type::TEXT_ARRAY)];
         let row = sql.opt("looking at the rights", MISSING, &parameters).await?;
         if let Some(row) = row {
             let (schema, name): (&str, &str) = (row.get(0), row.get(1));
@@ -90,6 +93,7 @@ pub(super) async fn expect(
                 format!("run `grant {missing} on {table} to {grantee}`"),
             ));
         }
+        seen_whole(sql, table, Of::Partitions).await?;
     }
     Ok(())
 }

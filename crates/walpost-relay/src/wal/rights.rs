@@ -1,6 +1,6 @@
 //! What the role may do with a table, and the grant that is missing.
 
-use tokio_postgres::types::Type;
+use tokio_postgres::{error::SqlState, types::Type};
 
 use super::quote_identifier;
 use crate::{config::TableName, error::RelayError, sql::Sql};
@@ -89,10 +89,72 @@ pub(crate) async fn readable(sql: &Sql, tables: &[TableName]) -> Result<(), Rela
         }
     }
     if grants.is_empty() {
+        for table in tables {
+            seen_whole(sql, table, Of::Table).await?;
+        }
         return Ok(());
     }
     Err(RelayError::prerequisite(
         format!("role {role} may not read the outbox table, as the first start has to"),
         format!("let its owner run `{}`", grants.join("; ")),
     ))
+}
+
+/// What of a table is read by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// The table, whose policies count for its partitions too.
+    Table,
+    /// Also its partitions, which may have policies of their own.
+    Partitions,
+}
+
+/// No policy of row level security leaves rows of the table out for the role.
+/// One that it cannot see would count as published. The sessions refuse such
+/// statements in any case.
+pub(crate) async fn seen_whole(sql: &Sql, table: &TableName, of: Of) -> Result<(), RelayError> {
+    #[cfg(test)]
+    if sql.simulation().is_some() {
+        return Ok(());
+    }
+    // By the catalog alone, for roles that may not use the schema.
+    let query = "with recursive part as (select c.oid from pg_class c \
+            join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = $2 \
+            union all select inhrelid from pg_inherits join part on inhparent = part.oid where $3) \
+        select n.nspname::text, c.relname::text from part join pg_class c using (oid) \
+            join pg_namespace n on n.oid = c.relnamespace where row_security_active(c.oid) \
+        order by 1, 2 limit 1";
+    let with_partitions = of == Of::Partitions;
+    let parameters = [
+        (&table.schema as _, Type::TEXT),
+        (&table.name as _, Type::TEXT),
+        (&with_partitions as _, Type::BOOL),
+    ];
+    match sql.opt("looking at row level security", query, &parameters).await? {
+        None => Ok(()),
+        Some(row) => {
+            let table = TableName { schema: row.get(0), name: row.get(1) };
+            Err(hidden(&format!("row level security hides rows of table {table} from the role")))
+        }
+    }
+}
+
+/// What a statement is refused with that would leave rows out.
+pub(crate) fn hides(error: &tokio_postgres::Error) -> Option<RelayError> {
+    let told = error.as_db_error()?;
+    let is_refused =
+        told.code() == &SqlState::INSUFFICIENT_PRIVILEGE && told.file() == Some("rls.c");
+    is_refused.then(|| {
+        // Names the table, in the language of the server.
+        let message = told.message();
+        hidden(&format!("row level security hides rows from the role: {message} (SQLSTATE 42501)"))
+    })
+}
+
+fn hidden(problem: &str) -> RelayError {
+    RelayError::prerequisite(
+        format!("{problem}; what it cannot see would count as published"),
+        "give the role BYPASSRLS (a superuser runs `alter role … bypassrls`), or make it the owner \
+         of the table, without `force row level security`",
+    )
 }

@@ -42,6 +42,7 @@ mod retention_refusals;
 mod retries;
 mod rig;
 mod row_filters;
+mod row_security;
 mod settled;
 mod sink;
 mod slot_states;

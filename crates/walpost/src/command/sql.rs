@@ -11,9 +11,10 @@ pub(crate) async fn connect(database: &Database) -> Result<Client, Failure> {
     database.connect().await.map_err(Failure::of_connect)
 }
 
-/// Opens a session whose statements are bounded in time.
+/// Opens a session whose statements are bounded in time, on what the role may
+/// see.
 pub(crate) async fn connect_to_look(database: &Database) -> Result<Client, Failure> {
-    let client = connect(database).await?;
+    let client = connect(&database.clone().without_hidden_rows()).await?;
     let limit = format!(
         "set statement_timeout = {STATEMENT_TIMEOUT_MS}; set default_transaction_read_only = on"
     );
@@ -21,9 +22,9 @@ pub(crate) async fn connect_to_look(database: &Database) -> Result<Client, Failu
     Ok(client)
 }
 
-/// Opens a session that may write, whose statements are bounded in time.
+/// The same for one that may write.
 pub(crate) async fn connect_to_ask(database: &Database) -> Result<Client, Failure> {
-    let client = connect(database).await?;
+    let client = connect(&database.clone().without_hidden_rows()).await?;
     let limit = format!("set statement_timeout = {STATEMENT_TIMEOUT_MS}");
     client.batch_execute(&limit).await.map_err(Failure::postgres)?;
     Ok(client)

@@ -157,3 +157,34 @@ fn a_lost_slot_is_told_and_its_recovery_asked_for() {
     let status = stdout(&rig.run(&["status"]));
     assert!(status.contains("; the next start replaces the slot\n"), "{status}");
 }
+
+/// Policies hide rows from those who look, and from nobody who would take them
+/// for published.
+#[test]
+fn a_role_that_policies_hide_rows_from_may_look_and_is_told_so() {
+    let rig = Rig::new();
+    let id = rig.event(1);
+    rig.sql(PIPELINE);
+    rig.sql(
+        "create role looker login; grant usage on schema walpost to looker; \
+         grant all on all tables in schema walpost to looker; \
+         create policy nobody on walpost.outbox using (false); \
+         alter table walpost.outbox enable row level security",
+    );
+    let url = rig.url.replace("postgres@", "looker@").replace("user=postgres", "user=looker");
+    assert_ne!(url, rig.url);
+    let as_looker = |args: &[&str]| walpost(&[args, &["--postgres", &url]].concat(), &[]);
+    let output = as_looker(&["status"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = as_looker(&["status", "--event", &id]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("row level security hides"), "{}", stdout(&output));
+    for args in [&["prune"][..], &["prune", "--yes"], &["slot", "recover"]] {
+        let output = as_looker(args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", stdout(&output));
+        let told = stderr(&output);
+        assert!(told.contains("row level security hides rows"), "{told}");
+        assert!(told.contains("next step: give the role BYPASSRLS"), "{told}");
+    }
+    assert_eq!(rig.state(&id), "published");
+}

@@ -92,11 +92,22 @@ impl Look<'_> {
             true => "",
             false => "; or it is a message of pg_logical_emit_message, which no table has",
         };
+        let hidden = match self.hides_rows().await? {
+            true => "; or its row is one that row level security hides from this role",
+            false => "",
+        };
         let detail = format!(
             "no row has this id: it was not committed, or its row was deleted or has left the \
-             outbox{messages}; the topic tells, by the header id"
+             outbox{messages}{hidden}; the topic tells, by the header id"
         );
         Ok(Found { state: "unknown", detail, place: None })
+    }
+
+    async fn hides_rows(&self) -> Result<bool, tokio_postgres::Error> {
+        let tables: Vec<String> = self.relay.tables.iter().map(TableName::quoted).collect();
+        let query = "select coalesce(bool_or(row_security_active(to_regclass(name)::oid)), false) \
+                     from unnest($1::text[]) t (name) where to_regclass(name) is not null";
+        Ok(self.client.query_one(query, &[&tables]).await?.get(0))
     }
 
     async fn parked(&self) -> Result<Option<Found>, tokio_postgres::Error> {
