@@ -19,6 +19,7 @@ mod config;
 mod convert;
 mod dead_letters;
 mod error;
+mod event_id;
 mod floors;
 mod headers;
 mod history;

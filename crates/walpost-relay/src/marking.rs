@@ -9,6 +9,7 @@ use walpost_postgres::Database;
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
+    event_id::printed,
     recovery,
     retention::{leaves, proven_by_all},
     sql::Sql,
@@ -17,6 +18,7 @@ use crate::{
         quote_identifier,
         rights::{self, Of},
         row_filter,
+        snapshot::PRINTING,
     },
 };
 
@@ -58,8 +60,8 @@ async fn session(
 ) -> Result<(), RelayError> {
     let (client, _) = database.connect_to_one().await?;
     let sql = Sql::new(Arc::new(client), Duration::from_millis(config.statement_timeout_ms));
-    let settings = "set lock_timeout = '1s'; set synchronous_commit = off";
-    sql.batch("setting up the session", settings).await?;
+    let settings = format!("{PRINTING}; set lock_timeout = '1s'; set synchronous_commit = off");
+    sql.batch("setting up the session", &settings).await?;
     while status.current().phase == Phase::Streaming {
         for table in &config.tables {
             for (leaf, _) in leaves(&sql, table).await? {
@@ -101,11 +103,11 @@ async fn mark(
     let proven = proven_by_all(sql, config, table).await?;
     let own = row_filter::condition(sql, config, table).await?;
     let own = own.map(|own| format!(" and {own}")).unwrap_or_default();
-    let id = quote_identifier(id_column);
+    let id = printed(&format!("o.{}", quote_identifier(id_column)));
     let of_those = format!(
         "from {leaf} o where o.published_at is null and {proven}{own} \
          and not exists (select from {}.parked p \
-             where p.event_id = o.{id}::text and p.state <> 'done')",
+             where p.event_id = {id} and p.state <> 'done')",
         quote_identifier(&config.schema),
     );
     // Without a lock on partitions that have none, which may be about to leave.

@@ -8,6 +8,7 @@ mod readers;
 mod removal;
 mod rights;
 mod settled;
+mod unmatched;
 mod whole;
 
 use std::{sync::Arc, time::Duration};
@@ -30,7 +31,7 @@ use crate::{
     error::RelayError,
     recovery,
     sql::Sql,
-    wal::{preflight, quote_identifier},
+    wal::{preflight, quote_identifier, snapshot::PRINTING},
 };
 
 /// Fewer days are refused: see [`RetentionConfig::validate`].
@@ -220,8 +221,8 @@ async fn connect(database: &Database, relay: &RelayConfig) -> Result<Sql, RelayE
     let (client, _) = database.connect_to_one().await?;
     let sql = Sql::new(Arc::new(client), Duration::from_millis(relay.statement_timeout_ms));
     // Whoever holds a row has it until the next pass.
-    let settings = "set lock_timeout = '1s'; set synchronous_commit = local; set datestyle = 'ISO'";
-    sql.batch("setting up the session", settings).await?;
+    let settings = format!("{PRINTING}; set lock_timeout = '1s'; set synchronous_commit = local");
+    sql.batch("setting up the session", &settings).await?;
     preflight::own_tables(&sql, relay).await?;
     Ok(sql)
 }
@@ -276,6 +277,7 @@ async fn prepare(
         ));
     }
     Rows::read(sql, relay, table).await?;
+    unmatched::none(sql, relay, table, id_column).await?;
     let archive = match retention.archive_days {
         0 => None,
         _ => Some(archive(sql, table, &columns).await?),

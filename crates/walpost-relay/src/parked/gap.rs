@@ -8,8 +8,9 @@ use crate::simulation::ParkedRow;
 use crate::{
     config::RelayConfig,
     error::RelayError,
+    event_id::printed,
     recovery::not_proven,
-    wal::{quote_identifier, quote_literal, row_filter},
+    wal::{quote_identifier, quote_literal, row_filter, snapshot::PRINTING},
 };
 
 /// Rows that are remembered.
@@ -42,12 +43,12 @@ impl ParkedTable {
             };
             return Ok(server.gap(proven).await?.into_iter().map(gap).collect());
         }
-        let id = quote_identifier(id);
+        let id = printed(&quote_identifier(id));
         let mut ids = Vec::new();
         for table in &config.tables {
             let rows = row_filter::condition(&self.sql, config, table).await?;
             ids.push(format!(
-                "select {id}::text as id from {} where {} and {}",
+                "select {id} as id from {} where {} and {}",
                 table.quoted(),
                 not_proven(proven),
                 rows.as_deref().unwrap_or("true")
@@ -64,6 +65,7 @@ impl ParkedTable {
         let limit = [(&(GAP_MAX as i64 + 1) as _, Type::INT8)];
         // Has to read the whole outbox, once.
         let slow = self.sql.within_ms(config.slot_timeout_ms);
+        slow.batch("setting up the session", PRINTING).await?;
         let rows = slow.query("reading which missing events are parked", &sql, &limit).await?;
         if rows.len() > GAP_MAX {
             return Err(RelayError::prerequisite(

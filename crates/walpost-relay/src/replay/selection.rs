@@ -10,6 +10,7 @@ use super::filter::{ORDER_COLUMN, ReplayFilter, TIME_COLUMN};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
+    event_id::printed,
     sql::Sql,
     wal::{quote_identifier, quote_literal},
 };
@@ -200,9 +201,9 @@ impl Selection<'_> {
     fn parked(&self) -> String {
         let table = TableName { schema: self.config.schema.clone(), name: "parked".to_owned() };
         format!(
-            "coalesce({}::text in (select event_id from {} where pipeline = {} and state <> 'done' \
+            "coalesce({} in (select event_id from {} where pipeline = {} and state <> 'done' \
              and event_id is not null), false)",
-            quote_identifier(&self.router.event_id),
+            printed(&quote_identifier(&self.router.event_id)),
             table.quoted(),
             quote_literal(&self.config.pipeline)
         )

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
+    event_id::printed,
     sql::Sql,
     wal::{quote_identifier, row_filter},
 };
@@ -90,9 +91,10 @@ impl Removal {
             archive,
             old: format!("o.created_at < clock_timestamp() - interval '{keep} days'"),
             parked: format!(
-                "exists (select from {schema}.parked p where p.event_id = o.{id}::text \
+                "exists (select from {schema}.parked p where p.event_id = {} \
                  and p.state in ('open', 'sending') \
-                 and num_nonnulls(p.topic, p.row_columns, p.message_content) = 0)"
+                 and num_nonnulls(p.topic, p.row_columns, p.message_content) = 0)",
+                printed(&format!("o.{id}"))
             ),
         }
     }

@@ -9,6 +9,7 @@ use super::{RetentionConfig, archive_of, connect, rights};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
+    event_id::Place,
     sql::Sql,
     wal::quote_identifier,
 };
@@ -78,8 +79,8 @@ async fn settled(
     let mut rows = Vec::new();
     for table in &relay.tables {
         for place in [table.clone(), archive_of(table)] {
-            if let Some(id_type) = type_of(&sql, &place, id_column).await? {
-                rows.push(Rows { source: table.to_string(), place, id_type });
+            if let Some(place) = Place::find(&sql, &place, id_column).await? {
+                rows.push(Rows { source: table.to_string(), place });
             }
         }
     }
@@ -89,7 +90,6 @@ async fn settled(
         checkpoint: format!("{}.checkpoint", quote_identifier(&relay.schema)),
         pipeline: relay.pipeline.clone(),
         sources: known.chain(relay.message_prefixes.iter().cloned()).collect(),
-        id: quote_identifier(id_column),
         days: retention.parked_days,
         rows,
         slow: sql.within_ms(relay.slot_timeout_ms),
@@ -97,19 +97,10 @@ async fn settled(
     })
 }
 
-async fn type_of(sql: &Sql, table: &TableName, column: &str) -> Result<Option<String>, RelayError> {
-    let query = "select format_type(atttypid, atttypmod) from pg_attribute \
-                 where attrelid = to_regclass($1) and attname = $2 and not attisdropped";
-    let of = [(&table.quoted() as _, Type::TEXT), (&column as _, Type::TEXT)];
-    let row = sql.opt("reading the type of the ids", query, &of).await?;
-    Ok(row.map(|row| row.get(0)))
-}
-
 /// Where the row of a parked event may be.
 struct Rows {
     source: String,
-    place: TableName,
-    id_type: String,
+    place: Place,
 }
 
 struct Settled {
@@ -122,7 +113,6 @@ struct Settled {
     /// Tables and prefixes that the pipeline takes: of others nobody knows here
     /// where their rows are.
     sources: Vec<String>,
-    id: String,
     days: u32,
     rows: Vec<Rows>,
 }
@@ -176,6 +166,7 @@ impl Settled {
             |row: &Row| Candidate { id: row.get(0), source: row.get(1), event_id: row.get(2) };
         Ok(rows.iter().map(candidate).collect())
     }
+
     /// Which of the events have their row there.
     async fn there(
         &self,
@@ -184,16 +175,7 @@ impl Settled {
     ) -> Result<HashSet<String>, RelayError> {
         let of_rows = candidates.iter().filter(|one| one.source == rows.source);
         let ids: Vec<&str> = of_rows.filter_map(|one| one.event_id.as_deref()).collect();
-        if ids.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let (id, id_type, place) = (&self.id, &rows.id_type, rows.place.quoted());
-        let query = format!(
-            "select o.{id}::text from {place} o where o.{id} = any ($1::text[]::{id_type}[])"
-        );
-        let ids = [(&ids as _, Type::TEXT_ARRAY)];
-        let found = self.slow.query("looking for the rows of parked events", &query, &ids).await?;
-        Ok(found.iter().map(|row| row.get(0)).collect())
+        rows.place.there(&self.slow, &ids).await
     }
 
     async fn delete(&self, ids: &[i64]) -> Result<u64, RelayError> {

@@ -99,8 +99,7 @@ impl<'a> Reader<'a> {
             // All rows are old enough.
             return self.until(" days'").starts_with("clock_timestamp() - interval '");
         }
-        if self.takes("exists (select from \"walpost\".parked p where p.event_id = o.\"id\"::text")
-        {
+        if self.takes("exists (select from \"walpost\".parked p where p.event_id = case when o.\"id\" is not null then format('%s', o.\"id\") end") {
             let rest = self.until(") = 0)");
             let known = "and p.state in ('open', 'sending') and num_nonnulls(p.topic, \
                          p.row_columns, p.message_content";

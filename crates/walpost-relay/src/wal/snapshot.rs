@@ -18,10 +18,21 @@ use crate::{
     status::StatusReporter,
 };
 
+macro_rules! printing {
+    () => {
+        "set datestyle = 'ISO'; set intervalstyle = 'postgres'; set timezone = 'UTC'; \
+         set extra_float_digits = 3; set bytea_output = 'hex'"
+    };
+}
+
 /// The same text as the replication session gives.
-pub(crate) const SESSION_SETTINGS: &str = "set datestyle = 'ISO'; set intervalstyle = 'postgres'; \
-     set timezone = 'UTC'; set extra_float_digits = 3; set bytea_output = 'hex'; \
-     set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
+pub(crate) const PRINTING: &str = printing!();
+
+/// The same, for a session that reads for long.
+pub(crate) const SESSION_SETTINGS: &str = concat!(
+    printing!(),
+    "; set statement_timeout = 0; set idle_in_transaction_session_timeout = 0"
+);
 
 const BEGIN: &str = "begin isolation level repeatable read read only";
 

@@ -11,6 +11,7 @@ mod confirm;
 mod connection;
 mod dead_letters;
 mod drain;
+mod event_ids;
 mod events;
 mod failover;
 mod fencing;

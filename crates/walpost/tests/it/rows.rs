@@ -188,3 +188,30 @@ fn a_role_that_policies_hide_rows_from_may_look_and_is_told_so() {
     }
     assert_eq!(rig.state(&id), "published");
 }
+
+#[test]
+fn an_event_is_found_by_an_id_that_its_column_prints_otherwise() {
+    for (kind, inserted, parked, asked, other) in [
+        ("char(12)", "two", "two         ", "two", "two and many more"),
+        ("uuid", UUID, UUID, "AAAAAAAA-0000-0000-0000-00000000000A", "aaaaaaaa"),
+        ("numeric(5, 2)", "7", "7.00", "7", "7.001"),
+    ] {
+        let rig = Rig::new();
+        rig.sql(&format!(
+            "alter table walpost.outbox alter id drop default, alter id type {kind} using null; \
+             insert into walpost.outbox (id, aggregatetype, aggregateid, type) \
+             values ('{inserted}', 'order', 'a', 'Placed')"
+        ));
+        rig.sql(PIPELINE);
+        assert_eq!(rig.state(asked), "published", "{kind}");
+        rig.sql(&format!(
+            "insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, source, \
+             event_id, reason, state) values ('main', 1, '0/1', 0, 'walpost.outbox', '{parked}', \
+             'rejected', 'discarded')"
+        ));
+        assert_eq!(rig.state(asked), "discarded", "{kind}");
+        assert_eq!(rig.state(other), "unknown", "{kind}");
+    }
+}
+
+const UUID: &str = "aaaaaaaa-0000-0000-0000-00000000000a";

@@ -113,10 +113,14 @@ impl Look<'_> {
     async fn parked(&self) -> Result<Option<Found>, tokio_postgres::Error> {
         let schema = sql::quoted(&self.relay.schema);
         let query = format!(
-            "select id, state, reason from {schema}.parked where pipeline = $1 and event_id = $2 \
-             order by state in ('open', 'sending') desc, id desc limit 1"
+            "select id, state, reason from {schema}.parked where pipeline = $1 \
+             and event_id = any ($2) order by state in ('open', 'sending') desc, id desc limit 1"
         );
-        let row = self.client.query_opt(&query, &[&self.relay.pipeline, &self.id]).await?;
+        let mut ids = vec![self.id.to_owned()];
+        for table in &self.relay.tables {
+            ids.extend(self.printed(table).await?);
+        }
+        let row = self.client.query_opt(&query, &[&self.relay.pipeline, &ids]).await?;
         let found = |row: Row| {
             let (id, state, reason): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
             let (state, detail) = match state {
@@ -188,23 +192,52 @@ impl Look<'_> {
         table: &TableName,
         is_so: &str,
     ) -> Result<Option<Option<bool>>, tokio_postgres::Error> {
-        let kind = "select format_type(atttypid, null) from pg_attribute \
-                    where attrelid = to_regclass($1) and attname = $2 and not attisdropped";
-        let kind = self.client.query_opt(kind, &[&table.quoted(), &self.id_column]).await?;
-        let Some(kind) = kind.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
+        let Some((kind, _)) = self.kind(table).await? else { return Ok(None) };
         let query = format!(
             "select {is_so} from {} o where o.{} = $1::text::{kind} limit 1",
             table.quoted(),
             sql::quoted(self.id_column)
         );
-        match self.client.query_opt(&query, &[&self.id]).await {
+        let row = self.of_the_column(&query).await?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// The id as the column prints it, which is what `parked` has: with the
+    /// blanks of a `char(n)`, and a uuid in small letters. None where it is none
+    /// of the column's.
+    async fn printed(&self, table: &TableName) -> Result<Option<String>, tokio_postgres::Error> {
+        let Some((kind, bounded)) = self.kind(table).await? else { return Ok(None) };
+        let query = format!(
+            "select format('%s', $1::text::{bounded}) where $1::text::{bounded} = $1::text::{kind}"
+        );
+        let row = self.of_the_column(&query).await?;
+        Ok(row.map(|row| row.get(0)))
+    }
+
+    /// Type of the column of the ids, without its length and with it.
+    async fn kind(
+        &self,
+        table: &TableName,
+    ) -> Result<Option<(String, String)>, tokio_postgres::Error> {
+        // Of no length a `character` would have one letter.
+        let kind = "select format_type(atttypid, -1), format_type(atttypid, atttypmod) \
+                    from pg_attribute \
+                    where attrelid = to_regclass($1) and attname = $2 and not attisdropped";
+        let row = self.client.query_opt(kind, &[&table.quoted(), &self.id_column]).await?;
+        Ok(row.map(|row| (row.get(0), row.get(1))))
+    }
+
+    /// A row of a statement about the id; none for an id that its type does not
+    /// take.
+    async fn of_the_column(&self, query: &str) -> Result<Option<Row>, tokio_postgres::Error> {
+        match self.client.query_opt(query, &[&self.id]).await {
             // Invalid text for the type, or a number out of its range.
             Err(error)
                 if matches!(error.code().map(|code| code.code()), Some("22P02" | "22003")) =>
             {
                 Ok(None)
             }
-            row => Ok(row?.map(|row| row.get(0))),
+            row => row,
         }
     }
 }
