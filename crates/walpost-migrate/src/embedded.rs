@@ -104,6 +104,7 @@ const RELAY: &[Migration] = &[
     Migration::new(8, "source", include_str!("../migrations/relay/0008_source.sql")),
     Migration::new(9, "dead_letters", include_str!("../migrations/relay/0009_dead_letters.sql")),
     Migration::new(10, "archive", include_str!("../migrations/relay/0010_archive.sql")),
+    Migration::new(11, "days", include_str!("../migrations/relay/0011_days.sql")),
 ];
 
 const CONSUMER: &[Migration] = &[

@@ -11,7 +11,7 @@ use crate::{
     error::RelayError,
     event_id::printed,
     recovery,
-    retention::{leaves, proven_by_all},
+    retention::{Reach, leaves, proven_by_all},
     sql::Sql,
     status::{Phase, StatusReporter},
     wal::{
@@ -64,8 +64,10 @@ async fn session(
     sql.batch("setting up the session", &settings).await?;
     while status.current().phase == Phase::Streaming {
         for table in &config.tables {
-            for (leaf, _) in leaves(&sql, table).await? {
-                while mark_if_there(&sql, config, table, &leaf, id_column).await? == BATCH_ROWS {}
+            for leaf in leaves(&sql, table).await? {
+                while mark_if_there(&sql, config, table, &leaf.reach, id_column).await?
+                    == BATCH_ROWS
+                {}
             }
         }
         tokio::time::sleep(INTERVAL).await;
@@ -78,10 +80,10 @@ async fn mark_if_there(
     sql: &Sql,
     config: &RelayConfig,
     table: &TableName,
-    leaf: &str,
+    reach: &Reach,
     id_column: &str,
 ) -> Result<u64, RelayError> {
-    match mark(sql, config, table, leaf, id_column).await {
+    match mark(sql, config, table, reach, id_column).await {
         Err(RelayError::Sql { source, .. })
             if source.code() == Some(&SqlState::UNDEFINED_TABLE) =>
         {
@@ -97,15 +99,16 @@ async fn mark(
     sql: &Sql,
     config: &RelayConfig,
     table: &TableName,
-    leaf: &str,
+    reach: &Reach,
     id_column: &str,
 ) -> Result<u64, RelayError> {
     let proven = proven_by_all(sql, config, table).await?;
     let own = row_filter::condition(sql, config, table).await?;
     let own = own.map(|own| format!(" and {own}")).unwrap_or_default();
+    let Reach { from, only } = reach;
     let id = printed(&format!("o.{}", quote_identifier(id_column)));
     let of_those = format!(
-        "from {leaf} o where o.published_at is null and {proven}{own} \
+        "from {from} o where o.published_at is null and {proven}{own}{only} \
          and not exists (select from {}.parked p \
              where p.event_id = {id} and p.state <> 'done')",
         quote_identifier(&config.schema),
@@ -118,8 +121,8 @@ async fn mark(
     let statement = format!(
         "with due as materialized (select o.ctid as place {of_those} \
              order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
-         marked as (update {leaf} set status = 'published', published_at = clock_timestamp() \
-             where ctid = any (array(select place from due)) returning 1) \
+         marked as (update {from} o set status = 'published', published_at = clock_timestamp() \
+             where o.ctid = any (array(select place from due)){only} returning 1) \
          select count(*) from marked"
     );
     let row = sql.one("marking published rows", &statement, &[]).await?;

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod keys;
+mod leaves;
 mod partitions;
 mod readers;
 mod removal;
@@ -23,8 +24,9 @@ pub use self::{
     settled::{prunable_parked, prune_parked},
 };
 pub(crate) use self::{
+    leaves::{Leaf, Reach, leaves},
     readers::{Reader, proven_by_all, readers},
-    removal::{Removal, leaves},
+    removal::Removal,
 };
 use crate::{
     config::{RelayConfig, TableName},

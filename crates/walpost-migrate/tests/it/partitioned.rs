@@ -151,17 +151,27 @@ async fn a_day_is_made_beside_writers_and_says_what_stands_in_its_way() {
         let mut client = database.connect().await;
         Migrator::new().set(Set::Relay).partitioned().migrate(&mut client).await.unwrap();
         let role = walpost_testkit::unique_name("reader").replace('-', "_");
-        let grant = format!("create role {role}; grant select on walpost.outbox to {role}");
+        let grant = format!(
+            "create role {role}; grant usage on schema walpost to {role}; \
+             grant select on walpost.outbox to {role}; \
+             alter default privileges in schema walpost grant all on tables to {role}, public"
+        );
         client.batch_execute(&grant).await.unwrap();
         // A writer of today does not hold it up.
         let writer = database.connect().await;
         writer.batch_execute(&format!("begin; {}", insert("", ""))).await.unwrap();
         assert_eq!(make(&client, "'2040-01-01'").await.unwrap(), "made");
         assert_eq!(make(&client, "'2040-01-01'").await.unwrap(), "there");
+        // It is reached through the outbox alone.
         let granted = format!(
             "select has_table_privilege('{role}', 'walpost.outbox_20400101', 'select')::text"
         );
-        assert_eq!(text(&client, &granted).await, "true");
+        assert_eq!(text(&client, &granted).await, "false");
+        let through = insert(", created_at", ", '2040-01-01 12:00Z'");
+        client.batch_execute(&format!("{through}; set role {role}")).await.unwrap();
+        let seen = "select count(*)::text from walpost.outbox where created_at > '2040-01-01'";
+        assert_eq!(text(&client, seen).await, "1");
+        client.batch_execute("reset role").await.unwrap();
         // Who has read the table, or written to the default partition, is waited
         // for, and not long.
         let reader = database.connect().await;
@@ -181,6 +191,45 @@ async fn a_day_is_made_beside_writers_and_says_what_stands_in_its_way() {
                     for values from ('2040-02-01') to ('2040-02-08')";
         client.batch_execute(week).await.unwrap();
         assert_eq!(make(&client, "'2040-02-03'").await.unwrap(), "there");
+        client.batch_execute(&format!("drop owned by {role}; drop role {role}")).await.unwrap();
+    }
+}
+
+/// Days that an earlier version has made, one of them in the archive by now.
+#[tokio::test]
+async fn days_are_left_to_their_owner_by_the_migration() {
+    for major in [14, 18] {
+        let mut client = partitioned(major).await;
+        let role = walpost_testkit::unique_name("app").replace('-', "_");
+        for day in ["2040-01-01", "2040-01-02"] {
+            assert_eq!(make(&client, &format!("'{day}'")).await.unwrap(), "made");
+        }
+        let before = format!(
+            "create role {role}; grant all on walpost.outbox, walpost.outbox_20400101, \
+             walpost.outbox_20400102 to {role} with grant option; \
+             grant select on walpost.outbox_20400102 to public; \
+             grant update (type) on walpost.outbox_20400102 to {role}; \
+             alter table walpost.outbox detach partition walpost.outbox_20400102; \
+             alter table walpost.outbox_20400102 add archived_at timestamptz not null default now(); \
+             alter table walpost.outbox_archive attach partition walpost.outbox_20400102 \
+             for values from ('2040-01-02 00:00Z') to ('2040-01-03 00:00Z'); \
+             delete from walpost.migration where name = 'days'; \
+             drop function walpost.close_day"
+        );
+        client.batch_execute(&before).await.unwrap();
+        let applied = Migrator::new().migrate(&mut client).await.unwrap();
+        assert_eq!(applied.len(), 1);
+        for day in ["20400101", "20400102"] {
+            let may = format!(
+                "select has_any_column_privilege('{role}', 'walpost.outbox_{day}', \
+                 'select, update')::text || has_table_privilege('{role}', \
+                 'walpost.outbox_{day}', 'insert, delete')::text"
+            );
+            assert_eq!(text(&client, &may).await, "falsefalse", "{day}");
+        }
+        let may = format!("select has_table_privilege('{role}', 'walpost.outbox', 'delete')::text");
+        assert_eq!(text(&client, &may).await, "true");
+        assert_eq!(make(&client, "'2040-01-03'").await.unwrap(), "made");
         client.batch_execute(&format!("drop owned by {role}; drop role {role}")).await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use super::{CheckResult, fail, failed, ok, warn};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
-    retention::{Reader, leaves, readers},
+    retention::{Leaf, Reach, Reader, leaves, readers},
     sql::Sql,
     wal::{quote_identifier, quote_literal, row_filter},
 };
@@ -151,10 +151,10 @@ async fn sample(
     let takers: Vec<String> = set.iter().map(taker).collect();
     let (takers, id) = (takers.join(", "), quote_identifier(id_column));
     let mut sample = Sample::default();
-    for (leaf, blocks) in leaves(sql, table).await? {
+    for Leaf { blocks, reach: Reach { from, only }, .. } in leaves(sql, table).await? {
         let query = format!(
             "with sample as (select o.{id}::text as id, array_remove(array[{takers}], null) as \
-                 takers from {leaf} o where o.ctid >= $1::text::tid limit {SAMPLE_ROWS}) \
+                 takers from {from} o where o.ctid >= $1::text::tid{only} limit {SAMPLE_ROWS}) \
              select count(*), count(*) filter (where cardinality(takers) > 1), \
                  count(*) filter (where cardinality(takers) = 0), \
                  array(select id || ' (' || array_to_string(takers, ' and ') || ')' \

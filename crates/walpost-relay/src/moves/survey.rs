@@ -9,7 +9,7 @@ use super::{
 use crate::{
     config::TableName,
     error::RelayError,
-    retention::leaves,
+    retention::{Leaf, Reach, leaves},
     sql::Sql,
     wal::{quote_identifier, row_filter},
 };
@@ -53,8 +53,9 @@ pub(super) async fn of_table(
         moving: 0,
     };
     let mut obstacles = Vec::new();
-    for (leaf, blocks) in leaves(sql, table).await? {
-        let found = look(sql, &moved, &leaf, blocks, id_column).await?;
+    for leaf in leaves(sql, table).await? {
+        let found = look(sql, &moved, &leaf, id_column).await?;
+        let leaf = leaf.name;
         moved.looked_at += found.rows;
         moved.moving += found.moving;
         let names = format!("{:?} and {:?}", from.pipeline, to.pipeline);
@@ -84,14 +85,13 @@ struct Looked {
 async fn look(
     sql: &Sql,
     moved: &MovedTable,
-    leaf: &str,
-    blocks: i64,
+    Leaf { blocks, reach: Reach { from, only }, .. }: &Leaf,
     id_column: &str,
 ) -> Result<Looked, RelayError> {
     let is = |filter: Option<&str>| format!("(({}) is true)", filter.unwrap_or("true"));
     let query = format!(
         "with sample as (select o.{}::text as id, {} as from_before, {} as from_after, \
-             {} as to_before, {} as to_after from {leaf} o where o.ctid >= $1::text::tid \
+             {} as to_before, {} as to_after from {from} o where o.ctid >= $1::text::tid{only} \
              limit {SAMPLE_ROWS}) \
          select count(*), count(*) filter (where to_after and not to_before), \
          min(id) filter (where (from_before or to_before) and not (from_after or to_after)), \

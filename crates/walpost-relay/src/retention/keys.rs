@@ -3,7 +3,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::removal::{BLOCKS, leaves};
+use super::{leaves::leaves, removal::BLOCKS};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -26,8 +26,8 @@ pub(super) async fn leave(
         return Ok(());
     }
     let statement = statement(&relay.schema, old);
-    for (_, blocks) in leaves(sql, &keys).await? {
-        for first in (0..blocks).step_by(BLOCKS as usize) {
+    for leaf in leaves(sql, &keys).await? {
+        for first in (0..leaf.blocks).step_by(BLOCKS as usize) {
             let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
             let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
             sql.query("pruning idempotency keys", &statement, &parameters).await?;

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     Pruned, RetentionConfig, keys,
+    leaves::{Leaf, Reach, leaves, leaves_of},
     partitions::{self, Partition, Partitions, Way},
     readers::proven_by_all,
     whole::{self, Counts, Fate, Look, Target},
@@ -122,7 +123,11 @@ impl Removal {
         let keep = self.retention.keep_days;
         let target = self.target(sql).await?;
         match partitions::read(sql, &self.table, keep).await? {
-            None => self.count_old(sql, &self.table.quoted(), &mut found).await?,
+            None => {
+                let quoted = self.table.quoted();
+                let reach = Reach::find(sql, &quoted, &quoted).await?;
+                self.count_old(sql, &reach, &mut found).await?;
+            }
             Some(root) => {
                 found.is_not_owner = !root.owns;
                 for partition in &root.all {
@@ -145,7 +150,10 @@ impl Removal {
     ) -> Result<(), RelayError> {
         match partition.way() {
             Way::Later => return Ok(()),
-            Way::Rows => return self.count_old(sql, &partition.name, found).await,
+            Way::Rows => {
+                let reach = Reach::find(sql, &partition.name, &self.table.quoted()).await?;
+                return self.count_old(sql, &reach, found).await;
+            }
             Way::Whole => {}
         }
         let counts = self.look(sql, partition, Look::All).await?.unwrap_or_default();
@@ -168,7 +176,7 @@ impl Removal {
     async fn count_old(
         &self,
         sql: &Sql,
-        quoted: &str,
+        Reach { from, only }: &Reach,
         found: &mut Pruned,
     ) -> Result<(), RelayError> {
         let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
@@ -176,7 +184,7 @@ impl Removal {
         let query = format!(
             "select count(*) filter (where {proven} and not {parked}), \
              count(*) filter (where not ({proven})), \
-             count(*) filter (where {proven} and {parked}) from {quoted} o where {old}{own}"
+             count(*) filter (where {proven} and {parked}) from {from} o where {old}{own}{only}"
         );
         let row = sql.one("counting the rows that may leave", &query, &[]).await?;
         let count = |index| u64::try_from(row.get::<_, i64>(index)).unwrap_or(0);
@@ -201,7 +209,10 @@ impl Removal {
             places.push((archive.table.quoted(), Way::Rows));
         }
         for (name, way) in places {
-            let query = format!("select count(*), count(*) filter (where {past}) from {name} o");
+            let Reach { from, only } = Reach::find(sql, &name, &archive.table.quoted()).await?;
+            let query = format!(
+                "select count(*), count(*) filter (where {past}) from {from} o where true{only}"
+            );
             let row = sql.one("counting the rows of the archive", &query, &[]).await?;
             let (all, old): (i64, i64) = (row.get(0), row.get(1));
             let old = u64::try_from(old).unwrap_or(0);
@@ -266,7 +277,8 @@ impl Removal {
                 Fate::Held => done.held_partitions += 1,
                 Fate::Busy => done.busy_partitions += 1,
                 Fate::Rows => {
-                    let all = leaves_of(sql, &partition.name).await?;
+                    let root = self.table.quoted();
+                    let all = leaves_of(sql, &partition.name, &root).await?;
                     let place = Place::Outbox(self.archive.as_ref());
                     self.leave(sql, place, all, tell, done).await?;
                 }
@@ -311,7 +323,7 @@ impl Removal {
             match partition.way() {
                 Way::Later => {}
                 Way::Rows => {
-                    let all = leaves_of(sql, &partition.name).await?;
+                    let all = leaves_of(sql, &partition.name, &quoted).await?;
                     self.leave(sql, Place::Archive, all, tell, done).await?;
                 }
                 Way::Whole => {
@@ -352,7 +364,7 @@ impl Removal {
         &self,
         sql: &Sql,
         place: Place<'_>,
-        leaves: Vec<(String, i64)>,
+        leaves: Vec<Leaf>,
         tell: &mut impl FnMut(&Pruned),
         done: &mut Pruned,
     ) -> Result<(), RelayError> {
@@ -360,9 +372,9 @@ impl Removal {
             Place::Outbox(archive) => archive,
             Place::Archive => None,
         };
-        for (leaf, blocks) in leaves {
+        for leaf in leaves {
             let mut first = 0;
-            while first < blocks {
+            while first < leaf.blocks {
                 let condition = self.condition(sql, place).await?;
                 let rows = self.step(sql, &leaf, first, &condition, archive).await?;
                 if rows > 0 {
@@ -385,7 +397,7 @@ impl Removal {
     async fn step(
         &self,
         sql: &Sql,
-        leaf: &str,
+        leaf: &Leaf,
         first: i64,
         condition: &str,
         archive: Option<&Archive>,
@@ -394,7 +406,7 @@ impl Removal {
         if let Some(server) = sql.simulation() {
             return server.remove(condition, self.retention.batch_rows as usize).await;
         }
-        let statement = self.statement(leaf, condition, archive);
+        let statement = self.statement(&leaf.reach, condition, archive);
         let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
         let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
         let row = sql.one("pruning the outbox", &statement, &parameters).await?;
@@ -411,8 +423,8 @@ impl Removal {
 
     /// What is in the archive is not in the outbox, and the
     /// other way round.
-    fn statement(&self, leaf: &str, condition: &str, archive: Option<&Archive>) -> String {
-        let rows = self.retention.batch_rows;
+    fn statement(&self, reach: &Reach, condition: &str, archive: Option<&Archive>) -> String {
+        let (Reach { from, only }, rows) = (reach, self.retention.batch_rows);
         let (returning, archived, counted) = match archive {
             None => ("1".to_owned(), String::new(), "gone"),
             Some(Archive { table, columns }) => (
@@ -426,32 +438,12 @@ impl Removal {
             ),
         };
         format!(
-            "with due as materialized (select o.ctid as place from {leaf} o \
-                 where o.ctid >= $1::text::tid and o.ctid < $2::text::tid and {condition} \
+            "with due as materialized (select o.ctid as place from {from} o \
+                 where o.ctid >= $1::text::tid and o.ctid < $2::text::tid and {condition}{only} \
                  limit {rows} for update of o skip locked), \
-             gone as (delete from {leaf} where ctid = any (array(select place from due)) \
+             gone as (delete from {from} o where o.ctid = any (array(select place from due)){only} \
                  returning {returning}){archived} \
              select count(*) from {counted}"
         )
     }
-}
-
-/// The tables that hold the rows, and how many blocks they have.
-pub(crate) async fn leaves(sql: &Sql, table: &TableName) -> Result<Vec<(String, i64)>, RelayError> {
-    #[cfg(test)]
-    if sql.simulation().is_some() {
-        return Ok(vec![(table.quoted(), 1)]);
-    }
-    leaves_of(sql, &table.quoted()).await
-}
-
-async fn leaves_of(sql: &Sql, quoted: &str) -> Result<Vec<(String, i64)>, RelayError> {
-    let query = "select format('%I.%I', n.nspname, c.relname), \
-            pg_relation_size(c.oid) / current_setting('block_size')::int8 \
-        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'r' and \
-        (c.oid = to_regclass($1) or c.oid in (select relid from pg_partition_tree(to_regclass($1)))) \
-        order by 1";
-    let name = [(&quoted as _, Type::TEXT)];
-    let rows = sql.query("looking for the table's partitions", query, &name).await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

@@ -16,18 +16,14 @@ use crate::{
     },
 };
 
-/// Of a table and its partitions, into which nothing is inserted by name: the
-/// first whose rights are missing, and these.
+/// Of a table, through which its partitions are reached too, the rights that are
+/// missing.
 const MISSING: &str = "\
-    with recursive part as (select to_regclass($1)::oid as oid, true as is_root union all \
-        select inhrelid, false from pg_inherits join part on inhparent = part.oid), \
-    lacking as (select part.oid, string_agg(needed, ', ' order by place) as rights \
-        from part, unnest($2::text[]) with ordinality as need (needed, place) \
-        where (is_root or needed <> 'insert') and not has_table_privilege(part.oid, needed) \
-        group by part.oid) \
-    select n.nspname::text, c.relname::text, rights, current_user::text \
-    from lacking join pg_class c using (oid) join pg_namespace n on n.oid = c.relnamespace \
-    order by 1, 2 limit 1";
+    select n.nspname::text, c.relname::text, \
+        string_agg(needed, ', ' order by place), current_user::text \
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace, \
+        unnest($2::text[]) with ordinality as need (needed, place) \
+    where c.oid = to_regclass($1) and not has_table_privilege(c.oid, needed) group by 1, 2";
 
 /// Whether [`prune`](crate::prune) would do its work: the tables, the archives
 /// and the rights. Changes nothing. A problem is a warning, since a relay starts

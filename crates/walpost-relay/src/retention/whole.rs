@@ -15,7 +15,7 @@ use super::{
     readers::{self, Reader},
     removal::{Removal, Rows},
 };
-use crate::{error::RelayError, sql::Sql};
+use crate::{error::RelayError, sql::Sql, wal::quote_literal};
 
 /// For each lock.
 pub(super) const LOCK_MS: u32 = 200;
@@ -295,16 +295,38 @@ async fn lock_archive(
     Ok(sql.one("looking for rows of the day in the archive", &query, &[]).await?.get(0))
 }
 
-/// No row is written.
+/// No row is written. Whoever may read the outbox may not therefore read the
+/// archive.
 fn into_archive(table: &str, partition: &Partition, archive: &str) -> String {
     let Partition { name, bounds, .. } = partition;
+    let closing = closing(name);
     format!(
-        "alter table {table} detach partition {name}; \
+        "alter table {table} detach partition {name}; {closing}; \
          alter table {name} add column archived_at timestamptz not null \
              default statement_timestamp(); \
          alter table {archive} attach partition {name} {bounds}; \
          alter table {name} drop constraint {CHECK}"
     )
+}
+
+/// Leaves a table to its owner.
+fn closing(name: &str) -> String {
+    let table = quote_literal(name);
+    let grantees = |acl: &str| {
+        format!(
+            "select case a.grantee when 0 then 'public' \
+                else quote_ident(pg_get_userbyid(a.grantee)) end \
+             from pg_class c join pg_attribute t on t.attrelid = c.oid, aclexplode({acl}) a \
+             where c.oid = {table}::regclass and a.grantee <> c.relowner"
+        )
+    };
+    let body = format!(
+        "declare who text; begin for who in {} union {} loop \
+         execute format('revoke all on table %s from %s cascade', {table}, who); end loop; end",
+        grantees("c.relacl"),
+        grantees("t.attacl")
+    );
+    format!("do {}", quote_literal(&body))
 }
 
 /// A transaction that waits for no lock any longer, and that the server ends

@@ -25,6 +25,7 @@ mod membership;
 mod moves;
 mod parked_rows;
 mod parking;
+mod partition_rights;
 mod partitions;
 mod partitions_rest;
 mod polling;
