@@ -2,6 +2,7 @@
 //! parked: deleted, or moved to an archive first.
 
 mod ahead;
+mod failures;
 mod keys;
 mod leaves;
 mod partitions;
@@ -17,12 +18,12 @@ use std::{sync::Arc, time::Duration};
 use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
-use self::removal::Rows;
 pub use self::{
     ahead::{Days, make_days},
     rights::check_retention,
     settled::{prunable_parked, prune_parked},
 };
+use self::{failures::Failures, removal::Rows};
 pub(crate) use self::{
     leaves::{Leaf, Reach, leaves},
     readers::{Reader, proven_by_all, readers},
@@ -174,11 +175,14 @@ pub async fn prunable(
 /// transactions. `tell` is told after each of them how it stands. Nothing else
 /// does so for this schema meanwhile; without the right to, nothing is done.
 ///
-/// It may be given up at any await: each transaction is whole.
+/// It may be given up at any await: each transaction is whole. Where a table, a
+/// partition, or a row cannot leave, the others do, and the error tells at the
+/// end of all that went wrong.
 ///
 /// # Errors
 /// [`RelayError::Prerequisite`] where a table does not tell which rows are
-/// published, or a pipeline has proven nothing of it.
+/// published, a pipeline has proven nothing of it, or the archive does not take
+/// a row.
 pub async fn prune(
     database: &Database,
     relay: &RelayConfig,
@@ -204,17 +208,32 @@ async fn prune_alone(
     retention: &RetentionConfig,
     tell: &mut impl FnMut(&Pruned),
 ) -> Result<Vec<Pruned>, RelayError> {
+    let mut failures = Failures::default();
+    let done = prune_each(sql, relay, id_column, retention, tell, &mut failures).await;
+    failures.end(done)
+}
+
+async fn prune_each(
+    sql: &Sql,
+    relay: &RelayConfig,
+    id_column: &str,
+    retention: &RetentionConfig,
+    tell: &mut impl FnMut(&Pruned),
+    failures: &mut Failures,
+) -> Result<Vec<Pruned>, RelayError> {
     // All of them before the first row goes.
     let mut removals = Vec::new();
     for table in &relay.tables {
-        removals.push(prepare(sql, relay, table, id_column, retention).await?);
+        removals.extend(failures.keep(prepare(sql, relay, table, id_column, retention).await)?);
     }
-    if relay.tables.contains(&ahead::outbox(&relay.schema)) {
-        ahead::make(sql, &relay.schema).await?.log();
+    if relay.tables.contains(&ahead::outbox(&relay.schema))
+        && let Some(days) = failures.keep(ahead::make(sql, &relay.schema).await)?
+    {
+        days.log();
     }
     let mut done = Vec::new();
     for removal in removals {
-        done.push(removal.run(sql, tell).await?);
+        done.extend(failures.keep(removal.run(sql, tell).await)?);
     }
     Ok(done)
 }
@@ -319,6 +338,37 @@ async fn archive(
     }
     let columns: Vec<String> = columns.iter().map(|column| quote_identifier(column)).collect();
     Ok(removal::Archive { table: archive, columns: columns.join(", ") })
+}
+
+/// The archive takes every row that the table does, as far as nulls go.
+async fn takes_nulls(sql: &Sql, table: &TableName) -> Result<(), RelayError> {
+    let archive = archive_of(table);
+    let query = "select a.attname::text from pg_attribute a \
+                 where a.attrelid = to_regclass($1) and a.attnum > 0 and not a.attisdropped \
+                 and a.attnotnull and a.attname <> 'archived_at' and not a.atthasdef \
+                 and a.attidentity = '' and not exists (select from pg_attribute t \
+                     where t.attrelid = to_regclass($2) and t.attname = a.attname \
+                     and t.attnum > 0 and t.attnotnull) order by a.attnum";
+    let names = [(&archive.quoted() as _, Type::TEXT), (&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("comparing the archive's columns", query, &names).await?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    Err(RelayError::prerequisite(
+        format!(
+            "table {archive} takes no null in column {}, as {table} does: rows with one would stay",
+            columns.join(", ")
+        ),
+        drop_not_null(&archive, &columns),
+    ))
+}
+
+fn drop_not_null(archive: &TableName, columns: &[String]) -> String {
+    let change =
+        |column: &String| format!("alter column {} drop not null", quote_identifier(column));
+    let changes: Vec<String> = columns.iter().map(change).collect();
+    format!("run `alter table {} {}`", archive.quoted(), changes.join(", "))
 }
 
 async fn columns_of(sql: &Sql, table: &TableName) -> Result<Vec<String>, RelayError> {

@@ -66,6 +66,19 @@ impl Failure {
         self
     }
 
+    /// Both, with what to do about each.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        if self.text != other.text {
+            self.text = format!("{}; also {}", self.text, other.text);
+        }
+        let is_new = self.next_step != other.next_step;
+        self.next_step = match (self.next_step, other.next_step) {
+            (Some(one), Some(other)) if is_new => Some(format!("{one}; {other}")),
+            (one, other) => one.or(other),
+        };
+        self
+    }
+
     /// What was printed as JSON tells it already.
     pub(crate) fn told_in_json(mut self) -> Self {
         self.in_json = true;

@@ -1,15 +1,19 @@
 //! The statements by which rows leave a table.
 
+mod counting;
+
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
 use super::{
-    Pruned, RetentionConfig, keys,
+    Pruned, RetentionConfig, drop_not_null,
+    failures::Failures,
+    keys,
     leaves::{Leaf, Reach, leaves, leaves_of},
     partitions::{self, Partition, Partitions, Way},
     readers::proven_by_all,
-    whole::{self, Counts, Fate, Look, Target},
+    whole::{self, Fate, Target},
 };
 use crate::{
     config::{RelayConfig, TableName},
@@ -32,6 +36,34 @@ pub(crate) struct Archive {
     pub(super) table: TableName,
     /// Of both tables, quoted.
     pub(super) columns: String,
+}
+
+impl Archive {
+    /// Says what to do about a row that it does not take.
+    fn refuses(&self, leaf: &Leaf, error: RelayError) -> RelayError {
+        let RelayError::Sql { source, .. } = &error else { return error };
+        let (Some(told), table) = (source.as_db_error(), &self.table) else { return error };
+        let leaf = &leaf.name;
+        match (told.code().code(), told.column()) {
+            ("23502", Some(column)) => RelayError::prerequisite(
+                format!(
+                    "a row of {leaf} has a null in column {column:?}, which {table} does not take: \
+                     it stays, with those that leave together with it"
+                ),
+                drop_not_null(table, &[column.to_owned()]),
+            ),
+            (code, _) if code.starts_with("22") || code.starts_with("23") => {
+                RelayError::prerequisite(
+                    format!(
+                        "{table} does not take a row of {leaf} ({source}): it stays, with those \
+                         that leave together with it"
+                    ),
+                    format!("change {table} so that it takes every row that the outbox does"),
+                )
+            }
+            _ => error,
+        }
+    }
 }
 
 /// What rows leave.
@@ -117,135 +149,39 @@ impl Removal {
         self.archive.is_some()
     }
 
-    /// What would leave.
-    pub(super) async fn count(&self, sql: &Sql) -> Result<Pruned, RelayError> {
-        let mut found = Pruned::of(&self.table);
-        let keep = self.retention.keep_days;
-        let target = self.target(sql).await?;
-        match partitions::read(sql, &self.table, keep).await? {
-            None => {
-                let quoted = self.table.quoted();
-                let reach = Reach::find(sql, &quoted, &quoted).await?;
-                self.count_old(sql, &reach, &mut found).await?;
-            }
-            Some(root) => {
-                found.is_not_owner = !root.owns;
-                for partition in &root.all {
-                    self.count_of(sql, partition, target.is_some(), &mut found).await?;
-                }
-            }
-        }
-        if let Some(archive) = &self.archive {
-            self.count_archive(sql, archive, &mut found).await?;
-        }
-        Ok(found)
-    }
-
-    async fn count_of(
-        &self,
-        sql: &Sql,
-        partition: &Partition,
-        can_archive: bool,
-        found: &mut Pruned,
-    ) -> Result<(), RelayError> {
-        match partition.way() {
-            Way::Later => return Ok(()),
-            Way::Rows => {
-                let reach = Reach::find(sql, &partition.name, &self.table.quoted()).await?;
-                return self.count_old(sql, &reach, found).await;
-            }
-            Way::Whole => {}
-        }
-        let counts = self.look(sql, partition, Look::All).await?.unwrap_or_default();
-        let Counts { all, leave, not_proven, parked } = counts;
-        found.not_proven += not_proven;
-        found.parked += parked;
-        let row_by_row = counts.has_others() || (self.has_archive() && !can_archive && all > 0);
-        if row_by_row {
-            found.rows += leave;
-        } else if counts.may_leave() {
-            found.partitions += 1;
-            found.rows += all;
-        } else {
-            found.held_partitions += 1;
-        }
-        Ok(())
-    }
-
-    /// Rows that leave one by one.
-    async fn count_old(
-        &self,
-        sql: &Sql,
-        Reach { from, only }: &Reach,
-        found: &mut Pruned,
-    ) -> Result<(), RelayError> {
-        let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
-        let Self { old, parked, .. } = self;
-        let query = format!(
-            "select count(*) filter (where {proven} and not {parked}), \
-             count(*) filter (where not ({proven})), \
-             count(*) filter (where {proven} and {parked}) from {from} o where {old}{own}{only}"
-        );
-        let row = sql.one("counting the rows that may leave", &query, &[]).await?;
-        let count = |index| u64::try_from(row.get::<_, i64>(index)).unwrap_or(0);
-        found.rows += count(0);
-        found.not_proven += count(1);
-        found.parked += count(2);
-        Ok(())
-    }
-
-    async fn count_archive(
-        &self,
-        sql: &Sql,
-        archive: &Archive,
-        found: &mut Pruned,
-    ) -> Result<(), RelayError> {
-        let (past, days) = (self.past(), self.retention.archive_days);
-        let partitions = partitions::read(sql, &archive.table, days).await?;
-        let all = partitions.map(|partitions| partitions.all).unwrap_or_default();
-        let named = |partition: &Partition| (partition.name.clone(), partition.way());
-        let mut places: Vec<(String, Way)> = all.iter().map(named).collect();
-        if places.is_empty() {
-            places.push((archive.table.quoted(), Way::Rows));
-        }
-        for (name, way) in places {
-            let Reach { from, only } = Reach::find(sql, &name, &archive.table.quoted()).await?;
-            let query = format!(
-                "select count(*), count(*) filter (where {past}) from {from} o where true{only}"
-            );
-            let row = sql.one("counting the rows of the archive", &query, &[]).await?;
-            let (all, old): (i64, i64) = (row.get(0), row.get(1));
-            let old = u64::try_from(old).unwrap_or(0);
-            match way {
-                Way::Rows => found.archived_rows += old,
-                Way::Whole if row.get::<_, i64>(1) == all => {
-                    found.archived_rows += old;
-                    found.archived_partitions += 1;
-                }
-                Way::Whole | Way::Later => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Has them leave.
+    /// Has them leave. What goes wrong with some of them is told at the end.
     pub(crate) async fn run(
         &self,
         sql: &Sql,
         tell: &mut impl FnMut(&Pruned),
+    ) -> Result<Pruned, RelayError> {
+        let mut failures = Failures::default();
+        let done = self.parts(sql, tell, &mut failures).await;
+        failures.end(done)
+    }
+
+    async fn parts(
+        &self,
+        sql: &Sql,
+        tell: &mut impl FnMut(&Pruned),
+        failures: &mut Failures,
     ) -> Result<Pruned, RelayError> {
         let mut done = Pruned::of(&self.table);
         let archive = self.archive.as_ref();
         match partitions::read(sql, &self.table, self.retention.keep_days).await? {
             None => {
                 let all = leaves(sql, &self.table).await?;
-                self.leave(sql, Place::Outbox(archive), all, tell, &mut done).await?;
+                let left = self.leave(sql, Place::Outbox(archive), all, tell, &mut done).await;
+                failures.keep(left)?;
             }
-            Some(root) => self.leave_partitions(sql, &root, tell, &mut done).await?,
+            Some(root) => {
+                let left = self.leave_partitions(sql, &root, tell, &mut done, failures).await;
+                failures.keep(left)?;
+            }
         }
-        keys::leave(sql, &self.relay, &self.table, &self.old).await?;
+        failures.keep(keys::leave(sql, &self.relay, &self.table, &self.old).await)?;
         if let Some(archive) = archive {
-            self.leave_archive(sql, archive, tell, &mut done).await?;
+            failures.keep(self.leave_archive(sql, archive, tell, &mut done).await)?;
         }
         Ok(done)
     }
@@ -257,6 +193,7 @@ impl Removal {
         root: &Partitions,
         tell: &mut impl FnMut(&Pruned),
         done: &mut Pruned,
+        failures: &mut Failures,
     ) -> Result<(), RelayError> {
         done.is_not_owner = !root.owns;
         let target = self.target(sql).await?;
@@ -264,7 +201,13 @@ impl Removal {
             let fate = match partition.way() {
                 Way::Later => continue,
                 Way::Rows => Fate::Rows,
-                Way::Whole => self.try_whole(sql, root, partition, target.as_ref()).await?,
+                Way::Whole => {
+                    let tried = self.try_whole(sql, root, partition, target.as_ref()).await;
+                    match failures.keep(tried)? {
+                        Some(fate) => fate,
+                        None => continue,
+                    }
+                }
             };
             match fate {
                 Fate::Gone(rows) => {
@@ -277,14 +220,23 @@ impl Removal {
                 Fate::Held => done.held_partitions += 1,
                 Fate::Busy => done.busy_partitions += 1,
                 Fate::Rows => {
-                    let root = self.table.quoted();
-                    let all = leaves_of(sql, &partition.name, &root).await?;
-                    let place = Place::Outbox(self.archive.as_ref());
-                    self.leave(sql, place, all, tell, done).await?;
+                    failures.keep(self.leave_rows(sql, partition, tell, done).await)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Rows of a partition leave one by one.
+    async fn leave_rows(
+        &self,
+        sql: &Sql,
+        partition: &Partition,
+        tell: &mut impl FnMut(&Pruned),
+        done: &mut Pruned,
+    ) -> Result<(), RelayError> {
+        let all = leaves_of(sql, &partition.name, &self.table.quoted()).await?;
+        self.leave(sql, Place::Outbox(self.archive.as_ref()), all, tell, done).await
     }
 
     /// Tries again where somebody is in the way.
@@ -319,17 +271,18 @@ impl Removal {
             return self.leave(sql, Place::Archive, all, tell, done).await;
         };
         let slow = sql.within_ms(self.relay.slot_timeout_ms);
+        let mut failures = Failures::default();
         for partition in &partitions.all {
             match partition.way() {
                 Way::Later => {}
                 Way::Rows => {
                     let all = leaves_of(sql, &partition.name, &quoted).await?;
-                    self.leave(sql, Place::Archive, all, tell, done).await?;
+                    failures.keep(self.leave(sql, Place::Archive, all, tell, done).await)?;
                 }
                 Way::Whole => {
                     let gone =
-                        whole::drop_archived(&slow, &quoted, &partitions, partition, &past).await?;
-                    if let Fate::Gone(rows) = gone {
+                        whole::drop_archived(&slow, &quoted, &partitions, partition, &past).await;
+                    if let Some(Fate::Gone(rows)) = failures.keep(gone)? {
                         done.archived_partitions += 1;
                         done.archived_rows += rows;
                         tell(done);
@@ -338,7 +291,7 @@ impl Removal {
                 }
             }
         }
-        Ok(())
+        failures.end(Ok(()))
     }
 
     /// The archive, where it takes whole partitions.
@@ -359,7 +312,8 @@ impl Removal {
         format!("o.archived_at < clock_timestamp() - interval '{days} days'")
     }
 
-    /// Goes through tables block by block. Rows that somebody has locked stay.
+    /// Goes through tables block by block. Rows that somebody has locked stay, and
+    /// those that leave together with one that the archive does not take.
     async fn leave(
         &self,
         sql: &Sql,
@@ -372,11 +326,18 @@ impl Removal {
             Place::Outbox(archive) => archive,
             Place::Archive => None,
         };
+        let mut not_taken = None;
         for leaf in leaves {
             let mut first = 0;
             while first < leaf.blocks {
                 let condition = self.condition(sql, place).await?;
-                let rows = self.step(sql, &leaf, first, &condition, archive).await?;
+                let rows = match self.step(sql, &leaf, first, &condition, archive).await {
+                    Err(error) if matches!(error, RelayError::Prerequisite { .. }) => {
+                        not_taken.get_or_insert(error);
+                        0
+                    }
+                    rows => rows?,
+                };
                 if rows > 0 {
                     match place {
                         Place::Outbox(_) => done.rows += rows,
@@ -390,7 +351,7 @@ impl Removal {
                 }
             }
         }
-        Ok(())
+        not_taken.map_or(Ok(()), Err)
     }
 
     /// One transaction; how many rows have left.
@@ -409,7 +370,11 @@ impl Removal {
         let statement = self.statement(&leaf.reach, condition, archive);
         let range = [format!("({first},0)"), format!("({},0)", first + BLOCKS)];
         let parameters = [(&range[0] as _, Type::TEXT), (&range[1] as _, Type::TEXT)];
-        let row = sql.one("pruning the outbox", &statement, &parameters).await?;
+        let row = sql.one("pruning the outbox", &statement, &parameters).await;
+        let row = row.map_err(|error| match archive {
+            Some(archive) => archive.refuses(leaf, error),
+            None => error,
+        })?;
         Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
     }
 

@@ -4,7 +4,7 @@
 use tokio_postgres::types::Type;
 use walpost_postgres::Database;
 
-use super::{RetentionConfig, archive_of, connect, prepare};
+use super::{RetentionConfig, archive_of, connect, prepare, takes_nulls};
 use crate::{
     check::{self, CheckResult, Outcome},
     config::{RelayConfig, TableName},
@@ -51,6 +51,9 @@ async fn possible(
     expect(&sql, relay, retention).await?;
     for table in &relay.tables {
         prepare(&sql, relay, table, id_column, retention).await?;
+        if retention.archive_days > 0 {
+            takes_nulls(&sql, table).await?;
+        }
     }
     let RetentionConfig { keep_days, archive_days, .. } = retention;
     let behind = match archive_days {

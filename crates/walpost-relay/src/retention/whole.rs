@@ -369,11 +369,13 @@ async fn lock_all(
 async fn ended(sql: &Sql, done: Result<Fate, RelayError>) -> Result<Fate, RelayError> {
     let fate = match done {
         Ok(Fate::Gone(rows)) => return Ok(Fate::Gone(rows)),
-        Ok(fate) => fate,
-        Err(error) => obstacle(error)?,
+        Ok(fate) => Ok(fate),
+        Err(error) => obstacle(error),
     };
-    sql.batch("rolling back", "rollback").await?;
-    Ok(fate)
+    // Others go on in the session, whatever went wrong.
+    let ended = sql.batch("rolling back", "rollback").await;
+    let fate = fate?;
+    ended.map(|()| fate)
 }
 
 /// Busy: a lock or the time for it, a deadlock that was found after all, a table

@@ -40,6 +40,7 @@ mod replay;
 mod replay_resumed;
 mod resume;
 mod retention;
+mod retention_parts;
 mod retention_refusals;
 mod retries;
 mod rig;

@@ -29,8 +29,10 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let config = Config::load(config)?;
     let (database, relay, retention) = (config.database()?, config.relay()?, config.retention()?);
     let id_column = config.router()?.event_id;
-    let mut told = Instant::now();
+    let (mut told, mut so_far) = (Instant::now(), Vec::<Pruned>::new());
     let tell = |pruned: &Pruned| {
+        so_far.retain(|before| before.table != pruned.table);
+        so_far.push(pruned.clone());
         if told.elapsed() >= TELL {
             told = Instant::now();
             let rows = thousands(pruned.rows + pruned.archived_rows);
@@ -41,19 +43,37 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         true => prune(&database, &relay, &id_column, &retention, tell).await,
         false => prunable(&database, &relay, &id_column, &retention).await,
     };
-    let tables = tables.map_err(|error| Failure::of_relay(error, false))?;
     let settled = match args.yes {
         true => prune_parked(&database, &relay, &id_column, &retention).await,
         false => prunable_parked(&database, &relay, &id_column, &retention).await,
     };
-    let settled = settled.map_err(|error| Failure::of_relay(error, false))?;
-    if args.json {
-        return output::print(format_args!("{}\n", as_json(&tables, settled, args.yes)));
+    // Neither keeps the other from its work.
+    let mut failure: Option<Failure> = None;
+    let mut note = |error| {
+        let failed = Failure::of_relay(error, false);
+        failure = Some(match failure.take() {
+            None => failed,
+            Some(before) => before.and(failed),
+        });
+    };
+    let tables = tables.map_err(&mut note).unwrap_or(so_far);
+    let settled = settled.map_err(note).ok();
+    match failure {
+        None if args.json => {
+            output::print(format_args!("{}\n", as_json(&tables, settled, args.yes)))
+        }
+        None => output::print(as_text(&tables, settled, args.yes, &retention)),
+        Some(failure) => {
+            // What has left nevertheless.
+            if !args.json && (!tables.is_empty() || settled > Some(0)) {
+                output::print(as_text(&tables, settled, args.yes, &retention))?;
+            }
+            Err(failure)
+        }
     }
-    output::print(as_text(&tables, settled, args.yes, &retention))
 }
 
-fn as_json(tables: &[Pruned], settled: u64, done: bool) -> Value {
+fn as_json(tables: &[Pruned], settled: Option<u64>, done: bool) -> Value {
     let table = |pruned: &Pruned| {
         let mut json = json!({
             "table": pruned.table.to_string(),
@@ -78,7 +98,12 @@ fn as_json(tables: &[Pruned], settled: u64, done: bool) -> Value {
     })
 }
 
-fn as_text(tables: &[Pruned], settled: u64, done: bool, retention: &RetentionConfig) -> String {
+fn as_text(
+    tables: &[Pruned],
+    settled: Option<u64>,
+    done: bool,
+    retention: &RetentionConfig,
+) -> String {
     let has_archive = retention.archive_days > 0;
     let leave = match (done, has_archive) {
         (true, false) => "deleted",
@@ -104,11 +129,10 @@ fn as_text(tables: &[Pruned], settled: u64, done: bool, retention: &RetentionCon
         }
         table.row(cells);
     }
-    let (settled, days) = (thousands(settled), retention.parked_days);
-    let parked = match done {
-        true => format!("parked events settled {days} days ago: {settled} deleted\n"),
-        false => format!("parked events settled {days} days ago: {settled} to delete\n"),
-    };
+    let (days, what) = (retention.parked_days, if done { "deleted" } else { "to delete" });
+    let parked = settled.map(thousands).map_or(String::new(), |settled| {
+        format!("parked events settled {days} days ago: {settled} {what}\n")
+    });
     let hint = if done { "" } else { "nothing was done; --yes does it\n" };
     let partitions: String = tables.iter().map(|pruned| partitions(pruned, done)).collect();
     format!("{table}{partitions}{parked}{hint}")

@@ -76,30 +76,26 @@ impl Retention {
             partitions.increment(since(pruned.partitions, before.1));
             before = (pruned.rows, pruned.partitions);
         };
-        let pruned = async {
-            let tables = prune(database, relay, id_column, retention, tell).await?;
-            let settled = prune_parked(database, relay, id_column, retention).await?;
-            Ok::<_, RelayError>((tables, settled))
-        };
-        match pruned.await {
-            Ok((tables, settled)) => {
+        match prune(database, relay, id_column, retention, tell).await {
+            Ok(tables) => tables.iter().for_each(told),
+            Err(error) => self.failed(&error, "retention: rows stay in the outbox"),
+        }
+        match prune_parked(database, relay, id_column, retention).await {
+            Ok(settled) => {
                 counter!("walpost_retention_parked_removed_total", &label).increment(settled);
                 if settled > 0 {
                     tracing::info!(settled, "retention: settled parked events are deleted");
                 }
-                for pruned in tables {
-                    told(&pruned);
-                }
             }
-            Err(error) => {
-                counter!("walpost_retention_failures_total", &label).increment(1);
-                tracing::error!(
-                    error = error_chain(&error),
-                    retry_in_minutes = self.retention.interval_minutes,
-                    "retention: rows stay in the outbox"
-                );
-            }
+            Err(error) => self.failed(&error, "retention: settled parked events stay"),
         }
+    }
+
+    fn failed(&self, error: &RelayError, what: &str) {
+        let label = [("pipeline", self.relay.pipeline.clone())];
+        counter!("walpost_retention_failures_total", &label).increment(1);
+        let retry_in_minutes = self.retention.interval_minutes;
+        tracing::error!(error = error_chain(error), retry_in_minutes, "{what}");
     }
 }
 

@@ -215,3 +215,34 @@ fn an_event_is_found_by_an_id_that_its_column_prints_otherwise() {
 }
 
 const UUID: &str = "aaaaaaaa-0000-0000-0000-00000000000a";
+
+#[test]
+fn a_part_that_cannot_leave_keeps_no_other_and_is_told_at_the_end() {
+    let rig = Rig::new();
+    rig.event(1);
+    rig.sql(
+        "alter table walpost.outbox alter aggregateid drop not null; \
+         update walpost.outbox set aggregateid = null",
+    );
+    rig.sql(PIPELINE);
+    rig.sql(
+        "insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, source, event_id, \
+         reason, state, updated_at) select 'main', 1, '0/1', n, 'walpost.outbox', \
+         gen_random_uuid(), 'rejected', 'done', now() - interval '90 days' \
+         from generate_series(1, 2) n",
+    );
+    let archive = ["prune", "--yes", "--set", "retention.archive_days=30"];
+    let output = rig.run(&archive);
+    assert_eq!(output.status.code(), Some(3), "{}", stdout(&output));
+    let told = stderr(&output);
+    assert!(told.contains("has a null in column \"aggregateid\""), "{told}");
+    let statement = "alter table \"walpost\".\"outbox_archive\" alter column \"aggregateid\" \
+                     drop not null";
+    assert!(told.contains(&format!("next step: run `{statement}`")), "{told}");
+    let done = stdout(&output);
+    assert!(done.contains("parked events settled 30 days ago: 2 deleted"), "{done}");
+    rig.sql(statement);
+    let output = rig.run(&archive);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(rig.sql("select count(*) from walpost.outbox_archive"), "1");
+}
