@@ -87,7 +87,7 @@ begin
         select c.oid::regclass from pg_inherits i join pg_class root on root.oid = i.inhparent
             join pg_class c on c.oid = i.inhrelid
         where root.relnamespace = home and root.relname in ('outbox', 'outbox_archive')
-            and c.relname ~ '^outbox_[0-9]{8}$'
+            and c.relname ~ '^outbox_[0-9]+$' and length(c.relname) = 15
     loop
         perform {schema}.close_day(day);
     end loop;
