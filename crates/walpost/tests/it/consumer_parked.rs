@@ -1,11 +1,11 @@
 //! Events that consumers have parked: looked at, and asked for.
 
-use std::process::Output;
-
 use serde_json::{Value, json};
-use walpost_local::Postgres;
 
-use crate::cli::{stderr, stdout, walpost};
+use crate::{
+    cli::{stderr, stdout, walpost},
+    rig::Rig,
+};
 
 /// 1 is parked and two wait behind it, 4 has no id, 5 is parked alone, and 6
 /// of a partition that nobody reads.
@@ -23,39 +23,13 @@ select 'shipping', case n when 6 then 99 else 1 end, 'orders', 0, 10 + n, 0, 'or
 from generate_series(1, 6) n;
 "#;
 
-struct Rig {
-    postgres: Postgres,
-    url: String,
-}
-
-impl Rig {
-    fn new() -> Self {
-        let postgres = Postgres::builder().throwaway().start().unwrap();
-        let url = postgres.url("postgres");
-        Self { postgres, url }
-    }
-
-    fn sql(&self, sql: &str) -> String {
-        self.postgres.psql("postgres", sql).unwrap().trim().to_owned()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        walpost(&[&["consumer", "parked"], args, &["--postgres", &self.url]].concat(), &[])
-    }
-
-    fn json(&self, args: &[&str]) -> Vec<Value> {
-        let output = self.run(&[args, &["--json"]].concat());
-        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
 fn numbers(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["id"].as_u64().unwrap()).collect()
 }
 
 #[test]
 fn what_consumers_parked_is_listed_and_shown_and_asked_for() {
-    let rig = Rig::new();
+    let rig = Rig::of(&["consumer", "parked"]);
     let output = rig.run(&["list"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("walpost migrate --set consumer"), "{}", stderr(&output));
@@ -98,7 +72,7 @@ fn what_consumers_parked_is_listed_and_shown_and_asked_for() {
 
 #[test]
 fn what_cannot_be_asked_for_is_refused_with_the_way_on() {
-    let rig = Rig::new();
+    let rig = Rig::of(&["consumer", "parked"]);
     assert!(walpost(&["migrate", "--set", "all", "--postgres", &rig.url], &[]).status.success());
     rig.sql(PARKED);
     for (args, expected) in [

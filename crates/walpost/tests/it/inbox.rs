@@ -1,11 +1,11 @@
 //! Events received from outside: looked at, decided about, pruned.
 
-use std::process::Output;
-
 use serde_json::Value;
-use walpost_local::Postgres;
 
-use crate::cli::{stderr, stdout, walpost};
+use crate::{
+    cli::{stderr, stdout, walpost},
+    rig::Rig,
+};
 
 /// Past the triggers, as a month of processors would leave it.
 const EVENTS: &str = r#"
@@ -21,39 +21,13 @@ from unnest(array['pending', 'failed', 'review', 'succeeded', 'ignored', 'failed
 commit;
 "#;
 
-struct Rig {
-    postgres: Postgres,
-    url: String,
-}
-
-impl Rig {
-    fn new() -> Self {
-        let postgres = Postgres::builder().throwaway().start().unwrap();
-        let url = postgres.url("postgres");
-        Self { postgres, url }
-    }
-
-    fn sql(&self, sql: &str) -> String {
-        self.postgres.psql("postgres", sql).unwrap().trim().to_owned()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        walpost(&[&["inbox"], args, &["--postgres", &self.url]].concat(), &[])
-    }
-
-    fn json(&self, args: &[&str]) -> Vec<Value> {
-        let output = self.run(&[args, &["--json"]].concat());
-        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    fn state(&self, number: u32) -> String {
-        self.sql(&format!("select processing_state from walpost.inbox where seq = {number}"))
-    }
+fn state(rig: &Rig, number: u32) -> String {
+    rig.sql(&format!("select processing_state from walpost.inbox where seq = {number}"))
 }
 
 #[test]
 fn events_are_listed_shown_tried_again_and_ignored() {
-    let rig = Rig::new();
+    let rig = Rig::of(&["inbox"]);
     let output = rig.run(&["list"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("walpost migrate --set inbox"), "{}", stderr(&output));
@@ -93,9 +67,9 @@ fn events_are_listed_shown_tried_again_and_ignored() {
     assert_eq!(rig.run(&["ignore", "2"]).status.code(), Some(5), "one that failed");
     let output = rig.run(&["ignore", "--all"]);
     assert_eq!(stdout(&output), "would be ignored: event 1, 3\n");
-    assert_eq!(rig.state(3), "review");
+    assert_eq!(state(&rig, 3), "review");
     assert_eq!(rig.json(&["ignore", "--all", "--yes"])[0]["done"], serde_json::json!([1, 3]));
-    assert_eq!((rig.state(1), rig.state(3)), ("ignored".to_owned(), "ignored".to_owned()));
+    assert_eq!((state(&rig, 1), state(&rig, 3)), ("ignored".to_owned(), "ignored".to_owned()));
     let retried = &rig.json(&["retry", "--type", "paid", "--state", "failed", "--yes"])[0];
     assert_eq!(retried["done"], serde_json::json!([2, 6]));
     for wrong in [&["retry"][..], &["retry", "2", "--all"], &["retry", "2", "--type", "paid"]] {
@@ -105,7 +79,7 @@ fn events_are_listed_shown_tried_again_and_ignored() {
 
 #[test]
 fn what_is_old_leaves_on_request_and_not_within_the_window() {
-    let rig = Rig::new();
+    let rig = Rig::of(&["inbox"]);
     let args = ["migrate", "--set", "all", "--postgres", &rig.url];
     assert!(walpost(&args, &[]).status.success());
     rig.sql(EVENTS);

@@ -18,4 +18,5 @@ mod parked;
 mod parked_requests;
 mod partitions;
 mod ready;
+mod rig;
 mod rows;
