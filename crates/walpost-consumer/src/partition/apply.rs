@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Event, Handler,
     failpoint::Failpoint,
-    store::{handling, select_new},
+    store::{Dedup, handling, select_new},
 };
 
 /// What a batch does with its new events.
@@ -56,26 +56,14 @@ impl<H: Handler> Partition<H> {
         }
         let (begin, end) = fence.statements(&self.shared.sql, events);
         let dedup = lane.replay.dedup(&self.shared.sql, events);
-        let keys = Keys::of(events);
-        let (position, run) = (fence.position(), lane.replay.run);
+        let dedup = self.dedup(lane, fence, dedup, events);
+        let place = Place { consumer: dedup.consumer, position: dedup.position, run: dedup.run };
         let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
-        let consumer = self.shared.settings.consumer.as_str();
-        let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
-            (&consumer, Type::TEXT),
-            (&position, Type::INT4),
-            (&keys.sources, Type::TEXT_ARRAY),
-            (&keys.ids, Type::TEXT_ARRAY),
-            (&keys.offsets, Type::INT8_ARRAY),
-            (&run, Type::INT4),
-        ];
-        let (fenced, found) =
-            join(tx.batch_execute(&begin), tx.query_typed(dedup, &parameters)).await;
+        let (fenced, found) = join(tx.batch_execute(&begin), new_offsets(&tx, &dedup)).await;
         fenced.map_err(Failure::Database)?;
-        let mut new: Vec<i64> =
-            found.map_err(Failure::Database)?.iter().map(|row| row.get(0)).collect();
+        let mut new = found.map_err(Failure::Database)?;
         new.sort_unstable();
         Failpoint::AfterBegin.reached();
-        let place = Place { consumer, position, run };
         let new = select_new(events, &new);
         let applied = match work {
             Work::Handle => self.make(&tx, place, &new, lane.replay.repeats(events)).await,
@@ -96,6 +84,26 @@ impl<H: Handler> Partition<H> {
             self.note_aside(&new).await;
         }
         Ok(applied)
+    }
+
+    /// The deduplication of `events` by the statement `sql`.
+    pub(super) fn dedup<'a>(
+        &'a self,
+        lane: &Lane,
+        fence: Fence<'_>,
+        sql: &'a str,
+        events: &'a [Event],
+    ) -> Dedup<'a> {
+        let known = || events.iter().filter(|event| event.identity().is_ok());
+        Dedup {
+            sql,
+            consumer: &self.shared.settings.consumer,
+            position: fence.position(),
+            sources: known().map(Event::source).collect(),
+            ids: known().map(Event::id).collect(),
+            offsets: known().map(Event::offset).collect(),
+            run: lane.replay.run,
+        }
     }
 
     /// Gives the new events to the handler.
@@ -160,22 +168,21 @@ impl<H: Handler> Partition<H> {
     }
 }
 
-/// What the events are deduplicated by.
-pub(super) struct Keys<'a> {
-    pub(super) sources: Vec<&'a str>,
-    pub(super) ids: Vec<&'a str>,
-    pub(super) offsets: Vec<i64>,
-}
-
-impl<'a> Keys<'a> {
-    pub(super) fn of(events: &'a [Event]) -> Self {
-        let known = || events.iter().filter(|event| event.identity().is_ok());
-        Self {
-            sources: known().map(Event::source).collect(),
-            ids: known().map(Event::id).collect(),
-            offsets: known().map(Event::offset).collect(),
-        }
-    }
+/// The offsets that come back from a deduplication.
+pub(super) async fn new_offsets(
+    tx: &Transaction<'_>,
+    Dedup { sql, consumer, position, sources, ids, offsets, run }: &Dedup<'_>,
+) -> Result<Vec<i64>, tokio_postgres::Error> {
+    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+        (consumer, Type::TEXT),
+        (position, Type::INT4),
+        (sources, Type::TEXT_ARRAY),
+        (ids, Type::TEXT_ARRAY),
+        (offsets, Type::INT8_ARRAY),
+        (run, Type::INT4),
+    ];
+    let found = tx.query_typed(sql, &parameters).await?;
+    Ok(found.iter().map(|row| row.get(0)).collect())
 }
 
 /// READ COMMITTED by name: the fence has to see what it waited for.

@@ -2,14 +2,11 @@
 //! another client's. Elsewhere the steps are pipelined, see `apply`.
 
 use futures_util::future::BoxFuture;
-use tokio_postgres::{
-    Client, Transaction,
-    types::{ToSql, Type},
-};
+use tokio_postgres::{Client, Transaction};
 
 use super::{
     Interrupt, Partition,
-    apply::{Applied, Keys, start},
+    apply::{Applied, new_offsets, start},
     failure::Failure,
     lane::{Fence, Lane},
 };
@@ -41,10 +38,7 @@ impl<H: Handler> Partition<H> {
         let batch = self.batch(lane, fence, events);
         #[cfg(feature = "redis")]
         let claiming = batch.claiming.clone();
-        let applied = match self.shared.handler.store() {
-            Some(store) => store.apply(batch).await,
-            None => apply_here(&mut lane.client, &*self.shared.handler, batch).await,
-        };
+        let applied = self.run_batch(lane, batch).await;
         if applied.is_ok() {
             Failpoint::BeforeSettle.reached();
         }
@@ -58,21 +52,19 @@ impl<H: Handler> Partition<H> {
         Ok(Applied { new, waiting: 0 })
     }
 
+    async fn run_batch(&self, lane: &mut Lane, batch: Batch<'_>) -> Result<Done, StoreFailure> {
+        match self.shared.handler.store() {
+            Some(store) => store.apply(batch).await,
+            None => apply_here(&mut lane.client, &*self.shared.handler, batch).await,
+        }
+    }
+
     fn batch<'a>(&'a self, lane: &Lane, fence: Fence<'_>, events: &'a [Event]) -> Batch<'a> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let (begin, end) = fence.statements(sql, events);
-        let dedup = settings.guard.has_rows().then(|| {
-            let Keys { sources, ids, offsets } = Keys::of(events);
-            Dedup {
-                sql: lane.replay.dedup(sql, events),
-                consumer: &settings.consumer,
-                position: fence.position(),
-                sources,
-                ids,
-                offsets,
-                run: lane.replay.run,
-            }
-        });
+        let has_rows = settings.guard.has_rows();
+        let dedup =
+            has_rows.then(|| self.dedup(lane, fence, lane.replay.dedup(sql, events), events));
         let behind_savepoint = match events {
             [event] => lane.trials.done_before == Some(event.offset()),
             _ => false,
@@ -104,13 +96,10 @@ impl<H: Handler> Partition<H> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let (begin, end) = fence.statements(sql, &[]);
         let events = std::slice::from_ref(event);
-        let Keys { sources, ids, offsets } = Keys::of(events);
-        let (consumer, position) = (settings.consumer.as_str(), fence.position());
-        let (sql, run) = (&*sql.parked.stamp, lane.replay.run);
         let batch = Batch {
             begin,
             end: format!("{leave}; {end}"),
-            dedup: Some(Dedup { sql, consumer, position, sources, ids, offsets, run }),
+            dedup: Some(self.dedup(lane, fence, &sql.parked.stamp, events)),
             events,
             unpark: None,
             guard: &settings.guard,
@@ -120,11 +109,7 @@ impl<H: Handler> Partition<H> {
             behind_savepoint: !settings.guard.has_rows(),
             limit_ms: settings.handler_timeout_ms,
         };
-        let applied = match self.shared.handler.store() {
-            Some(store) => store.apply(batch).await,
-            None => apply_here(&mut lane.client, &*self.shared.handler, batch).await,
-        };
-        Ok(applied?.new > 0)
+        Ok(self.run_batch(lane, batch).await?.new > 0)
     }
 
     /// Events that were set aside are known to a guard outside of the database
@@ -233,19 +218,7 @@ impl<H: Handler> StoreTransaction for Here<'_, '_, H> {
         &'a mut self,
         dedup: &'a Dedup<'a>,
     ) -> BoxFuture<'a, Result<Vec<i64>, StoreError>> {
-        Box::pin(async move {
-            let Dedup { sql, consumer, position, sources, ids, offsets, run } = dedup;
-            let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
-                (consumer, Type::TEXT),
-                (position, Type::INT4),
-                (sources, Type::TEXT_ARRAY),
-                (ids, Type::TEXT_ARRAY),
-                (offsets, Type::INT8_ARRAY),
-                (run, Type::INT4),
-            ];
-            let found = self.tx.query_typed(sql, &parameters);
-            Ok(found.await?.iter().map(|row| row.get(0)).collect())
-        })
+        Box::pin(async move { Ok(new_offsets(self.tx, dedup).await?) })
     }
 
     fn numbers<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Vec<i64>, StoreError>> {

@@ -153,6 +153,8 @@ impl<H: Handler> Partition<H> {
         if !lanes.serving
             && let Some(row) = self.next_request(session).await?
         {
+            // The lane's answer says when to look again, and wakes this loop.
+            session.looks.again(Instant::now(), None);
             lanes.request(row);
         }
         let paced_until = self.take_paced(session, lanes).await?;

@@ -12,7 +12,7 @@ use walpost_event::RetrySchedule;
 
 use super::{
     Interrupt, Partition,
-    apply::{Keys, finish, roll_back, start},
+    apply::{finish, new_offsets, roll_back, start},
     failure::Failure,
     jitter,
     lane::{Fence, Lane},
@@ -90,32 +90,22 @@ impl<H: Handler> Partition<H> {
             return self.settle_another_way(lane, fence, row).await;
         }
         let (begin, end) = fence.statements(&self.shared.sql, &[]);
-        let (position, run) = (fence.position(), lane.replay.run);
+        let events = std::slice::from_ref(&row.event);
+        let stamp = self.dedup(lane, fence, &self.shared.sql.parked.stamp, events);
         let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
         let mut made = false;
         if row.wish == Wish::Retry {
-            let events = std::slice::from_ref(&row.event);
-            let keys = Keys::of(events);
-            let consumer = self.shared.settings.consumer.as_str();
-            let stamp: [(&(dyn ToSql + Sync), Type); 6] = [
-                (&consumer, Type::TEXT),
-                (&position, Type::INT4),
-                (&keys.sources, Type::TEXT_ARRAY),
-                (&keys.ids, Type::TEXT_ARRAY),
-                (&keys.offsets, Type::INT8_ARRAY),
-                (&run, Type::INT4),
-            ];
-            let stamped = tx.query_typed_opt(&self.shared.sql.parked.stamp, &stamp);
-            let (fenced, stamped) = join(tx.batch_execute(&begin), stamped).await;
+            let (fenced, stamped) = join(tx.batch_execute(&begin), new_offsets(&tx, &stamp)).await;
             fenced.map_err(Failure::Database)?;
-            made = stamped.map_err(Failure::Database)?.is_some();
+            made = !stamped.map_err(Failure::Database)?.is_empty();
             if made && let Err(failure) = self.handle(&tx, events).await {
                 return Err(roll_back(tx, failure).await);
             }
         } else {
             tx.batch_execute(&begin).await.map_err(Failure::Database)?;
         }
-        let key_is_free = self.leave(&tx, position, row).await.map_err(Failure::Database)?;
+        let key_is_free =
+            self.leave(&tx, fence.position(), row).await.map_err(Failure::Database)?;
         Failpoint::BeforeUnparkCommit.reached();
         finish(tx, &end).await?;
         Ok(Settled { made, key_is_free })

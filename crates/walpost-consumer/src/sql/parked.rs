@@ -86,9 +86,7 @@ impl ParkedSql {
             keep: keep_parked(s),
         }
     }
-}
 
-impl ParkedSql {
     /// A list of offsets follows, in parentheses.
     pub(crate) fn unpark_where(&self, position: i32) -> String {
         format!("delete from {}.consumer_parked where pos_id = {position} and off in", self.schema)
