@@ -90,6 +90,7 @@ class Claim:
             with self.connection.cursor() as cursor:
                 self._find(cursor)
                 self._claim(cursor)
+                self._look_aside(cursor)
         except BaseException:
             self.connection.close()
             raise
@@ -109,6 +110,9 @@ class Claim:
         self.position, group, cluster, self.topic_id = row
         if (group, cluster) != (self.settings.group, self.cluster):
             raise Stop(f"{self.place}: the position belongs to group {group} of cluster {cluster}")
+
+    def _look_aside(self, cursor):
+        """What the last owner has left. After the claim: nobody adds to it now."""
         cursor.execute(
             "select exists (select from walpost.consumer_parked"
             " where consumer = %s and state <> 'discarded')",
@@ -117,8 +121,10 @@ class Claim:
         if cursor.fetchone()[0]:
             raise Stop("events are parked, which this example does not look at")
         cursor.execute(
-            "select exists (select from walpost.consumer_again where pos_id = %s)",
-            (self.position,),
+            "select exists (select from walpost.consumer_again where pos_id = %s)"
+            " or exists (select from walpost.consumer_reset where pos_id = %s and run = %s"
+            " and mode = 'chosen' and chosen_until > %s)",
+            (self.position, self.position, self.run, self.next_offset),
         )
         if cursor.fetchone()[0]:
             raise Stop(f"{self.place}: chosen events are being replayed, which is for Rust alone")

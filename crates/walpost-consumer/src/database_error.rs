@@ -13,6 +13,8 @@ pub(crate) enum Verdict {
     Transient,
     /// Data or a constraint: the event's fault.
     Data,
+    /// A statement was cancelled: too long for the role, or by somebody.
+    Cancelled,
     /// Another owner has claimed the partition.
     GivenUp,
     /// The stored row belongs to another group, cluster or topic.
@@ -43,15 +45,14 @@ impl Verdict {
             "WP004" => Self::HandlerEnded,
             "3F000" | "42P01" | "42883" => Self::NotMigrated,
             // lock_timeout, deadlock, serialisation; the idle time-out; being
-            // cancelled or terminated; starting up and shutting down.
-            "55P03" | "40P01" | "40001" | "25P03" | "25P04" | "57014" | "58000" | "58030" => {
-                Self::Transient
-            }
+            // terminated; starting up and shutting down.
+            "55P03" | "40P01" | "40001" | "25P03" | "25P04" | "58000" | "58030" => Self::Transient,
+            "57014" => Self::Cancelled,
             // A handler that goes on after a failed statement.
             "25P02" => Self::Data,
             _ => match state.get(..2) {
                 Some("08" | "53" | "57") => Self::Transient,
-                Some("21" | "22" | "23" | "44" | "P0") => Self::Data,
+                Some("21" | "22" | "23" | "44" | "54" | "P0") => Self::Data,
                 _ => Self::Unknown,
             },
         }
@@ -94,9 +95,9 @@ pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
 pub(crate) fn how_to_use_state(state: Option<&str>) -> &'static str {
     match state {
         Some("42501") => {
-            "grant usage on the schema, select, insert and update on position and done, select \
-             and insert on consumer_parked and consumer_reset, select and delete on \
-             consumer_again, and execute on the functions"
+            "grant usage on the schema, select, insert and update on position and done, select, \
+             insert, update and delete on consumer_parked, select and insert on consumer_reset, \
+             select and delete on consumer_again, and execute on the functions"
         }
         Some("25006") => READ_ONLY,
         _ => "see what the server says",
@@ -143,8 +144,10 @@ mod tests {
             ("53300", Verdict::Transient),
             ("55P03", Verdict::Transient),
             ("57P01", Verdict::Transient),
+            ("57014", Verdict::Cancelled),
             ("25P03", Verdict::Transient),
             ("22003", Verdict::Data),
+            ("54000", Verdict::Data),
             ("23505", Verdict::Data),
             ("P0001", Verdict::Data),
             ("25P02", Verdict::Data),

@@ -12,6 +12,9 @@ const ID: &str = "id";
 const EVENT_TYPE: &str = "eventType";
 /// Name of the header that says which system an event comes from.
 const SOURCE: &str = "walpost-source";
+/// Of an id and of a source: both, and the consumer's name, are one index entry
+/// of PostgreSQL, which takes 2,704 bytes.
+const MAX_IDENTITY_BYTES: usize = 1_000;
 
 /// One event, as it was read from Kafka.
 ///
@@ -47,6 +50,8 @@ pub(crate) enum NoIdentity {
     MissingId,
     UnusableId,
     UnusableSource,
+    LongId,
+    LongSource,
 }
 
 impl NoIdentity {
@@ -55,6 +60,8 @@ impl NoIdentity {
             Self::MissingId => "missing id header",
             Self::UnusableId => "id header is empty, no UTF-8, or contains a NUL",
             Self::UnusableSource => "walpost-source header is empty, no UTF-8, or contains a NUL",
+            Self::LongId => "id header is longer than 1,000 bytes",
+            Self::LongSource => "walpost-source header is longer than 1,000 bytes",
         }
     }
 }
@@ -292,24 +299,16 @@ impl EventBuilder {
     /// One more header.
     #[must_use]
     pub fn header(mut self, name: &str, value: Option<&[u8]>) -> Self {
-        let usable = |value: Option<&[u8]>| {
-            value.is_some_and(|value| {
-                !value.is_empty() && !value.contains(&0) && std::str::from_utf8(value).is_ok()
-            })
-        };
         let name_span = self.push(name.as_bytes());
         let value_span = value.map(|value| self.push(value));
         self.event.headers.push((name_span, value_span));
         if name == ID && self.event.id.is_err_and(|problem| problem == NoIdentity::MissingId) {
-            self.event.id = match value_span {
-                Some(span) if usable(value) => Ok(span),
-                _ => Err(NoIdentity::UnusableId),
-            };
+            self.event.id = identity(value, value_span, NoIdentity::UnusableId, NoIdentity::LongId);
         }
         if name == SOURCE && self.event.source.is_none() {
-            match value_span {
-                Some(span) if usable(value) => self.event.source = Some(span),
-                _ => self.event.id = Err(NoIdentity::UnusableSource),
+            match identity(value, value_span, NoIdentity::UnusableSource, NoIdentity::LongSource) {
+                Ok(span) => self.event.source = Some(span),
+                Err(problem) => self.event.id = Err(problem),
             }
         }
         self
@@ -341,6 +340,20 @@ impl EventBuilder {
         let end_plus_one = NonZeroU32::MIN.saturating_add(self.buffer.len() as u32);
         Span { start, end_plus_one }
     }
+}
+
+/// The bytes of a header that tells events apart.
+fn identity(
+    value: Option<&[u8]>,
+    span: Option<Span>,
+    unusable: NoIdentity,
+    long: NoIdentity,
+) -> Result<Span, NoIdentity> {
+    let (Some(value), Some(span)) = (value, span) else { return Err(unusable) };
+    if value.is_empty() || value.contains(&0) || std::str::from_utf8(value).is_err() {
+        return Err(unusable);
+    }
+    if value.len() > MAX_IDENTITY_BYTES { Err(long) } else { Ok(span) }
 }
 
 #[cfg(test)]
@@ -391,6 +404,11 @@ mod tests {
         assert_eq!(with(Some("ü".as_bytes())), Ok(()));
         let source = Event::builder("t").header("id", Some(b"a")).header(SOURCE, Some(b"\0"));
         assert_eq!(source.build().identity(), Err(NoIdentity::UnusableSource));
+        assert_eq!(with(Some(&[b'a'; 1_000])), Ok(()));
+        assert_eq!(with(Some(&[b'a'; 1_001])), Err(NoIdentity::LongId));
+        let source =
+            Event::builder("t").header("id", Some(b"a")).header(SOURCE, Some(&[b'a'; 1_001]));
+        assert_eq!(source.build().identity(), Err(NoIdentity::LongSource));
     }
 
     #[test]

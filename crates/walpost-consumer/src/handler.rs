@@ -130,7 +130,9 @@ impl HandlerError {
     fn sorted(verdict: Verdict, how: &'static str, error: BoxError) -> Self {
         match verdict {
             Verdict::Transient | Verdict::GivenUp => Self::Transient(error),
-            Verdict::Data => Self::Retry(error),
+            // An event that takes longer than the role's statement_timeout is
+            // one that fails.
+            Verdict::Data | Verdict::Cancelled => Self::Retry(error),
             Verdict::HandlerEnded => Self::halt(Refused::Ended(error)),
             Verdict::Mismatch | Verdict::NotMigrated | Verdict::Unknown => {
                 Self::halt(Refused::Otherwise { how, error })

@@ -94,7 +94,7 @@
 //!
 //! An event whose handler fails ([`HandlerError::Retry`], after
 //! [`Builder::max_attempts`]) or gives it up ([`HandlerError::Park`]), and a
-//! record without a usable header `id`, is set aside: it becomes a row of the
+//! record without a usable header `id`, of at most 1,000 bytes, is set aside: it becomes a row of the
 //! table `walpost.consumer_parked`, with its reason and the whole record, in the
 //! transaction that moves the offset past it. The later events of its key wait
 //! behind it, as rows too, unless told otherwise ([`Park`]); those of other keys
@@ -123,7 +123,8 @@
 //!
 //! A replay that comes to a parked event tries it again, if its key is not held,
 //! and the row goes when it succeeds; where the key is held, the event and those
-//! that the replay brings wait in the order of their offsets.
+//! that the replay brings wait in the order of their offsets. A request for an
+//! event that a replay has yet to come to waits for it.
 //!
 //! # Membership
 //!

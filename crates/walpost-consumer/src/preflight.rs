@@ -96,7 +96,7 @@ const UNKNOWN_KEYS: &str = "select k.name from unnest($1::text[]) k(name) where 
 
 fn not_looked(error: tokio_postgres::Error) -> Failed {
     match Verdict::of(&error) {
-        Verdict::Transient => Failed::Away(report(&error)),
+        Verdict::Transient | Verdict::Cancelled => Failed::Away(report(&error)),
         _ => Failed::Refused(Error::Database {
             attempted: format!("looking for the consumer's tables failed; {}", how_to_use(&error)),
             source: error.into(),

@@ -74,7 +74,7 @@ async fn look(database: &Database, store: &dyn Store) -> Result<bool, Looked> {
     // Nothing was written.
     let _ = tx.rollback().await;
     seen.map_err(|error| match error.verdict() {
-        Verdict::Transient => Looked::Away(error.to_string()),
+        Verdict::Transient | Verdict::Cancelled => Looked::Away(error.to_string()),
         _ => Looked::Refused(Error::Database {
             attempted: "asking the handler's database which one it is was refused".to_owned(),
             source: error.into(),

@@ -243,11 +243,13 @@ impl StoreFailure {
     /// the handler's.
     pub fn at_end(error: StoreError) -> Self {
         let kind = match error.verdict() {
-            Verdict::Data | Verdict::HandlerEnded => FailureKind::Handler(HandlerFailed {
-                error: error.into(),
-                at: None,
-                discard: false,
-            }),
+            Verdict::Data | Verdict::Cancelled | Verdict::HandlerEnded => {
+                FailureKind::Handler(HandlerFailed {
+                    error: error.into(),
+                    at: None,
+                    discard: false,
+                })
+            }
             Verdict::Transient
             | Verdict::GivenUp
             | Verdict::Mismatch

@@ -11,9 +11,13 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         .set("client.id", format!("walpost-{}", settings.consumer))
         .set(
             "queued.min.messages",
-            (settings.max_batch_events * 4).clamp(1, 10_000_000).to_string(),
+            (settings.max_batch_events * 2).clamp(1, 10_000_000).to_string(),
         )
         .set("queued.max.messages.kbytes", read_ahead_kbytes.to_string())
+        // Little at a time, and at once when there is room: what was read ahead
+        // is most of a consumer's memory.
+        .set("fetch.message.max.bytes", (256 << 10).to_string())
+        .set("fetch.queue.backoff.ms", "2")
         .set("fetch.wait.max.ms", "100")
         .set("fetch.error.backoff.ms", "100")
         .set("reconnect.backoff.max.ms", "2000")

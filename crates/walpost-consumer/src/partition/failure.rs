@@ -35,7 +35,7 @@ impl From<PgError> for Failure {
     /// the handler's, such as a deferred constraint.
     fn from(error: PgError) -> Self {
         match Verdict::of(&error) {
-            Verdict::Data | Verdict::HandlerEnded => {
+            Verdict::Data | Verdict::Cancelled | Verdict::HandlerEnded => {
                 let (error, at, discard) = (HandlerError::from(error), None, false);
                 Self::Handler { error, at, discard }
             }

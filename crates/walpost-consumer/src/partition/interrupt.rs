@@ -33,7 +33,9 @@ impl Interrupt {
     /// yet, ours.
     pub(super) fn claiming(attempted: &str, schema: &str, error: PgError) -> Self {
         match Verdict::of(&error) {
-            Verdict::Transient => Self::Fault(format!("{attempted}: {}", report(&error))),
+            Verdict::Transient | Verdict::Cancelled => {
+                Self::Fault(format!("{attempted}: {}", report(&error)))
+            }
             Verdict::GivenUp => Self::GivenUp(report(&error)),
             Verdict::NotMigrated => {
                 let (schema, source) = (schema.to_owned(), error.into());
@@ -62,7 +64,9 @@ impl Interrupt {
     /// The same for what another client has from the server.
     pub(super) fn store(attempted: &str, schema: &str, error: &StoreError) -> Self {
         match error.verdict() {
-            Verdict::Transient => Self::GivenUp(format!("{attempted}: {error}")),
+            Verdict::Transient | Verdict::Cancelled => {
+                Self::GivenUp(format!("{attempted}: {error}"))
+            }
             Verdict::GivenUp => Self::GivenUp(error.to_string()),
             Verdict::Mismatch | Verdict::HandlerEnded => Self::Halt(error.to_string()),
             Verdict::NotMigrated => {

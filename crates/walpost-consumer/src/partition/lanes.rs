@@ -106,6 +106,8 @@ impl<H: Handler> Partition<H> {
             interrupt => interrupt,
         };
         // Those that still run are dropped, and their transactions with them.
+        // What they knew before this claim stays: events of two lanes that end
+        // claims in turns would never be given up otherwise.
         for (kept, state) in trials.iter_mut().zip(lanes.all) {
             match state.idle {
                 Some(Idle::Fresh(fresh)) => *kept = fresh.trials,
@@ -124,8 +126,7 @@ impl<H: Handler> Partition<H> {
         let state = |(held, trials): (Held, &mut Trials)| {
             // The offset tells nothing about one lane.
             trials.claimed(epoch, 0, run);
-            let fresh = Trials::new(self.shared.settings.max_batch_events);
-            let trials = std::mem::replace(trials, fresh);
+            let trials = trials.clone();
             let idle = Some(Idle::Fresh(Box::new(Fresh { held, trials })));
             State { queue: VecDeque::new(), request: None, idle }
         };

@@ -43,7 +43,8 @@ impl<H: Handler> Partition<H> {
         if !session.looks.is_due(Instant::now()) {
             return Ok(None);
         }
-        let of: [(&(dyn ToSql + Sync), Type); 1] = [(&session.key.position, Type::INT4)];
+        let of: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&session.key.position, Type::INT4), (&session.key.next_offset, Type::INT8)];
         let asked = session.lane.client.query_typed_opt(&self.shared.sql.parked.request, &of);
         let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
         if asked.is_none() {

@@ -124,10 +124,12 @@ fn park(schema: &str, conflict: &str) -> String {
     )
 }
 
+/// Of the events behind the stored offset: a replay comes to the others by
+/// itself, in their order.
 fn request(schema: &str) -> String {
     format!(
         "with asked as (select id, request, holds_key, key from {schema}.consumer_parked \
-         where pos_id = $1 and request is not null order by off limit 1) \
+         where pos_id = $1 and off < $2 and request is not null order by off limit 1) \
          select a.request, p.id, p.state, p.topic, p.part, p.off, p.event_id, p.key, p.value, \
          p.header_names, p.header_values, p.timestamp_ms, p.holds_key \
          from asked a join {schema}.consumer_parked p on p.id = case \

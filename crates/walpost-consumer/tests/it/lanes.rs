@@ -6,10 +6,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::Barrier;
-use walpost_consumer::{Event, Handler, HandlerError, OnReset, Park, tokio_postgres::Transaction};
+use walpost_consumer::{
+    Event, Handler, HandlerError, OnReset, Park, RetrySchedule, tokio_postgres::Transaction,
+};
 use walpost_testkit as testkit;
 
 use crate::{
@@ -245,6 +248,29 @@ async fn a_handler_that_hangs_in_a_lane_is_parked_and_the_others_go_on() {
     let left: Vec<String> =
         events.into_iter().filter(|id| !["a7", "a8"].contains(&&**id)).collect();
     assert_eq!(world.effects().await, each(&left, 1));
+}
+
+/// A panic ends the claim, and drops what the other lanes are at.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_events_that_panic_in_two_lanes_are_both_parked() {
+    struct Panics;
+    impl Handler for Panics {
+        async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+            assert!(!matches!(event.id(), "a0" | "a1" | "a2"), "a handler's bug");
+            effect(tx, event).await
+        }
+    }
+    let world = World::new(1).await;
+    let events = ids("a", 10);
+    let keyed: Vec<(String, String)> = events.iter().map(|id| (id.clone(), id.clone())).collect();
+    publish(&world, &keyed).await;
+    let longer = RetrySchedule::new([40, 200, 1_000, 5_000].map(Duration::from_millis));
+    let consumer = world.consumer().lanes(8).max_attempts(5).retry_schedule(longer);
+    let running = run(consumer.claim_timeout_ms(500).handler(Panics).unwrap());
+    world.until_number("select count(*) from walpost.consumer_parked", 3).await;
+    world.until_number("select next_offset from walpost.position", 10).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events[3..], 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -202,6 +202,46 @@ async fn a_rerun_over_a_held_key_waits_in_the_order_of_offsets() {
 }
 
 #[tokio::test]
+async fn a_retry_waits_for_a_replay_that_is_still_below_its_event() {
+    let world = World::new(1).await;
+    world.publish_keyed(0, &[("k", "k0"), ("k", "k1"), ("k", "bad"), ("l", "l0")]).await;
+    let picky = Picky::about(["bad"]);
+    let mut running = run(keyed(&world).handler(picky.clone()).unwrap());
+    until_seen(&mut running, 4).await;
+    running.stop().await.unwrap();
+    picky.only([]);
+    world.reset(&["--to-earliest"]).await;
+    assert_eq!(ask(&world, "retry", "bad").await, "requested");
+    let mut running = run(keyed(&world).handler(picky).unwrap());
+    running.until("all", |status| status.counts.applied == 4).await;
+    running.stop().await.unwrap();
+    assert_eq!(made(&world).await, ["k0", "k1", "l0", "l0", "k0", "k1", "bad"]);
+    assert_eq!(world.number(LEFT).await, 0);
+}
+
+#[tokio::test]
+async fn an_event_that_is_parked_and_chosen_for_a_replay_takes_effect_once() {
+    let world = World::new(1).await;
+    world.publish_keyed(0, &[("k", "k0"), ("k", "k1"), ("k", "bad"), ("l", "l0")]).await;
+    let picky = Picky::about(["bad"]);
+    let mut running = run(world.consumer().handler(picky.clone()).unwrap());
+    until_seen(&mut running, 4).await;
+    running.stop().await.unwrap();
+    picky.only([]);
+    let chosen = "select walpost.operator_reset($1, $2, 0, 0, 'chosen', array[0, 2]::bigint[], \
+                  null, null, null, 'me', 'why')";
+    world.client.query_one(chosen, &[&world.name, &world.topic]).await.unwrap();
+    assert_eq!(ask(&world, "retry", "bad").await, "requested");
+    let mut running = run(world.consumer().handler(picky).unwrap());
+    running
+        .until("the end", |status| status.partitions.values().any(|one| one.next_offset == Some(4)))
+        .await;
+    world.until_number(LEFT, 0).await;
+    running.stop().await.unwrap();
+    assert_eq!(made(&world).await, ["k0", "k1", "l0", "k0", "bad"]);
+}
+
+#[tokio::test]
 async fn a_rerun_tries_an_event_that_was_parked_alone_and_its_row_goes() {
     let world = World::new(1).await;
     world.publish_keyed(0, &[("k", "k0"), ("k", "bad"), ("k", "worse"), ("k", "k1")]).await;

@@ -51,6 +51,47 @@ async fn a_poison_event_is_parked_after_its_attempts_and_the_others_go_on() {
     assert_eq!(world.stored().await, 400);
 }
 
+/// Takes longer than a statement may, and writes what an index does not take.
+struct Beyond;
+
+impl Handler for Beyond {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        effect(tx, event).await?;
+        match event.id() {
+            "a1" => {
+                tx.batch_execute("set local statement_timeout = '200ms'").await?;
+                tx.batch_execute("select pg_sleep(60)").await?;
+            }
+            "a2" => {
+                let random = "select string_agg(md5(n::text), '') from generate_series(1, 2000) n";
+                tx.batch_execute(&format!("insert into indexed {random}")).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_takes_from_no_event_is_parked_and_blocks_nothing() {
+    let world = World::new(1).await;
+    world.client.batch_execute("create table indexed (text text primary key)").await.unwrap();
+    let long = "x".repeat(3_000);
+    world.publish(0, ["a0", "a1", "a2", &long, "a3"]).await;
+    let mut running = run(world.consumer().max_attempts(2).handler(Beyond).unwrap());
+    running.until_applied(2).await;
+    running.until("all that is parked", |status| status.counts.parked == 3).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&["a0".to_owned(), "a3".to_owned()], 1));
+    let rows = "select off, reason from walpost.consumer_parked order by off";
+    let rows = world.client.query(rows, &[]).await.unwrap();
+    let reasons: Vec<(i64, &str)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let [(1, cancelled), (2, index), (3, id)] = reasons[..] else { panic!("{reasons:?}") };
+    assert!(cancelled.contains("57014"), "{cancelled}");
+    assert!(index.contains("54000"), "{index}");
+    assert_eq!(id, "id header is longer than 1,000 bytes");
+}
+
 /// Fails as a whole where `poison` is among the events, without saying which.
 struct Silent {
     poison: &'static str,

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use walpost_consumer::{Event, Handler, HandlerError, SliceError, tokio_postgres::Transaction};
+use walpost_consumer::{
+    Event, Handler, HandlerError, SliceError,
+    tokio_postgres::{Transaction, types::ToSql},
+};
 use walpost_testkit::{self as testkit, Process};
 
 use crate::support::{LIMIT, World, each, ids, run};
@@ -162,4 +165,37 @@ async fn a_python_consumer_that_is_paused_is_overtaken_and_refused() {
     let all: Vec<String> =
         ["a".to_owned()].into_iter().chain(ids("b", 20)).chain(ids("c", 20)).collect();
     assert_eq!(shipments(&world).await, each(&all, 1));
+}
+
+/// Rust has made the chosen event and died; below where the reset began nothing
+/// else is to be made again, although effects were once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_consumer_leaves_a_replay_of_chosen_events_alone() {
+    let world = world(1).await;
+    let events = ids("a", 20);
+    world.publish(0, &events).await;
+    let reset = |mode: &'static str, chosen: Option<Vec<i64>>| {
+        let world = &world;
+        async move {
+            let reset = "select walpost.operator_reset($1, $2, 0, 0, $3, $4, null, null, null, \
+                         'me', 'why')";
+            let parameters: [&(dyn ToSql + Sync); 4] = [&world.name, &world.topic, &mode, &chosen];
+            world.client.query_one(reset, &parameters).await.unwrap();
+        }
+    };
+    let rust = async || {
+        let running = run(world.consumer().handler(Ships).unwrap());
+        until_done(&world, None).await;
+        running.stop().await.unwrap();
+    };
+    rust().await;
+    reset("rerun", None).await;
+    rust().await;
+    reset("chosen", Some(vec![0])).await;
+    world.client.execute("delete from walpost.consumer_again", &[]).await.unwrap();
+    world.tamper("next_offset = 1").await;
+    let process = python(&world);
+    testkit::until(LIMIT, "an end", async || !process.is_running()).await;
+    assert!(process.log().contains("which is for Rust alone"), "{}", process.log());
+    assert_eq!(shipments(&world).await, each(&events, 2));
 }
