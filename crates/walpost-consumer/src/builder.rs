@@ -183,6 +183,33 @@ impl Builder {
         self
     }
 
+    /// Topic that parked events are also published to, as dead letters; none
+    /// unless set.
+    ///
+    /// The row is committed first, as always, and holds the event; the letter
+    /// follows it, at least once, with key, value and headers as they were, and
+    /// headers that say which row it is of and why. Nothing waits for it: a topic
+    /// that is missing, denied or away later on is tried again. An event that
+    /// only waits behind a parked one of its key has none.
+    ///
+    /// The topic has to exist when the consumer starts, may not be one of those
+    /// that are read, and should not be compacted. The consumer needs Kafka's
+    /// rights Describe and Write on it, and reaches the brokers by the settings
+    /// given to [`kafka`](Self::kafka).
+    ///
+    /// ```
+    /// use walpost_consumer::Consumer;
+    ///
+    /// let builder = Consumer::builder("shipping")
+    ///     .kafka("bootstrap.servers", "localhost:9092")
+    ///     .topics(["outbox.event.order"])
+    ///     .dead_letter_topic("shipping.dead");
+    /// ```
+    pub fn dead_letter_topic(mut self, topic: impl Into<String>) -> Self {
+        self.settings.dead_letter_topic = Some(topic.into());
+        self
+    }
+
     /// Longest time for the handler on one batch, in milliseconds; 30,000
     /// unless set. Then its connection is dropped and the attempt has failed.
     pub fn handler_timeout_ms(mut self, milliseconds: u64) -> Self {

@@ -16,6 +16,7 @@ use tokio::{
 use crate::redis_guard::keys_outlive_topics;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
+    dead_letters::DeadLetters,
     kafka::{self, AssignmentId, GroupEvent},
     metrics,
     partition::{Fatal, Partition, Shared, Stop},
@@ -96,7 +97,7 @@ impl<H: Handler> Consumer<H> {
     ///
     /// # Errors
     /// If the tables or grants are missing, the database refuses the connection
-    /// or what is needed, the Kafka client cannot be used, or every assigned
+    /// or what is needed, the topic of dead letters is missing, the Kafka client cannot be used, or every assigned
     /// partition has halted.
     ///
     /// ```no_run
@@ -118,7 +119,7 @@ impl<H: Handler> Consumer<H> {
         tracing::info!(consumer, group, ?topics, brokers, database, "the consumer starts");
         let sql = Sql::new(&self.settings);
         let mut shutdown = pin!(shutdown);
-        tokio::select! {
+        let letters = tokio::select! {
             ready = async {
                 database_is_ready(&self.database, &sql, &self.settings).await?;
                 is_the_same_database(&self.database, self.handler.store()).await?;
@@ -126,10 +127,10 @@ impl<H: Handler> Consumer<H> {
                 if let Some(guard) = self.settings.guard.redis() {
                     keys_outlive_topics(guard, &self.settings).await?;
                 }
-                Ok(())
+                DeadLetters::open(&self.settings, &sql, &self.database).await
             } => ready?,
             () = &mut shutdown => return Ok(()),
-        }
+        };
         let (kafka, thread, mut events) = kafka::start(&self.settings)?;
         let (fatal, mut failures) = Fatal::new();
         let Self { settings, database, handler, board } = self;
@@ -141,6 +142,7 @@ impl<H: Handler> Consumer<H> {
             handler,
             board,
             fatal,
+            dead_letters: letters.as_ref().map(DeadLetters::desk),
         });
         let _pruner = Pruner::start(Pruning {
             settings: shared.settings.clone(),
@@ -151,6 +153,9 @@ impl<H: Handler> Consumer<H> {
         let mut members = Members { shared, running: HashMap::new() };
         let ended = members.serve(&mut events, &mut failures, shutdown).await;
         members.stop_all().await;
+        if let Some(letters) = letters {
+            letters.finish().await;
+        }
         drop(events);
         let _ = kafka.close().await;
         thread.join().await?;

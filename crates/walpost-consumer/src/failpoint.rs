@@ -22,6 +22,8 @@ pub(crate) enum Failpoint {
     AfterCommit,
     /// The same in a lane.
     AfterLaneCommit,
+    /// After Kafka has acknowledged dead letters, before their rows say so.
+    AfterDeadLetter,
     /// Before the offset moves behind what the lanes have done.
     BeforeLaneOffset,
     /// Before an offset is sent to Kafka.
@@ -44,6 +46,7 @@ impl Failpoint {
             Self::BeforeSettle => "before_settle",
             Self::AfterCommit => "after_commit",
             Self::AfterLaneCommit => "after_lane_commit",
+            Self::AfterDeadLetter => "after_dead_letter",
             Self::BeforeLaneOffset => "before_lane_offset",
             Self::BeforeKafkaCommit => "before_kafka_commit",
             Self::ResetAfterKafkaCommit => "reset_after_kafka_commit",
@@ -108,6 +111,7 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
         Failpoint::BeforeSettle,
         Failpoint::AfterCommit,
         Failpoint::AfterLaneCommit,
+        Failpoint::AfterDeadLetter,
         Failpoint::BeforeLaneOffset,
         Failpoint::BeforeKafkaCommit,
         Failpoint::ResetAfterKafkaCommit,

@@ -126,6 +126,10 @@
 //! that the replay brings wait in the order of their offsets. A request for an
 //! event that a replay has yet to come to waits for it.
 //!
+//! With [`Builder::dead_letter_topic`] parked events are also published to a topic
+//! of their own, at least once: a notice for those who look there. The row stays
+//! the place from which they are retried or discarded.
+//!
 //! # Membership
 //!
 //! Members assign by `partition.assignment.strategy`, `cooperative-sticky` unless
@@ -170,6 +174,7 @@ mod builder;
 mod consumer;
 mod database;
 mod database_error;
+mod dead_letters;
 mod decide;
 mod error;
 mod event;

@@ -22,6 +22,15 @@ pub(crate) fn describe() {
     describe_counter!("walpost_consumer_halts_total", "Partitions that were halted");
     describe_counter!("walpost_consumer_failures_total", "Transactions that were rolled back");
     describe_counter!("walpost_consumer_pruned_total", "Effects that were forgotten");
+    describe_counter!("walpost_consumer_dead_letters_total", "Dead letters that were written");
+    describe_counter!(
+        "walpost_consumer_dead_letters_refused_total",
+        "Times that the topic took no dead letter of an event"
+    );
+    describe_counter!(
+        "walpost_consumer_dead_letter_failures_total",
+        "Times that dead letters were put off"
+    );
     describe_histogram!("walpost_consumer_batch_seconds", "Time of a batch, BEGIN to COMMIT");
     describe_histogram!("walpost_consumer_batch_events", "Events in a committed batch");
 }
@@ -29,6 +38,24 @@ pub(crate) fn describe() {
 /// Effects that need no longer be remembered, of all topics.
 pub(crate) fn pruned(consumer: &str) -> Counter {
     counter!("walpost_consumer_pruned_total", "consumer" => consumer.to_owned())
+}
+
+/// The metrics of dead letters, of all topics.
+pub(crate) struct DeadLetterMetrics {
+    pub(crate) written: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) failures: Counter,
+}
+
+impl DeadLetterMetrics {
+    pub(crate) fn new(consumer: &str) -> Self {
+        let labels = [("consumer", consumer.to_owned())];
+        Self {
+            written: counter!("walpost_consumer_dead_letters_total", &labels),
+            refused: counter!("walpost_consumer_dead_letters_refused_total", &labels),
+            failures: counter!("walpost_consumer_dead_letter_failures_total", &labels),
+        }
+    }
 }
 
 /// The metrics of one topic of one consumer.

@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) retry_schedule: RetrySchedule,
     pub(crate) park: Park,
     pub(crate) halt_after_parked: u32,
+    /// `None`: parked events are rows alone.
+    pub(crate) dead_letter_topic: Option<String>,
     pub(crate) handler_timeout_ms: u64,
     pub(crate) lock_timeout_ms: u64,
     pub(crate) claim_timeout_ms: u64,
@@ -55,6 +57,7 @@ impl Settings {
             .repeating_last(),
             park: Park::default(),
             halt_after_parked: 100,
+            dead_letter_topic: None,
             handler_timeout_ms: 30_000,
             lock_timeout_ms: 10_000,
             claim_timeout_ms: 2_000,
@@ -92,6 +95,7 @@ impl Settings {
                 format!("{topic} is a pattern, name each topic"),
             )?;
         }
+        self.check_dead_letters()?;
         self.check_bounds()?;
         self.retention.map_or(Ok(()), Retention::check_bounds)?;
         if let Some(problem) = self.guard.problem_with_lanes(self.lanes) {
@@ -102,6 +106,15 @@ impl Settings {
         }
         self.check_kafka()?;
         self.check_membership()
+    }
+
+    fn check_dead_letters(&self) -> Result<(), Error> {
+        let Some(topic) = &self.dead_letter_topic else { return Ok(()) };
+        let setting = "dead_letter_topic";
+        let problem = "needs 1 to 249 bytes of text without NUL".to_owned();
+        require((1..=249).contains(&topic.len()) && !topic.contains('\0'), setting, problem)?;
+        let problem = format!("{topic} is one of the topics that are read; name another one");
+        require(!self.topics.contains(topic), setting, problem)
     }
 
     fn check_bounds(&self) -> Result<(), Error> {
@@ -232,6 +245,12 @@ mod tests {
     fn what_cannot_work_is_refused_by_name() {
         assert!(refused(|s| s.topics.clear()).starts_with("setting topics:"));
         assert!(refused(|s| s.topics = vec!["^a".into()]).contains("pattern"));
+        let dead = |topic: &str| {
+            let topic = topic.to_owned();
+            refused(move |s| s.dead_letter_topic = Some(topic))
+        };
+        assert!(dead("").starts_with("setting dead_letter_topic: needs"));
+        assert!(dead("orders").contains("orders is one of the topics that are read"));
         assert!(refused(|s| s.max_batch_events = 0).contains("use 1 to 100000"));
         assert!(refused(|s| s.schema = String::new()).starts_with("setting schema:"));
         assert!(refused(|s| s.kafka.clear()).starts_with("setting bootstrap.servers:"));

@@ -232,7 +232,7 @@ const GRANTS: [(&str, &[&str]); 4] = [
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
 /// The newest function of the set, which a consumer of this version needs.
-const NEWEST: &str = "p.proname = 'operator_reset'";
+const NEWEST: &str = "p.proname = 'parked_anew'";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {

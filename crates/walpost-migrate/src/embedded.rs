@@ -117,6 +117,7 @@ const CONSUMER: &[Migration] = &[
         include_str!("../migrations/consumer/0004_known_numbers.sql"),
     ),
     Migration::new(5, "operator", include_str!("../migrations/consumer/0005_operator.sql")),
+    Migration::new(6, "dead_letters", include_str!("../migrations/consumer/0006_dead_letters.sql")),
 ];
 
 const INBOX: &[Migration] =

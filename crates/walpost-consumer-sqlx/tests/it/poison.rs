@@ -11,7 +11,7 @@ use walpost_consumer_sqlx::{
     sqlx::{self, Connection, Executor, PgTransaction},
 };
 
-use walpost_testkit::until;
+use walpost_testkit::{self as testkit, until};
 
 use crate::support::{Ask, LIMIT, World, each, effect, ids, run};
 
@@ -50,6 +50,34 @@ async fn a_poison_event_is_parked_without_contents_and_the_others_go_on() {
     assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), ("a4", 2));
     let reason: &str = row.get(2);
     assert_eq!(reason, "the handler failed: ERROR 22P02 (invalid text representation)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_event_has_a_dead_letter_and_what_waits_behind_it_has_none() {
+    for lanes in [1, 3] {
+        let (world, broker) = (World::new(1).await, testkit::kafka().bootstrap());
+        let topic = testkit::fresh_topic("dead", 1).await;
+        world.publish(0, ["a", "bad", "b"]).await;
+        let handler = Ask(|event: &Event| match event.id() {
+            "bad" => Err(HandlerError::park("not this one")),
+            _ => Ok(()),
+        });
+        let builder = world.builder().park(Park::Key).lanes(lanes).dead_letter_topic(&topic);
+        let mut running = run(builder.handler(world.sqlx(handler)).unwrap());
+        running.until("all", |status| status.counts.waiting == 1).await;
+        let written = "select count(*) from walpost.consumer_parked where dead_letter_at is not \
+                       null and dead_letter_error is null";
+        until(LIMIT, "a letter", async || world.number(written).await == 1).await;
+        running.stop().await.unwrap();
+        let letters = testkit::read_all(broker, &topic).await;
+        let [letter] = &letters[..] else { panic!("one letter, not {}", letters.len()) };
+        assert_eq!((letter.key_text(), letter.value_text()), ("key", "bad"));
+        assert_eq!(letter.header_text("id"), Some("bad"));
+        let mark = letter.header_text("walpost-dead-letter").unwrap();
+        assert!(mark.ends_with(&format!(":1:{}[0]@1", world.topic)), "{mark}");
+        let why = letter.header_text("walpost-dead-letter-reason").unwrap();
+        assert_eq!(why, "the handler gave the event up: not this one");
+    }
 }
 
 #[tokio::test]

@@ -60,7 +60,81 @@ pub(crate) fn admin_config(settings: &Settings) -> ClientConfig {
     config
 }
 
+/// How the names of settings begin that are about connections, and neither about
+/// consuming nor about producing.
+const CONNECTIONS: [&str; 12] = [
+    "api.version.",
+    "bootstrap.",
+    "broker.",
+    "client.",
+    "connections.",
+    "enable.ssl.",
+    "https.",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+];
+
+/// For the producer of dead letters: it reaches the brokers as the consumer
+/// does, creates no topic, gives up in bounded time, and has each record in a
+/// batch of its own, so that an error is about that record.
+pub(crate) fn producer_config(settings: &Settings) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("client.id", format!("walpost-{}", settings.consumer))
+        .set("reconnect.backoff.max.ms", "2000")
+        .set("socket.keepalive.enable", "true");
+    let of_connections = |name: &str| CONNECTIONS.iter().any(|prefix| name.starts_with(prefix));
+    for (name, value) in settings.kafka.iter().filter(|(name, _)| of_connections(name)) {
+        config.set(name, value);
+    }
+    config
+        .set("acks", "all")
+        .set("allow.auto.create.topics", "false")
+        .set("batch.num.messages", "1")
+        .set("compression.type", "lz4")
+        .set("linger.ms", "0")
+        .set("max.in.flight.requests.per.connection", "1")
+        // What is larger the topic would hardly take, and no request may be.
+        .set("message.max.bytes", "52428800")
+        .set("message.timeout.ms", "20000")
+        .set("partitioner", "murmur2_random")
+        .set("topic.metadata.propagation.max.ms", "5000")
+        .set_log_level(RDKafkaLogLevel::Info);
+    config
+}
+
 /// Five to a session.
 pub(crate) fn heartbeat_interval_ms(settings: &Settings) -> u64 {
     settings.session_timeout_ms / 5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_producer_logs_in_as_the_consumer_does_and_has_none_of_its_other_settings() {
+        let mut settings = Settings::new("shipping".into());
+        let given = [
+            ("bootstrap.servers", "localhost:9092"),
+            ("sasl.password", "s3cr3t"),
+            ("ssl.ca.location", "ca.pem"),
+            ("group.instance.id", "pod-0"),
+            ("fetch.min.bytes", "1"),
+        ];
+        settings.kafka.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let config = producer_config(&settings);
+        for (name, value) in &given[..3] {
+            assert_eq!(config.get(name), Some(*value));
+        }
+        for (name, _) in &given[3..] {
+            assert_eq!(config.get(name), None);
+        }
+        assert_eq!(config.get("acks"), Some("all"));
+        settings.kafka.retain(|name, _| !name.starts_with("ssl."));
+        producer_config(&settings).create_native_config().unwrap();
+    }
 }

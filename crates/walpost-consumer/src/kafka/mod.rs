@@ -1,5 +1,5 @@
-//! Everything that touches librdkafka: one OS thread owns the client, and the
-//! rest of the consumer talks to it by [`Kafka`].
+//! Everything that touches librdkafka but dead letters: one OS thread owns the
+//! client, and the rest of the consumer talks to it by [`Kafka`].
 
 mod asking;
 mod client;
@@ -21,7 +21,7 @@ pub(crate) use self::config::admin_config;
 pub(crate) use self::{
     client::{Kafka, start},
     command::{AssignmentId, FoundTopic, GroupEvent, KafkaFailure, Place, TopicIdentity},
-    config::heartbeat_interval_ms,
+    config::{heartbeat_interval_ms, producer_config},
     kept::kept,
     signal::Signal,
 };

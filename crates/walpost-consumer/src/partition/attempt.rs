@@ -143,6 +143,9 @@ impl<H: Handler> Partition<H> {
         };
         let mut attempted = self.committed(events, applied, true);
         lane.trials.parked_in_row += 1;
+        if attempted.parked {
+            self.say_parked(fence.position());
+        }
         let mut holds = false;
         if attempted.parked
             && let Some(key) = events[0].key()

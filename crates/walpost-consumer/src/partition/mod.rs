@@ -34,6 +34,7 @@ pub(crate) use self::{apply::start, fatal::Fatal, interrupt::Interrupt, stop::St
 use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,
+    dead_letters::{Desk, Hold},
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
     metrics::TopicMetrics,
     settings::Settings,
@@ -51,6 +52,8 @@ pub(crate) struct Shared<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) board: Board,
     pub(crate) fatal: Fatal,
+    /// Where to say what was parked, `None` where that is in the table alone.
+    pub(crate) dead_letters: Option<Desk>,
 }
 
 /// One assignment of one partition.
@@ -84,9 +87,11 @@ impl<H: Handler> Partition<H> {
         let mut trials = vec![Trials::new(settings.max_batch_events); settings.lanes];
         let backoff = RetrySchedule::backoff(Duration::from_millis(200), Duration::from_secs(10));
         let mut faults = 0;
+        // It lasts while the partition is halted, too.
+        let mut letters = None;
         loop {
             self.set_state(PartitionState::Claiming);
-            let interrupt = self.claim_and_run(&mut trials, &mut faults).await;
+            let interrupt = self.claim_and_run(&mut trials, &mut faults, &mut letters).await;
             let wait = match interrupt {
                 Interrupt::Stopped => return,
                 Interrupt::NotAssigned => {
@@ -134,7 +139,12 @@ impl<H: Handler> Partition<H> {
     }
 
     /// Everything that one claim allows. `trials`: of each lane.
-    async fn claim_and_run(self: &Arc<Self>, trials: &mut [Trials], faults: &mut u32) -> Interrupt {
+    async fn claim_and_run(
+        self: &Arc<Self>,
+        trials: &mut [Trials],
+        faults: &mut u32,
+        letters: &mut Option<Hold>,
+    ) -> Interrupt {
         let begun = async {
             let claimed = self.claim().await?;
             self.shared.board.count(|counts| counts.claims += 1);
@@ -153,6 +163,8 @@ impl<H: Handler> Partition<H> {
         };
         *faults = 0;
         self.runs(&session);
+        let desk = self.shared.dead_letters.as_ref();
+        *letters = desk.map(|desk| desk.claimed(session.key, session.looks.at().is_some()));
         let interrupt = match trials {
             [trials] => {
                 let (key, run) = (session.key, session.lane.replay.run);
@@ -188,6 +200,13 @@ impl<H: Handler> Partition<H> {
     fn time_for_the_group(&self) -> Duration {
         let heartbeat = heartbeat_interval_ms(&self.shared.settings) as f64;
         Duration::from_millis((heartbeat * (1.2 + jitter())) as u64)
+    }
+
+    /// An event is parked, by a transaction that is committed.
+    fn say_parked(&self, position: i32) {
+        if let Some(desk) = &self.shared.dead_letters {
+            desk.parked(position);
+        }
     }
 
     fn set_state(&self, state: PartitionState) {

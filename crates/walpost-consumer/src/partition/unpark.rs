@@ -235,6 +235,7 @@ impl<H: Handler> Partition<H> {
             finish(tx, &end).await
         };
         kept.await.map_err(|error| self.failed("keeping an event parked", error))?;
+        self.say_parked(position);
         let partition = &self.of;
         tell!(
             error,

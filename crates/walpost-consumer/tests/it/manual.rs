@@ -74,8 +74,11 @@ async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs(
     world.publish(0, &events[..10]).await;
     world.publish(0, ["bad"]).await;
     world.publish(0, &events[10..]).await;
+    let consumer = consumer.dead_letter_topic(testkit::fresh_topic("dead", 1).await);
     let mut running = run(consumer.clone().handler(picky()).unwrap());
     running.until("the end", |s| (s.counts.applied, s.counts.parked) == (20, 1)).await;
+    let letter = "select count(*) from walpost.consumer_parked where dead_letter_at is not null";
+    world.until_number(letter, 1).await;
     running.stop().await.unwrap();
     for on_reset in [OnReset::Rerun, OnReset::Fill] {
         world.reset(&["--to-earliest"]).await;

@@ -17,7 +17,8 @@ use walpost_testkit::{self as testkit, Process};
 
 use crate::support::{Effects, LIMIT, World, each, ids};
 
-/// Names of what the process is told, all but the pause, the failpoint and Redis required.
+/// Names of what the process is told, all but the pause, the failpoint, Redis and
+/// the topic of dead letters required.
 const BROKER: &str = "MEMBER_BROKER";
 const DATABASE: &str = "MEMBER_DATABASE";
 const NAME: &str = "MEMBER_NAME";
@@ -27,6 +28,8 @@ const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
 const LANES: &str = "MEMBER_LANES";
 /// Address of the Redis whose keys are the guard.
 const REDIS: &str = "MEMBER_REDIS";
+/// Topic of dead letters.
+const LETTERS: &str = "MEMBER_LETTERS";
 const FAILPOINT: &str = "WALPOST_FAILPOINT";
 /// Settings of librdkafka: `name=value`, one in each line.
 const KAFKA: &str = "MEMBER_KAFKA";
@@ -51,6 +54,11 @@ pub(crate) fn start_with_lanes(world: &World, lanes: usize, harm: Harm) -> Proce
     launch(world, harm, &Told { lanes, ..Told::default() })
 }
 
+/// The same with a topic of dead letters.
+pub(crate) fn start_with_letters(world: &World, topic: &str, harm: Harm) -> Process {
+    launch(world, harm, &Told { letters: Some(topic), ..Told::default() })
+}
+
 /// The same with the keys of a Redis as the guard.
 pub(crate) fn start_with(world: &World, harm: Harm, redis: Option<&str>) -> Process {
     launch(world, harm, &Told { redis, ..Told::default() })
@@ -72,16 +80,17 @@ struct Told<'a> {
     kafka: &'a [(&'a str, &'a str)],
     on_reset: OnReset,
     redis: Option<&'a str>,
+    letters: Option<&'a str>,
 }
 
 impl Default for Told<'_> {
     fn default() -> Self {
-        Self { lanes: 1, kafka: &[], on_reset: OnReset::Rerun, redis: None }
+        Self { lanes: 1, kafka: &[], on_reset: OnReset::Rerun, redis: None, letters: None }
     }
 }
 
 fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
-    let Told { lanes, kafka, on_reset, redis } = *told;
+    let Told { lanes, kafka, on_reset, redis, letters } = *told;
     let kafka: Vec<String> = kafka.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let on_reset = if on_reset == OnReset::Fill { "fill" } else { "rerun" };
     let mut environment = vec![
@@ -100,6 +109,7 @@ fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
         Harm::Failpoint(point) => environment.push((FAILPOINT.to_owned(), point.to_owned())),
     }
     environment.extend(redis.map(|url| (REDIS.to_owned(), url.to_owned())));
+    environment.extend(letters.map(|topic| (LETTERS.to_owned(), topic.to_owned())));
     let program = env::current_exe().unwrap();
     Process::start(program, ["--exact", TEST, "--nocapture"], environment)
 }
@@ -148,6 +158,10 @@ async fn run() {
         .on_reset(on_reset);
     let builder = match env::var(REDIS) {
         Ok(url) => crate::redis::guarded(builder, &url),
+        Err(_) => builder,
+    };
+    let builder = match env::var(LETTERS) {
+        Ok(topic) => builder.dead_letter_topic(topic),
         Err(_) => builder,
     };
     let consumer = builder.handler(handler).unwrap();

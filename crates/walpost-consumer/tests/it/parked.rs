@@ -15,16 +15,16 @@ use crate::{
 
 /// Fails for the ids that it was told, and writes effects for the others.
 #[derive(Clone, Default)]
-struct Picky {
+pub(crate) struct Picky {
     bad: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
 impl Picky {
-    fn about(bad: impl IntoIterator<Item = &'static str>) -> Self {
+    pub(crate) fn about(bad: impl IntoIterator<Item = &'static str>) -> Self {
         Self { bad: Arc::new(Mutex::new(bad.into_iter().collect())) }
     }
 
-    fn only(&self, bad: impl IntoIterator<Item = &'static str>) {
+    pub(crate) fn only(&self, bad: impl IntoIterator<Item = &'static str>) {
         *self.bad.lock().unwrap() = bad.into_iter().collect();
     }
 }
@@ -60,13 +60,13 @@ fn rows(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// Asks for the event with this id, and returns the answer.
-async fn ask(world: &World, what: &str, id: &str) -> String {
+pub(crate) async fn ask(world: &World, what: &str, id: &str) -> String {
     let sql = "select answer from walpost.request_parked((select array_agg(id) from \
                walpost.consumer_parked where coalesce(event_id, '') = $2), $1, 'tester')";
     world.client.query_one(sql, &[&what, &id]).await.unwrap().get(0)
 }
 
-async fn until_seen(running: &mut Running, events: u64) {
+pub(crate) async fn until_seen(running: &mut Running, events: u64) {
     let what = format!("{events} events");
     running
         .until(&what, |status| {

@@ -1,7 +1,9 @@
 //! The protocol on the oldest and the newest PostgreSQL: the tests that it
 //! rests on, once more.
 
-use crate::{apply, fence, lanes, operator, parked, poison, reset, support::on_postgres};
+use crate::{
+    apply, dead_letters, fence, lanes, operator, parked, poison, reset, support::on_postgres,
+};
 
 macro_rules! again {
     ($($module:ident: $($test:ident)+;)+) => {
@@ -38,6 +40,8 @@ again! {
         a_handler_that_ends_the_transaction_halts_and_keeps_nothing;
     parked:
         a_parked_event_holds_back_its_key_and_no_other_until_it_is_retried;
+    dead_letters:
+        where_nothing_waits_each_has_its_letter_and_without_the_option_none_has;
     lanes:
         keys_go_side_by_side_and_each_in_its_order
         a_member_paused_in_its_lanes_wakes_to_nothing;

@@ -54,6 +54,17 @@ fn what_consumers_parked_is_listed_and_shown_and_asked_for() {
     let parts = &rig.json(&["show", "1", "--payload", "--max-bytes", "7"])[0]["contents"];
     assert_eq!(parts[3], json!({ "part": "value", "text": "{\"card\"", "bytes": 16 }));
     assert_eq!(rig.run(&["show", "99"]).status.code(), Some(1));
+    rig.sql(
+        "update walpost.consumer_parked set dead_letter_topic = 'dead', dead_letter_at = now(), \
+         dead_letter_error = case id when 5 then 'too large' end where id in (1, 5)",
+    );
+    let letters: Vec<Value> =
+        rig.json(&["list"]).into_iter().map(|event| event["dead_letter"].clone()).collect();
+    assert_eq!(letters, ["written", "none", "refused", "none"]);
+    assert!(stdout(&rig.run(&["list"])).contains("parked  refused  shipping"));
+    let shown = &rig.json(&["show", "5"])[0];
+    assert_eq!(shown["dead_letter_error"], "too large");
+    assert_eq!(shown["dead_letter_topic"], "dead");
 
     assert_eq!(
         stdout(&rig.run(&["retry", "--all", "--dry-run"])),

@@ -54,7 +54,10 @@ fn columns(table: &str) -> String {
          to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') as parked_at, \
          request, requested_by, \
          to_char(settled_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') as settled_at, \
-         octet_length(key) as key_bytes, octet_length(value) as value_bytes, header_names, \
+         case when dead_letter_at is null then 'none' when dead_letter_error is null then 'written' \
+         else 'refused' end as dead_letter, dead_letter_topic, dead_letter_error, \
+         to_char(dead_letter_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') \
+         as dead_letter_at, octet_length(key) as key_bytes, octet_length(value) as value_bytes, header_names, \
          case when holds_key and state = 'parked' then (select count(*) from (select from {table} b \
          where b.pos_id = p.pos_id and b.holds_key and b.state = 'waiting' \
          and sha256(b.key) = sha256(p.key) limit 100000) behind) else 0 end as behind"
@@ -151,8 +154,9 @@ async fn contents(parked: &Parked, args: &ShowArgs) -> Result<Vec<Part>, Failure
 }
 
 fn listed(rows: &[Row]) -> Table {
-    let titles = ["id", "parked at", "state", "consumer", "place", "event", "behind", "reason"];
-    let mut table = Table::titled(titles).right([0, 6]);
+    let titles =
+        ["id", "parked at", "state", "letter", "consumer", "place", "event", "behind", "reason"];
+    let mut table = Table::titled(titles).right([0, 7]);
     for row in rows {
         let text = |name: &str| cell(row.get::<_, Option<&str>>(name).unwrap_or("-"));
         let (topic, part, off): (&str, i32, i64) =
@@ -165,6 +169,7 @@ fn listed(rows: &[Row]) -> Table {
             row.get::<_, i64>("id").to_string(),
             text("parked_at"),
             state,
+            text("dead_letter"),
             text("consumer"),
             cell(&format!("{topic}[{part}]@{off}")),
             text("event_id"),
@@ -198,6 +203,10 @@ fn fields(row: &Row) -> Vec<(&'static str, Value)> {
         text("request"),
         text("requested_by"),
         text("settled_at"),
+        text("dead_letter"),
+        text("dead_letter_topic"),
+        text("dead_letter_at"),
+        text("dead_letter_error"),
         int("key_bytes"),
         int("value_bytes"),
         ("headers", json!(row.get::<_, Vec<Option<String>>>("header_names"))),
