@@ -5,6 +5,7 @@
 mod apply;
 mod avro;
 mod contents;
+mod dead_letter_topics;
 mod dead_letters;
 mod embedded;
 mod fault;
