@@ -54,7 +54,7 @@ impl Desk {
     /// An event of the position was parked.
     pub(crate) fn parked(&self, position: i32) {
         if let Some(claim) = self.claims().get_mut(&position) {
-            claim.due = Some(Instant::now());
+            claim.due_at(Instant::now());
         }
         self.inner.changed.notify_one();
     }
@@ -74,10 +74,12 @@ impl Desk {
         }
     }
 
-    /// A claim to look at now. What is parked from here on makes it due again.
+    /// The claim to look at now that has waited longest. What is parked from
+    /// here on makes it due again.
     pub(super) fn next(&self, now: Instant) -> Option<ClaimKey> {
         let mut claims = self.claims();
-        let claim = claims.values_mut().find(|claim| claim.due.is_some_and(|at| at <= now))?;
+        let due = claims.values_mut().filter(|claim| claim.due.is_some_and(|at| at <= now));
+        let claim = due.min_by_key(|claim| claim.due)?;
         claim.due = None;
         Some(claim.key)
     }
@@ -85,7 +87,7 @@ impl Desk {
     /// Looks again, at this time at the latest.
     pub(super) fn again(&self, key: ClaimKey, at: Instant) {
         if let Some(claim) = self.claims().get_mut(&key.position).filter(|claim| claim.is(key)) {
-            claim.due = Some(claim.due.map_or(at, |due| due.min(at)));
+            claim.due_at(at);
         }
     }
 
@@ -110,6 +112,11 @@ impl Desk {
 impl Claim {
     fn is(&self, key: ClaimKey) -> bool {
         self.key.epoch == key.epoch
+    }
+
+    /// At the latest.
+    fn due_at(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 }
 
@@ -164,6 +171,20 @@ mod tests {
         assert_eq!(desk.next(Instant::now()), Some(key(1, 2)));
         desk.again(key(1, 1), Instant::now());
         assert_eq!(desk.next(Instant::now()), None);
+    }
+
+    #[test]
+    fn one_that_is_put_off_comes_behind_the_others() {
+        let desk = Desk::default();
+        let _holds = [1, 2, 3].map(|position| desk.claimed(key(position, 1), true));
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            let now = Instant::now() + Duration::from_millis(1);
+            let claim = desk.next(now).unwrap();
+            desk.again(claim, Instant::now());
+            seen.push(claim.position);
+        }
+        assert_eq!(seen, [1, 2, 3, 1]);
     }
 
     #[test]

@@ -264,8 +264,8 @@ impl Writer {
     }
 
     async fn recall(&mut self, client: &Client, key: ClaimKey) -> Result<Known, Failed> {
-        let before = self.known.remove(&key.position).filter(|known| known.epoch == key.epoch);
         let now = within(self.table.look(client, key)).await?.ok_or(Failed::GivenUp)?;
+        let before = self.known.remove(&key.position).filter(|known| known.epoch == key.epoch);
         let fresh =
             Known { epoch: key.epoch, began: now, unnoted: BTreeMap::new(), refused: false };
         Ok(before.unwrap_or(fresh))

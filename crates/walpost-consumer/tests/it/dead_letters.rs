@@ -213,6 +213,24 @@ async fn a_replay_that_parks_an_event_again_writes_another_letter() {
 }
 
 #[tokio::test]
+async fn of_more_than_a_piece_each_is_written_once_and_in_order() {
+    let (world, topic) = (World::new(1).await, testkit::fresh_topic("dead", 1).await);
+    let events = ids("bad", 250);
+    world.publish(0, &events).await;
+    let handler = || Ask(|_: &Event| Err(HandlerError::park("none of them")));
+    let consumer = || world.consumer().max_batch_events(1).halt_after_parked(1_000);
+    let mut running = run(consumer().handler(handler()).unwrap());
+    until_seen(&mut running, 250).await;
+    running.stop().await.unwrap();
+    let running = run(consumer().dead_letter_topic(&topic).handler(handler()).unwrap());
+    world.until_number(WRITTEN, 250).await;
+    running.stop().await.unwrap();
+    let found = testkit::read_all(testkit::kafka().bootstrap(), &topic).await;
+    let values: Vec<&str> = found.iter().map(ReadRecord::value_text).collect();
+    assert_eq!(values, events);
+}
+
+#[tokio::test]
 async fn what_was_parked_before_a_halt_has_its_letters() {
     let (world, topic) = (World::new(1).await, dead_topic(&[]).await);
     let events = ids("bad", 3);
