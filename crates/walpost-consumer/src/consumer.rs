@@ -18,10 +18,12 @@ use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
     dead_letters::DeadLetters,
     kafka::{self, AssignmentId, GroupEvent},
+    meter::Meters,
     metrics,
     partition::{Fatal, Partition, Shared, Stop},
     preflight::database_is_ready,
     pruner::{Pruner, Pruning},
+    reporter::Reporter,
     same_database::is_the_same_database,
     settings::Settings,
     sql::Sql,
@@ -143,7 +145,10 @@ impl<H: Handler> Consumer<H> {
             board,
             fatal,
             dead_letters: letters.as_ref().map(DeadLetters::desk),
+            meters: Meters::default(),
         });
+        let (board, meters) = (shared.board.clone(), shared.meters.clone());
+        let _reporter = Reporter::start(&shared.settings, kafka.clone(), board, meters);
         let _pruner = Pruner::start(Pruning {
             settings: shared.settings.clone(),
             sql: shared.sql.clone(),
@@ -253,6 +258,10 @@ impl<H: Handler> Members<H> {
                 }
             }
             self.shared.board.remove(&of);
+            match lost {
+                true => self.shared.meters.lose(&of, Instant::now()),
+                false => self.shared.meters.remove(&of),
+            }
         }
     }
 

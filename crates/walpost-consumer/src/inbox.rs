@@ -2,12 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
 };
 
 use tokio::sync::Notify;
 
-use crate::{Event, kafka::Signal};
+use crate::{Event, kafka::Signal, meter::Meter};
 
 /// Events that are polled before they are handed over.
 const MAX_POLLED_EVENTS: usize = 128;
@@ -20,6 +21,7 @@ pub(crate) struct Inbox {
     room: Signal,
     max_events: usize,
     max_bytes: usize,
+    meter: Option<Arc<Meter>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +52,19 @@ impl Inbox {
     /// `room` is signalled when events were taken.
     pub(crate) fn new(max_events: usize, max_bytes: usize, room: Signal) -> Self {
         let (queue, filled) = (Mutex::default(), Notify::new());
-        Self { queue, filled, room, max_events, max_bytes }
+        Self { queue, filled, room, max_events, max_bytes, meter: None }
+    }
+
+    /// Says there how far it was filled.
+    pub(crate) fn measured_by(self, meter: Arc<Meter>) -> Self {
+        Self { meter: Some(meter), ..self }
+    }
+
+    /// What has come ends before `offset`, and so does the log if `is_end`.
+    pub(crate) fn read(&self, offset: i64, is_end: bool) {
+        if let Some(meter) = &self.meter {
+            meter.read(offset, is_end, Instant::now());
+        }
     }
 
     /// Fills the queue from `next` while there is room, once over, by way of
@@ -68,7 +82,7 @@ impl Inbox {
                         polled.push(event);
                     }
                     Fetched::Failed(failed) => failure = Some(failed),
-                    Fetched::Nothing => break,
+                    Fetched::Nothing | Fetched::End => break,
                 }
             }
             let more = polled.len() >= MAX_POLLED_EVENTS && failure.is_none();
@@ -150,6 +164,8 @@ impl Inbox {
 pub(crate) enum Fetched {
     Event(Event),
     Failed(FetchFailure),
+    /// The log ends here, for now.
+    End,
     Nothing,
 }
 

@@ -171,6 +171,7 @@
 #[cfg(feature = "avro")]
 mod avro;
 mod builder;
+mod calls;
 mod consumer;
 mod database;
 mod database_error;
@@ -185,6 +186,7 @@ mod inbox;
 mod kafka;
 mod ledger;
 mod marker;
+mod meter;
 mod metrics;
 mod park;
 mod partition;
@@ -193,6 +195,7 @@ mod pruner;
 #[cfg(feature = "redis")]
 mod redis_guard;
 mod report;
+mod reporter;
 mod retention;
 mod same_database;
 mod settings;

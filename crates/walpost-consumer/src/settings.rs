@@ -147,7 +147,7 @@ impl Settings {
             ("enable.auto.commit", "offsets are committed after the database has them"),
             ("enable.auto.offset.store", "offsets are committed after the database has them"),
             ("auto.offset.reset", "use first_start() and on_reset()"),
-            ("enable.partition.eof", "it is not used"),
+            ("enable.partition.eof", "the lag is known by it"),
             ("allow.auto.create.topics", "a consumer creates no topics"),
             ("max.poll.interval.ms", "a handler's time is bounded by handler_timeout_ms()"),
         ];

@@ -126,6 +126,10 @@ impl Board {
         self.status.subscribe()
     }
 
+    pub(crate) fn look(&self, at: impl FnOnce(&Status)) {
+        at(&self.status.borrow());
+    }
+
     pub(crate) fn update(&self, of: &TopicPartition, change: impl FnOnce(&mut PartitionStatus)) {
         self.status.send_modify(|status| {
             if let Some(partition) = status.partitions.get_mut(of) {

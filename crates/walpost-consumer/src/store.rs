@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::{
     BoxError, Event, Guard, HandlerError, SliceError,
+    calls::Calls,
     database_error::Verdict,
     failpoint::Failpoint,
     report::{report, said_text},
@@ -88,6 +89,7 @@ pub struct Batch<'a> {
     pub(crate) claiming: Option<crate::redis_guard::Claiming<'a>>,
     /// The one event may have been done before: a savepoint around it.
     pub(crate) behind_savepoint: bool,
+    pub(crate) calls: &'a Calls,
     pub(crate) limit_ms: u64,
 }
 
@@ -106,7 +108,7 @@ impl Batch<'_> {
         } else if self.behind_savepoint {
             self.guarded(tx, &events).await?
         } else {
-            handling(tx.handle(&events), &events, self.limit_ms).await?;
+            handling(self.calls, tx.handle(&events), &events, self.limit_ms).await?;
             events.len() as u64
         };
         if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
@@ -141,7 +143,7 @@ impl Batch<'_> {
         events: &[Event],
     ) -> Result<u64, StoreFailure> {
         tx.run(SAVEPOINT).await?;
-        match handling(tx.handle(events), events, self.limit_ms).await {
+        match handling(self.calls, tx.handle(events), events, self.limit_ms).await {
             Ok(()) => Ok(events.len() as u64),
             Err(failed) if !failed.discard && self.guard.says_done(&failed.error) => {
                 tx.run(ROLLBACK_TO_SAVEPOINT).await?;
@@ -176,12 +178,13 @@ pub(crate) struct HandlerFailed {
 
 /// Waits for a handler, within its time, and catches its panics.
 pub(crate) async fn handling(
+    calls: &Calls,
     handler: impl Future<Output = Result<(), SliceError>>,
     events: &[Event],
     limit_ms: u64,
 ) -> Result<(), HandlerFailed> {
     let handling = AssertUnwindSafe(handler).catch_unwind();
-    let outcome = timeout(Duration::from_millis(limit_ms), handling).await;
+    let outcome = calls.measure(timeout(Duration::from_millis(limit_ms), handling)).await;
     let alone = match events {
         [event] => Some(event.offset()),
         _ => None,

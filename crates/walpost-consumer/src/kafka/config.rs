@@ -33,7 +33,8 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         .set("max.poll.interval.ms", session_timeout_ms.max(300_000).to_string())
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
-        .set("enable.partition.eof", "false")
+        // By which it is known that nothing is behind.
+        .set("enable.partition.eof", "true")
         .set("allow.auto.create.topics", "false")
         .set("auto.offset.reset", "error")
         .set_log_level(RDKafkaLogLevel::Info);

@@ -6,7 +6,13 @@ use rdkafka::{
     error::{KafkaError, KafkaResult},
 };
 
-use super::{command::Place, context::Context, position::Position, read, signal::Signal};
+use super::{
+    command::Place,
+    context::Context,
+    position::{News, Position},
+    read,
+    signal::Signal,
+};
 use crate::{
     Event, TopicPartition,
     inbox::{FetchFailure, Inbox},
@@ -108,6 +114,9 @@ impl Fetching {
                 }
             };
             inbox.fill(&mut self.polled, next);
+            if let Some(news) = position.news() {
+                inbox.read(position.next_offset(), news == News::End);
+            }
         }
     }
 

@@ -6,6 +6,15 @@ use crate::inbox::{FetchFailure, Fetched};
 pub(super) struct Position {
     next_offset: i64,
     before: Option<Before>,
+    news: Option<News>,
+}
+
+/// What has come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Records,
+    /// The word that the log ends, for now.
+    End,
 }
 
 /// The record before the first one that is wanted, as it was when its effect
@@ -22,7 +31,8 @@ impl Position {
         let before = place
             .leader_epoch_before
             .map(|leader_epoch| Before { offset: place.offset - 1, leader_epoch });
-        Self { next_offset: before.map_or(place.offset, |before| before.offset), before }
+        let next_offset = before.map_or(place.offset, |before| before.offset);
+        Self { next_offset, before, news: None }
     }
 
     /// The offset to fetch from.
@@ -30,12 +40,23 @@ impl Position {
         self.next_offset
     }
 
+    /// What has come since the last call.
+    pub(super) fn news(&mut self) -> Option<News> {
+        self.news.take()
+    }
+
     /// What to hand on of what was fetched: `None` for the record before the
-    /// first one that is wanted.
+    /// first one that is wanted, and for the end of the log.
     pub(super) fn take(&mut self, fetched: Fetched) -> Option<Fetched> {
-        let Fetched::Event(event) = fetched else {
-            return Some(fetched);
+        let event = match fetched {
+            Fetched::Event(event) => event,
+            Fetched::End => {
+                self.news = Some(News::End);
+                return None;
+            }
+            other => return Some(other),
         };
+        self.news = Some(News::Records);
         if event.offset() < self.next_offset {
             let lost = FetchFailure::Lost("an offset came twice".to_owned());
             return Some(Fetched::Failed(lost));
@@ -105,6 +126,19 @@ mod tests {
         let mut unknown = at(10, None);
         assert_eq!(unknown.next_offset(), 10);
         assert_eq!(offset(unknown.take(record(10, Some(4)))), Some(10));
+    }
+
+    #[test]
+    fn the_end_is_told_until_a_record_comes() {
+        let mut position = at(10, None);
+        assert_eq!(position.news(), None);
+        position.take(record(10, None));
+        assert_eq!(offset(position.take(Fetched::End)), None);
+        assert_eq!(position.news(), Some(News::End));
+        assert_eq!(position.news(), None, "it is no news any more");
+        position.take(Fetched::End);
+        position.take(record(11, None));
+        assert_eq!(position.news(), Some(News::Records));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) fn fetched(
     match polled {
         None => Fetched::Nothing,
         Some(Ok(message)) => Fetched::Event(event(topic, &message)),
+        Some(Err(KafkaError::PartitionEOF(_))) => Fetched::End,
         Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset))) => {
             Fetched::Failed(FetchFailure::OutOfRange)
         }

@@ -163,8 +163,8 @@ impl<H: Handler> Partition<H> {
             return Ok(());
         }
         let limit_ms = self.shared.settings.handler_timeout_ms;
-        let handled = handling(self.shared.handler.handle_slice(tx, events), events, limit_ms);
-        Ok(handled.await?)
+        let handler = self.shared.handler.handle_slice(tx, events);
+        Ok(handling(&self.calls, handler, events, limit_ms).await?)
     }
 }
 

@@ -21,6 +21,7 @@ use super::{
     trials::Trials,
 };
 use crate::{
+    database_error::Verdict,
     decide::{Decision, Group, Mode, Stored, decide},
     failpoint::Failpoint,
     handler::Handler,
@@ -42,6 +43,7 @@ impl<H: Handler> Partition<H> {
         let stored = Stored { next_offset: claimed.next_offset, known: claimed.known.clone() };
         let decision = decide(&stored, group, self.shared.settings.on_reset);
         let log = self.shared.kafka.watermarks(&self.of).await?;
+        self.meter.asked(Some(log.1), Instant::now());
         tracing::debug!(partition = %self.of, ?group, ?decision, ?log, "decided how to start");
         let next_offset = match decision {
             Decision::Begin { at } => self.store_start(&claimed, at.unwrap_or(log.0)).await?,
@@ -74,11 +76,13 @@ impl<H: Handler> Partition<H> {
         let settings = &self.shared.settings;
         let replay = self.replay(&claimed, place.offset).await?;
         let (held, looks) = self.held(&claimed).await?;
-        let inbox = Arc::new(Inbox::new(
+        let inbox = Inbox::new(
             settings.max_batch_events * 2,
             settings.max_batch_bytes * 2,
             self.shared.kafka.signal(),
-        ));
+        );
+        let inbox = Arc::new(inbox.measured_by(Arc::clone(&self.meter)));
+        self.meter.claimed(place.offset);
         let (of, assignment) = (&self.of, self.assignment);
         self.shared.kafka.fetch(of, assignment, place, Arc::clone(&inbox)).await?;
         let Claimed { client, position, epoch, reset_id, leader_epoch, owner, .. } = claimed;
@@ -86,6 +90,7 @@ impl<H: Handler> Partition<H> {
         let trials = Trials::new(settings.max_batch_events);
         let lane = Lane { client, replay, held, trials };
         let (batch, answer, commit_after, look_after) = (Vec::new(), None, None, None);
+        let count_after = None;
         Ok(Session {
             lane,
             key,
@@ -97,6 +102,7 @@ impl<H: Handler> Partition<H> {
             batch,
             answer,
             commit_after,
+            count_after,
             look_after,
         })
     }
@@ -253,6 +259,7 @@ impl<H: Handler> Partition<H> {
     }
 
     pub(super) fn failed(&self, attempted: &str, error: tokio_postgres::Error) -> Interrupt {
+        self.count_conflict(Verdict::of(&error));
         Interrupt::owning(attempted, &self.shared.settings.schema, error)
     }
 }

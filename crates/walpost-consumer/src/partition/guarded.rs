@@ -80,6 +80,7 @@ impl<H: Handler> Partition<H> {
             #[cfg(feature = "redis")]
             claiming: settings.guard.redis().map(|guard| self.claiming(fence.key(), guard)),
             behind_savepoint,
+            calls: &self.calls,
             limit_ms: settings.handler_timeout_ms,
         }
     }
@@ -107,6 +108,7 @@ impl<H: Handler> Partition<H> {
             claiming: None,
             // A copy of it may have had its effect meanwhile.
             behind_savepoint: !settings.guard.has_rows(),
+            calls: &self.calls,
             limit_ms: settings.handler_timeout_ms,
         };
         Ok(self.run_batch(lane, batch).await?.new > 0)
@@ -168,6 +170,7 @@ impl<H: Handler> Partition<H> {
 
     /// What a failure beside the handler means while the partition is ours.
     pub(super) fn store_failed(&self, attempted: &str, error: &StoreError) -> Interrupt {
+        self.count_conflict(error.verdict());
         Interrupt::store(attempted, &self.shared.settings.schema, error)
     }
 }

@@ -161,6 +161,9 @@ impl<H: Handler> Partition<H> {
         let paced_until = self.take_paced(session, lanes).await?;
         let came = !session.batch.is_empty();
         lanes.give(session.batch.drain(..));
+        if let Some(oldest) = lanes.progress.oldest_ms() {
+            self.meter.next_is_of(oldest);
+        }
         for job in lanes.jobs(session.key, &session.lane.replay, &self.shared.settings) {
             lanes.running.spawn(Arc::clone(self).run_job(job));
         }
@@ -246,6 +249,7 @@ impl<H: Handler> Partition<H> {
         Failpoint::BeforeLaneOffset.reached();
         self.move_offset(session, to).await?;
         lanes.moved_at = Instant::now();
+        self.meter.advanced(next_offset);
         self.shared.board.advance(&self.of, next_offset, |_| ());
         Ok(())
     }

@@ -34,9 +34,11 @@ pub(crate) use self::{apply::start, fatal::Fatal, interrupt::Interrupt, stop::St
 use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,
+    calls::Calls,
     dead_letters::{Desk, Hold},
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
-    metrics::TopicMetrics,
+    meter::{Meter, Meters},
+    metrics::{PartitionGauges, TopicMetrics},
     settings::Settings,
     sql::Sql,
     status::Board,
@@ -54,6 +56,7 @@ pub(crate) struct Shared<H> {
     pub(crate) fatal: Fatal,
     /// Where to say what was parked, `None` where that is in the table alone.
     pub(crate) dead_letters: Option<Desk>,
+    pub(crate) meters: Meters,
 }
 
 /// One assignment of one partition.
@@ -63,6 +66,9 @@ pub(crate) struct Partition<H> {
     assignment: AssignmentId,
     stop: Stop,
     metrics: TopicMetrics,
+    calls: Calls,
+    meter: Arc<Meter>,
+    gauges: PartitionGauges,
 }
 
 impl<H: Handler> Partition<H> {
@@ -72,8 +78,11 @@ impl<H: Handler> Partition<H> {
         assignment: AssignmentId,
         stop: Stop,
     ) -> Self {
-        let metrics = TopicMetrics::new(&shared.settings.consumer, &of);
-        Self { shared, of, assignment, stop, metrics }
+        let consumer = &shared.settings.consumer;
+        let metrics = TopicMetrics::new(consumer, &of);
+        let calls = Calls::new(metrics.handler_seconds.clone());
+        let (meter, gauges) = shared.meters.add(consumer, &of);
+        Self { shared, of, assignment, stop, metrics, calls, meter, gauges }
     }
 
     /// Until it is asked to stop.
@@ -132,6 +141,7 @@ impl<H: Handler> Partition<H> {
                 }
             };
             let _ = self.shared.kafka.stop_fetching(&self.of, self.assignment).await;
+            self.meter.unread();
             if self.stop.clone().sleep(wait).await.is_err() {
                 return;
             }

@@ -20,6 +20,7 @@ pub(super) struct Progress {
 struct Given {
     offset: i64,
     leader_epoch: Option<i32>,
+    timestamp_ms: Option<i64>,
     bytes: usize,
     done: bool,
 }
@@ -46,6 +47,11 @@ impl Progress {
         self.given.back().map(|given| given.offset + 1)
     }
 
+    /// What the oldest event carries as its time, while any is open.
+    pub(super) fn oldest_ms(&self) -> Option<Option<i64>> {
+        self.given.front().map(|given| given.timestamp_ms)
+    }
+
     /// The next of the log goes to a lane.
     pub(super) fn give(&mut self, event: &Event) {
         let bytes = event.size_bytes();
@@ -53,6 +59,7 @@ impl Progress {
         self.given.push_back(Given {
             offset: event.offset(),
             leader_epoch: event.leader_epoch(),
+            timestamp_ms: event.timestamp_ms(),
             bytes,
             done: false,
         });

@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) answer: Option<oneshot::Receiver<Result<(), KafkaFailure>>>,
     /// No commit to Kafka before this, after one failed.
     pub(super) commit_after: Option<Instant>,
+    /// No count of parked events before this.
+    pub(super) count_after: Option<Instant>,
     /// No look at the owner before this.
     pub(super) look_after: Option<Instant>,
 }

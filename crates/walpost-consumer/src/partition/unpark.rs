@@ -49,6 +49,7 @@ impl<H: Handler> Partition<H> {
         let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
         if asked.is_none() {
             session.looks.again(Instant::now(), None);
+            self.count_parked(session).await?;
         }
         Ok(asked.as_ref().map(ParkedRow::read))
     }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::{Interrupt, Partition, session::Session};
-use crate::Handler;
+use crate::{Handler, database_error::Verdict};
 
 /// Between two looks of an owner that has nothing to do.
 const LOOK_INTERVAL_MS: u64 = 2_000;
+/// Between two counts of parked events, while there are any.
+const COUNT_INTERVAL_MS: u64 = 10_000;
 
 impl<H: Handler> Partition<H> {
     /// An operator's reset takes the partition away from its owner, which its
@@ -28,6 +30,30 @@ impl<H: Handler> Partition<H> {
             Some(epoch) if epoch == session.key.epoch => Ok(()),
             _ => Err(Interrupt::GivenUp("it was claimed or reset by somebody else".to_owned())),
         }
+    }
+
+    /// A transaction failed: whether because somebody else owns the partition.
+    pub(super) fn count_conflict(&self, verdict: Verdict) {
+        if verdict == Verdict::GivenUp {
+            self.metrics.epoch_conflicts.increment(1);
+        }
+    }
+
+    /// Counts what is parked, for the gauges.
+    pub(super) async fn count_parked(&self, session: &mut Session) -> Result<(), Interrupt> {
+        let now = Instant::now();
+        if session.count_after.is_some_and(|at| at > now) {
+            return Ok(());
+        }
+        session.count_after = Some(now + Duration::from_millis(COUNT_INTERVAL_MS));
+        let position =
+            [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
+        let counts = &self.shared.sql.parked.count;
+        let row = session.lane.client.query_typed_one(counts, &position).await;
+        let row = row.map_err(|error| self.failed("counting parked events", error))?;
+        self.gauges.parked_open_events.set(row.get::<_, i64>(0) as f64);
+        self.gauges.parked_held_events.set(row.get::<_, i64>(1) as f64);
+        Ok(())
     }
 
     /// Waits until the next of `count` events of the batch may be applied, and

@@ -26,6 +26,7 @@ impl<H: Handler> Partition<H> {
         if session.batch.is_empty() {
             return self.idle(session).await;
         }
+        self.meter.next_is_of(session.batch.first().and_then(Event::timestamp_ms));
         let count = session.lane.next(&session.batch).len();
         let count = self.keep_pace(session, count).await?;
         let mut batch = std::mem::take(&mut session.batch);
@@ -53,6 +54,7 @@ impl<H: Handler> Partition<H> {
         if !events.is_empty() {
             session.key = session.key.after(events);
             let end = session.key.next_offset;
+            self.meter.advanced(end);
             session.ledger.stored();
             session.lane.trials.advanced(end, counts.are_new());
             let made = counts.applied + counts.parked;

@@ -14,6 +14,8 @@ pub(crate) struct ParkedSql {
     pub(crate) unpark_replayed: String,
     /// $1 position: whether anything is parked.
     pub(crate) any: String,
+    /// $1 position: how many are parked, and how many wait; at most 100,000.
+    pub(crate) count: String,
     /// $1 position: keys that are held back.
     pub(crate) held_keys: String,
     /// $1 position: the next row that somebody has a request for, and the
@@ -59,6 +61,12 @@ impl ParkedSql {
             any: format!(
                 "select exists (select from {s}.consumer_parked \
                  where pos_id = $1 and state <> 'discarded')"
+            ),
+            count: format!(
+                "select count(*) filter (where state = 'parked'), \
+                 count(*) filter (where state = 'waiting') \
+                 from (select state from {s}.consumer_parked \
+                 where pos_id = $1 and state <> 'discarded' limit 100000) p"
             ),
             held_keys: format!(
                 "select distinct key from {s}.consumer_parked \

@@ -17,6 +17,7 @@ mod loss;
 mod manual;
 mod member;
 mod membership;
+mod metrics;
 mod operator;
 mod parked;
 mod poison;

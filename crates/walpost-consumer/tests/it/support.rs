@@ -79,15 +79,17 @@ impl World {
             )
             .await
             .unwrap();
-        let producer = ClientConfig::new()
-            .set("bootstrap.servers", broker)
-            .set("linger.ms", "1")
-            .create()
-            .unwrap();
+        let producer = producer(broker);
         let topic = testkit::unique_name("orders");
         testkit::create_topic(broker, &topic, partitions, &[]).await;
         let (name, broker) = (testkit::unique_name("shipping"), broker.to_owned());
         Self { topic, name, database, client, broker, producer }
+    }
+
+    /// The same topic name on another broker, which has it.
+    pub(crate) fn at(self, broker: &str) -> Self {
+        let (producer, broker) = (producer(broker), broker.to_owned());
+        Self { broker, producer, ..self }
     }
 
     /// A consumer of the topic, not yet with a handler. An event that it parks
@@ -264,6 +266,11 @@ impl World {
     pub(crate) async fn stored(&self) -> i64 {
         self.number("select coalesce(sum(next_offset), 0)::bigint from walpost.position").await
     }
+}
+
+fn producer(broker: &str) -> ThreadedProducer<DefaultProducerContext> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", broker).set("linger.ms", "1").create().unwrap()
 }
 
 /// Ids `prefix0` to `prefix<count - 1>`.
