@@ -1,7 +1,11 @@
 use std::{fmt, future::Future};
 
 use sqlx::{PgPool, PgTransaction};
-use walpost_consumer::{Event, Handler, HandlerError, store::Store, tokio_postgres::Transaction};
+use walpost_consumer::{
+    Event, Handler, HandlerError,
+    store::{Store, one_of},
+    tokio_postgres::Transaction,
+};
 
 use crate::Failed;
 
@@ -30,7 +34,8 @@ pub trait SqlxHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Failed>> + Send {
         async move {
             for (index, event) in events.iter().enumerate() {
-                self.handle(tx, event).await.map_err(|error| Failed::at(index, error))?;
+                let handled = one_of(events, event, self.handle(tx, event)).await;
+                handled.map_err(|error| Failed::at(index, error))?;
             }
             Ok(())
         }

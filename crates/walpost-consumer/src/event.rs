@@ -186,11 +186,6 @@ impl Event {
         self.headers().find(|(header, _)| *header == name)?.1
     }
 
-    /// W3C trace context that the event was written under, if it is text.
-    pub fn traceparent(&self) -> Option<&str> {
-        std::str::from_utf8(self.header("traceparent")?).ok()
-    }
-
     /// Reads the value as JSON.
     ///
     /// ```

@@ -6,7 +6,7 @@ use crate::{
     Event,
     database_error::{Verdict, how_to_handle},
     report::report,
-    store::{Store, StoreError},
+    store::{Store, StoreError, one_of},
 };
 
 /// The cause inside a [`HandlerError`].
@@ -51,7 +51,8 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), SliceError>> + Send {
         async move {
             for (index, event) in events.iter().enumerate() {
-                self.handle(tx, event).await.map_err(|error| SliceError::at(index, error))?;
+                let handled = one_of(events, event, self.handle(tx, event)).await;
+                handled.map_err(|error| SliceError::at(index, error))?;
             }
             Ok(())
         }

@@ -85,10 +85,28 @@
 //! printed to stderr: what is waited for, which partition is halted, which event
 //! was parked, and why.
 //!
-//! No payload, key or header value is in a log line, an error or a status of
-//! this crate; [`HandlerError`] says what becomes of a handler's own text.
+//! No payload, key or header value but an event's id is in a log line, an error
+//! or a status of this crate; [`HandlerError`] says what becomes of a handler's own text.
 //! `tokio_postgres` logs parameters of statements under its own name at the
 //! level `debug`: leave that off where contents are not to be logged.
+//!
+//! # Traces
+//!
+//! Each call of a handler is within a span of the level `info`, for subscribers
+//! that want it; for others it costs nothing. With one event it is
+//! `walpost.consume`, with the fields `consumer`, `topic`, `partition`,
+//! `offset`, `event_id`, `event_type`, and of
+//! [the event's context](Event::trace_context) `trace_id` and `parent_id`. With
+//! several it is `walpost.consume_slice`, with `offset`, `last_offset` and the
+//! number of `events`, and each event that is handled alone within has a
+//! `walpost.consume` of its own. Keys, values and other headers are in none.
+//!
+//! With the feature `opentelemetry` and a layer of
+//! [`tracing-opentelemetry`](https://docs.rs/tracing-opentelemetry/0.34) an
+//! exporter sees one trace from the application through the outbox to the
+//! effect: the remote parent of `walpost.consume` is the span in which the event
+//! was written, and `walpost.consume_slice` has links to those of its events, at
+//! most 128. The version of that layer has to be this crate's.
 //!
 //! # Parked events
 //!
@@ -164,6 +182,7 @@
 //!
 //! - `avro`: `Event::avro` reads values under the schemas of a registry.
 //! - `redis`: `Guard::best_effort_redis` keeps keys in Redis.
+//! - `opentelemetry`: spans go on with the trace that an event was written under.
 //!
 //! Semver covers `tokio_postgres`, which is re-exported; Kafka's client is an
 //! implementation detail, and its settings are text.
@@ -188,6 +207,7 @@ mod ledger;
 mod marker;
 mod meter;
 mod metrics;
+mod origin;
 mod park;
 mod partition;
 mod preflight;
@@ -207,7 +227,10 @@ mod standstill;
 mod status;
 #[doc(hidden)]
 pub mod store;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod tell;
+mod trace;
 
 /// For the command line of Walpost alone: not covered by semver.
 #[doc(hidden)]
@@ -239,7 +262,9 @@ pub use crate::{
     event::{Event, EventBuilder},
     guard::{BusinessKey, Guard},
     handler::{BoxError, Handler, HandlerError, SliceError},
+    origin::EventPosition,
     park::Park,
     retention::Retention,
     status::{Counts, PartitionState, PartitionStatus, Status, TopicPartition},
+    trace::TraceContext,
 };

@@ -10,10 +10,11 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::time::timeout;
+use tracing::{Instrument, Span};
 
 use crate::{
     BoxError, Event, Guard, HandlerError, SliceError,
-    calls::Calls,
+    calls::{Calls, event_span},
     database_error::Verdict,
     failpoint::Failpoint,
     report::{report, said_text},
@@ -176,6 +177,17 @@ pub(crate) struct HandlerFailed {
     pub(crate) discard: bool,
 }
 
+/// One of `events` that is handled alone, within a span of its own unless it is
+/// the only one.
+pub fn one_of<T>(
+    events: &[Event],
+    event: &Event,
+    handled: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    let span = if events.len() > 1 { event_span(None, event) } else { Span::none() };
+    handled.instrument(span)
+}
+
 /// Waits for a handler, within its time, and catches its panics.
 pub(crate) async fn handling(
     calls: &Calls,
@@ -184,7 +196,8 @@ pub(crate) async fn handling(
     limit_ms: u64,
 ) -> Result<(), HandlerFailed> {
     let handling = AssertUnwindSafe(handler).catch_unwind();
-    let outcome = calls.measure(timeout(Duration::from_millis(limit_ms), handling)).await;
+    let handling = timeout(Duration::from_millis(limit_ms), handling);
+    let outcome = calls.measure(events, handling, |ended| matches!(ended, Ok(Ok(Ok(()))))).await;
     let alone = match events {
         [event] => Some(event.offset()),
         _ => None,

@@ -80,7 +80,7 @@ impl<H: Handler> Partition<H> {
     ) -> Self {
         let consumer = &shared.settings.consumer;
         let metrics = TopicMetrics::new(consumer, &of);
-        let calls = Calls::new(metrics.handler_seconds.clone());
+        let calls = Calls::new(consumer, metrics.handler_seconds.clone());
         let (meter, gauges) = shared.meters.add(consumer, &of);
         Self { shared, of, assignment, stop, metrics, calls, meter, gauges }
     }

@@ -29,4 +29,5 @@ mod setup;
 mod slow;
 mod support;
 mod told;
+mod traces;
 mod versions;

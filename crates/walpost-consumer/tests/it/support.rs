@@ -157,6 +157,18 @@ impl World {
         self.send(record).await;
     }
 
+    /// Publishes one record with these headers; the text is key and value.
+    pub(crate) async fn publish_with_headers(
+        &self,
+        partition: i32,
+        text: &str,
+        headers: OwnedHeaders,
+    ) {
+        let record = BaseRecord::to(&self.topic).partition(partition).key(text).payload(text);
+        self.send(record.headers(headers)).await;
+        self.flush();
+    }
+
     /// Publishes one record without headers.
     pub(crate) async fn publish_without_id(&self, partition: i32, value: &str) {
         self.send(BaseRecord::<str, str>::to(&self.topic).partition(partition).payload(value))
