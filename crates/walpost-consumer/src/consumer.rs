@@ -17,10 +17,11 @@ use crate::redis_guard::keys_outlive_topics;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
     dead_letters::DeadLetters,
-    kafka::{self, AssignmentId, GroupEvent},
+    kafka::{self, AssignmentId, GroupEvent, Started},
     meter::Meters,
     metrics,
     partition::{Fatal, Partition, Shared, Stop},
+    points::Points,
     preflight::database_is_ready,
     pruner::{Pruner, Pruning},
     reporter::Reporter,
@@ -43,6 +44,7 @@ pub struct Consumer<H> {
     database: Database,
     handler: Arc<H>,
     board: Board,
+    points: Points,
 }
 
 impl Consumer<()> {
@@ -80,7 +82,8 @@ impl<H> Consumer<H> {
 
 impl<H: Handler> Consumer<H> {
     pub(crate) fn new(settings: Settings, database: Database, handler: Arc<H>) -> Self {
-        Self { settings, database, handler, board: Board::new() }
+        let (board, points) = (Board::new(), Points::default());
+        Self { settings, database, handler, board, points }
     }
 
     /// Runs until `shutdown` completes, then finishes the batches at hand,
@@ -99,8 +102,8 @@ impl<H: Handler> Consumer<H> {
     ///
     /// # Errors
     /// If the tables or grants are missing, the database refuses the connection
-    /// or what is needed, the topic of dead letters is missing, the Kafka client cannot be used, or every assigned
-    /// partition has halted.
+    /// or what is needed, the topic of dead letters is missing, the Kafka client
+    /// cannot be used, or every assigned partition has halted.
     ///
     /// ```no_run
     /// # async fn run(consumer: walpost_consumer::Consumer<impl walpost_consumer::Handler>) {
@@ -114,28 +117,44 @@ impl<H: Handler> Consumer<H> {
     /// # }
     /// ```
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let mut shutdown = pin!(shutdown);
+        let letters = tokio::select! {
+            ready = async {
+                self.is_ready().await?;
+                #[cfg(feature = "redis")]
+                if let Some(guard) = self.settings.guard.redis() {
+                    keys_outlive_topics(guard, &self.settings).await?;
+                }
+                DeadLetters::open(&self.settings, &Sql::new(&self.settings), &self.database).await
+            } => ready?,
+            () = &mut shutdown => return Ok(()),
+        };
+        let started = kafka::start(&self.settings)?;
+        self.serve(started, letters, shutdown).await
+    }
+
+    /// Waits until the database can be used.
+    async fn is_ready(&self) -> Result<(), Error> {
         metrics::describe();
         let (consumer, group) = (self.settings.consumer.as_str(), self.settings.group_id());
         let (topics, brokers) = (&self.settings.topics, self.settings.brokers());
         let database = self.database.place();
         tracing::info!(consumer, group, ?topics, brokers, database, "the consumer starts");
         let sql = Sql::new(&self.settings);
-        let mut shutdown = pin!(shutdown);
-        let letters = tokio::select! {
-            ready = async {
-                database_is_ready(&self.database, &sql, &self.settings).await?;
-                is_the_same_database(&self.database, self.handler.store()).await?;
-                #[cfg(feature = "redis")]
-                if let Some(guard) = self.settings.guard.redis() {
-                    keys_outlive_topics(guard, &self.settings).await?;
-                }
-                DeadLetters::open(&self.settings, &sql, &self.database).await
-            } => ready?,
-            () = &mut shutdown => return Ok(()),
-        };
-        let (kafka, thread, mut events) = kafka::start(&self.settings)?;
+        database_is_ready(&self.database, &sql, &self.settings).await?;
+        is_the_same_database(&self.database, self.handler.store()).await
+    }
+
+    /// As a member of the group that `started` has joined.
+    async fn serve(
+        self,
+        (kafka, thread, mut events): Started,
+        letters: Option<DeadLetters>,
+        shutdown: impl Future<Output = ()> + Unpin,
+    ) -> Result<(), Error> {
         let (fatal, mut failures) = Fatal::new();
-        let Self { settings, database, handler, board } = self;
+        let Self { settings, database, handler, board, points } = self;
+        let sql = Sql::new(&settings);
         let shared = Arc::new(Shared {
             settings,
             sql,
@@ -143,6 +162,7 @@ impl<H: Handler> Consumer<H> {
             kafka: kafka.clone(),
             handler,
             board,
+            points,
             fatal,
             dead_letters: letters.as_ref().map(DeadLetters::desk),
             meters: Meters::default(),
@@ -166,6 +186,30 @@ impl<H: Handler> Consumer<H> {
         thread.join().await?;
         tracing::info!("the consumer has left the group");
         ended
+    }
+}
+
+#[cfg(feature = "test-kit")]
+impl<H: Handler> Consumer<H> {
+    /// The same on a cluster in memory, while somebody looks on; without dead
+    /// letters.
+    pub(crate) async fn run_in_memory(
+        mut self,
+        cluster: &kafka::Cluster,
+        points: Points,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        self.points = points;
+        // A cluster in memory has no members to wait for, and no retention.
+        self.settings.session_timeout_ms = 250;
+        self.settings.retention = None;
+        let mut shutdown = pin!(shutdown);
+        tokio::select! {
+            ready = self.is_ready() => ready?,
+            () = &mut shutdown => return Ok(()),
+        }
+        let started = kafka::start_in_memory(&self.settings, cluster)?;
+        self.serve(started, None, shutdown).await
     }
 }
 

@@ -226,6 +226,12 @@ impl Event {
         self.buffer.len()
     }
 
+    /// The same record at another place.
+    #[cfg(feature = "test-kit")]
+    pub(crate) fn placed(&self, offset: i64, partition: i32) -> Self {
+        Self { partition, offset, ..self.clone() }
+    }
+
     /// Whether an effect of the event could be told from that of another.
     pub(crate) fn identity(&self) -> Result<(), NoIdentity> {
         self.id.map(|_| ())

@@ -184,6 +184,12 @@
 //! - `redis`: `Guard::best_effort_redis` keeps keys in Redis.
 //! - `opentelemetry`: spans go on with the trace that an event was written under.
 //!
+//! # Testing handlers
+//!
+//! The crate `walpost-consumer-test` delivers given events to a handler through
+//! this consumer, without Kafka: twice, in other orders, with crashes at every
+//! step, and without the guard, and says what differs.
+//!
 //! Semver covers `tokio_postgres`, which is re-exported; Kafka's client is an
 //! implementation detail, and its settings are text.
 
@@ -210,6 +216,7 @@ mod metrics;
 mod origin;
 mod park;
 mod partition;
+mod points;
 mod preflight;
 mod pruner;
 #[cfg(feature = "redis")]
@@ -230,6 +237,10 @@ pub mod store;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
 mod tell;
+/// For the crate `walpost-consumer-test` alone: not covered by semver.
+#[cfg(feature = "test-kit")]
+#[doc(hidden)]
+pub mod testing;
 mod trace;
 
 /// For the command line of Walpost alone: not covered by semver.

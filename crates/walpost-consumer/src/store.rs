@@ -17,6 +17,7 @@ use crate::{
     calls::{Calls, event_span},
     database_error::Verdict,
     failpoint::Failpoint,
+    points::{Points, Spot},
     report::{report, said_text},
 };
 
@@ -92,6 +93,7 @@ pub struct Batch<'a> {
     pub(crate) behind_savepoint: bool,
     pub(crate) calls: &'a Calls,
     pub(crate) limit_ms: u64,
+    pub(crate) points: &'a Points,
 }
 
 impl Batch<'_> {
@@ -102,14 +104,15 @@ impl Batch<'_> {
     pub async fn run(self, tx: &mut impl StoreTransaction) -> Result<Done, StoreFailure> {
         tx.run(&self.begin).await?;
         let events = self.new_events(tx).await?;
-        Failpoint::AfterBegin.reached();
+        self.points.reached(Failpoint::AfterBegin, self.events.first().map(Spot::from)).await;
         let total = self.events.len() as u64;
         let new = if events.is_empty() {
             0
         } else if self.behind_savepoint {
             self.guarded(tx, &events).await?
         } else {
-            handling(self.calls, tx.handle(&events), &events, self.limit_ms).await?;
+            let handled = handling(self.calls, tx.handle(&events), &events, self.limit_ms).await;
+            self.points.handled(&events, handled)?;
             events.len() as u64
         };
         if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
@@ -117,7 +120,7 @@ impl Batch<'_> {
                 events.iter().map(|event| event.offset().to_string()).collect();
             tx.run(&format!("{unpark} ({})", offsets.join(", "))).await?;
         }
-        Failpoint::BeforeCommit.reached();
+        self.points.reached(Failpoint::BeforeCommit, self.events.first().map(Spot::from)).await;
         tx.run(&self.end).await.map_err(StoreFailure::at_end)?;
         Ok(Done { new, duplicates: total - new })
     }
@@ -144,7 +147,8 @@ impl Batch<'_> {
         events: &[Event],
     ) -> Result<u64, StoreFailure> {
         tx.run(SAVEPOINT).await?;
-        match handling(self.calls, tx.handle(events), events, self.limit_ms).await {
+        let handled = handling(self.calls, tx.handle(events), events, self.limit_ms).await;
+        match self.points.handled(events, handled) {
             Ok(()) => Ok(events.len() as u64),
             Err(failed) if !failed.discard && self.guard.says_done(&failed.error) => {
                 tx.run(ROLLBACK_TO_SAVEPOINT).await?;

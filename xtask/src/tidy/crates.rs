@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 19] = [
+const CRATES: [(&str, May, bool); 20] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
@@ -26,6 +26,7 @@ const CRATES: [(&str, May, bool); 19] = [
     ("walpost-consumer", Use(&["event", "librdkafka"]), true),
     ("walpost-consumer-sqlx", Use(&["consumer"]), true),
     ("walpost-local", Use(&[]), false),
+    ("walpost-consumer-test", Use(&["consumer", "local", "migrate"]), false),
     ("walpost", UseAll, true),
     ("walpost-testkit", UseAll, true),
     ("walpost-bench", UseAll, true),

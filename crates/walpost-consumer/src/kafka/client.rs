@@ -22,6 +22,9 @@ const MAX_COMMANDS: usize = 1024;
 /// Events of the group that nobody has looked at.
 const MAX_GROUP_EVENTS: usize = 1024;
 
+/// The way to the thread, the thread, and what the group does.
+pub(crate) type Started = (Kafka, KafkaThread, mpsc::Receiver<GroupEvent>);
+
 /// The way to Kafka's thread. The thread ends when the last one is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Kafka {
@@ -36,9 +39,7 @@ pub(crate) struct KafkaThread {
 }
 
 /// Starts the thread, which joins the group.
-pub(crate) fn start(
-    settings: &Settings,
-) -> Result<(Kafka, KafkaThread, mpsc::Receiver<GroupEvent>), Error> {
+pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
     let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
     let (events, event_receiver) = mpsc::channel(MAX_GROUP_EVENTS);
     let signal = Signal::default();
@@ -60,20 +61,36 @@ pub(crate) fn start(
         commands: command_receiver,
         events,
     };
-    let handle = std::thread::Builder::new()
-        .name("walpost-kafka".to_owned())
-        .spawn(move || {
-            let consumer = BaseConsumer::from_config_and_context(&config, Context::default());
-            thread::run(plan, consumer);
-        })
-        .map_err(|error| Error::Kafka {
-            attempted: "starting the thread of the Kafka client".to_owned(),
-            source: error.into(),
-        })?;
-    Ok((Kafka { commands, signal }, KafkaThread { handle }, event_receiver))
+    let thread = KafkaThread::start(move || {
+        let consumer = BaseConsumer::from_config_and_context(&config, Context::default());
+        thread::run(plan, consumer);
+    })?;
+    Ok((Kafka { commands, signal }, thread, event_receiver))
+}
+
+/// The same for `run`, which stands in for librdkafka.
+#[cfg(feature = "test-kit")]
+pub(super) fn start_as(
+    run: impl FnOnce(Signal, mpsc::Receiver<Command>, mpsc::Sender<GroupEvent>) + Send + 'static,
+) -> Result<Started, Error> {
+    let (commands, command_receiver) = mpsc::channel(MAX_COMMANDS);
+    let (events, event_receiver) = mpsc::channel(MAX_GROUP_EVENTS);
+    let signal = Signal::default();
+    let waking = signal.clone();
+    let thread = KafkaThread::start(move || run(waking, command_receiver, events))?;
+    Ok((Kafka { commands, signal }, thread, event_receiver))
 }
 
 impl KafkaThread {
+    fn start(run: impl FnOnce() + Send + 'static) -> Result<Self, Error> {
+        let thread = std::thread::Builder::new().name("walpost-kafka".to_owned());
+        let handle = thread.spawn(run).map_err(|error| Error::Kafka {
+            attempted: "starting the thread of the Kafka client".to_owned(),
+            source: error.into(),
+        })?;
+        Ok(Self { handle })
+    }
+
     /// Waits for the thread's end after [`Kafka::close`].
     pub(crate) async fn join(self) -> Result<(), Error> {
         let joined = tokio::task::spawn_blocking(move || self.handle.join()).await;

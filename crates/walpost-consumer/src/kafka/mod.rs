@@ -10,6 +10,8 @@ mod context;
 mod fatal;
 mod fetch;
 mod kept;
+#[cfg(feature = "test-kit")]
+mod memory;
 mod position;
 mod reach;
 mod read;
@@ -18,8 +20,12 @@ mod thread;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::config::admin_config;
+#[cfg(feature = "test-kit")]
+pub use self::memory::Cluster;
+#[cfg(feature = "test-kit")]
+pub(crate) use self::memory::start_in_memory;
 pub(crate) use self::{
-    client::{Kafka, start},
+    client::{Kafka, Started, start},
     command::{AssignmentId, FoundTopic, GroupEvent, KafkaFailure, Place, TopicIdentity},
     config::{heartbeat_interval_ms, producer_config},
     kept::kept,

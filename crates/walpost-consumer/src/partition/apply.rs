@@ -19,6 +19,7 @@ use super::{
 use crate::{
     Event, Handler,
     failpoint::Failpoint,
+    points::Spot,
     store::{Dedup, handling, select_new},
 };
 
@@ -63,7 +64,8 @@ impl<H: Handler> Partition<H> {
         fenced.map_err(Failure::Database)?;
         let mut new = found.map_err(Failure::Database)?;
         new.sort_unstable();
-        Failpoint::AfterBegin.reached();
+        let points = &self.shared.points;
+        points.reached(Failpoint::AfterBegin, events.first().map(Spot::from)).await;
         let new = select_new(events, &new);
         let applied = match work {
             Work::Handle => self.make(&tx, place, &new, lane.replay.repeats(events)).await,
@@ -77,7 +79,7 @@ impl<H: Handler> Partition<H> {
             Err(failure) => return Err(roll_back(tx, failure).await),
         };
         let [before_commit, after_commit] = fence.failpoints();
-        before_commit.reached();
+        points.reached(before_commit, events.first().map(Spot::from)).await;
         finish(tx, &end).await?;
         after_commit.reached();
         if !matches!(work, Work::Handle) {
@@ -164,7 +166,8 @@ impl<H: Handler> Partition<H> {
         }
         let limit_ms = self.shared.settings.handler_timeout_ms;
         let handler = self.shared.handler.handle_slice(tx, events);
-        Ok(handling(&self.calls, handler, events, limit_ms).await?)
+        let handled = handling(&self.calls, handler, events, limit_ms).await;
+        Ok(self.shared.points.handled(events, handled)?)
     }
 }
 

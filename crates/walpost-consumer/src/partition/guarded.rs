@@ -82,6 +82,7 @@ impl<H: Handler> Partition<H> {
             behind_savepoint,
             calls: &self.calls,
             limit_ms: settings.handler_timeout_ms,
+            points: &self.shared.points,
         }
     }
 
@@ -110,6 +111,7 @@ impl<H: Handler> Partition<H> {
             behind_savepoint: !settings.guard.has_rows(),
             calls: &self.calls,
             limit_ms: settings.handler_timeout_ms,
+            points: &self.shared.points,
         };
         Ok(self.run_batch(lane, batch).await?.new > 0)
     }

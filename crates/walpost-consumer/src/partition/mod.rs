@@ -39,6 +39,7 @@ use crate::{
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
     meter::{Meter, Meters},
     metrics::{PartitionGauges, TopicMetrics},
+    points::Points,
     settings::Settings,
     sql::Sql,
     status::Board,
@@ -53,6 +54,7 @@ pub(crate) struct Shared<H> {
     pub(crate) kafka: Kafka,
     pub(crate) handler: Arc<H>,
     pub(crate) board: Board,
+    pub(crate) points: Points,
     pub(crate) fatal: Fatal,
     /// Where to say what was parked, `None` where that is in the table alone.
     pub(crate) dead_letters: Option<Desk>,

@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::oneshot::error::TryRecvError, time::timeout};
 
 use super::{Interrupt, Partition, apply, session::Session};
-use crate::{Handler, failpoint::Failpoint, kafka::KafkaFailure, sql::ClaimKey};
+use crate::{Handler, failpoint::Failpoint, kafka::KafkaFailure, points::Spot, sql::ClaimKey};
 
 /// Longest wait for the last commit of a partition that stops.
 const FINAL_COMMIT_LIMIT_MS: u64 = 5_000;
@@ -126,7 +126,8 @@ impl<H: Handler> Partition<H> {
     }
 
     async fn send(&self, session: &mut Session, offset: i64, urgent: bool) {
-        Failpoint::BeforeKafkaCommit.reached();
+        let spot = Spot::from((&self.of, offset));
+        self.shared.points.reached(Failpoint::BeforeKafkaCommit, Some(spot)).await;
         let marker = session.owner.marker(offset, session.key.epoch, session.reset_id).to_string();
         let (of, assignment) = (&self.of, self.assignment);
         let answer = self.shared.kafka.commit(of, assignment, offset, marker, urgent).await;

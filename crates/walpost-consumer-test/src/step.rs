@@ -1,0 +1,62 @@
+use std::fmt;
+
+use walpost_consumer::testing::Point;
+
+/// Where a transaction of the consumer can be interrupted.
+///
+/// The fence comes first in each transaction and moves the offset too, and the
+/// deduplication rows follow; so there is nothing between the handler and the
+/// offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// The offset has moved and the deduplication rows are written, both
+    /// uncommitted; the handler has not begun.
+    BeforeHandler,
+    /// The handler has returned, nothing is committed.
+    BeforeCommit,
+    /// Everything is committed, Kafka does not know.
+    AfterCommit,
+}
+
+impl Step {
+    /// All, in their order.
+    pub const ALL: [Self; 3] = [Self::BeforeHandler, Self::BeforeCommit, Self::AfterCommit];
+
+    pub(crate) fn point(self) -> Point {
+        match self {
+            Self::BeforeHandler => Point::BeforeHandler,
+            Self::BeforeCommit => Point::BeforeCommit,
+            Self::AfterCommit => Point::AfterCommit,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BeforeHandler => "before the handler",
+            Self::BeforeCommit => "before COMMIT",
+            Self::AfterCommit => "after COMMIT",
+        })
+    }
+}
+
+/// What happens at a [`Step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The server ends the transaction, the consumer goes without another
+    /// step, and another one starts, with another handler.
+    Crash(Step),
+    /// The server ends the transaction, and the consumer lives.
+    Disconnect(Step),
+    /// Nothing: it stays there until it is let go on.
+    Pause(Step),
+}
+
+impl Fault {
+    pub(crate) fn step(self) -> Step {
+        let (Self::Crash(step) | Self::Disconnect(step) | Self::Pause(step)) = self;
+        step
+    }
+}
