@@ -228,3 +228,6 @@ pub(crate) fn write_table(f: &mut fmt::Formatter<'_>, changes: &[TableChange]) -
     write!(f, "\n{:<30} {:>8} {:>8} {:>8}", "table", "inserted", "updated", "deleted")?;
     changes.iter().try_for_each(|change| write!(f, "\n{change}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,9 @@ use walpost_consumer::testing::Point;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Step {
+    /// The events are chosen, nothing is done: whoever takes over now leaves
+    /// nothing but the fence to refuse the transaction that begins later.
+    BeforeTransaction,
     /// The offset has moved and the deduplication rows are written, both
     /// uncommitted; the handler has not begun.
     BeforeHandler,
@@ -21,10 +24,17 @@ pub enum Step {
 
 impl Step {
     /// All, in their order.
-    pub const ALL: [Self; 3] = [Self::BeforeHandler, Self::BeforeCommit, Self::AfterCommit];
+    pub const ALL: [Self; 4] =
+        [Self::BeforeTransaction, Self::BeforeHandler, Self::BeforeCommit, Self::AfterCommit];
+
+    /// Whether a transaction is open.
+    pub(crate) fn is_within(self) -> bool {
+        matches!(self, Self::BeforeHandler | Self::BeforeCommit)
+    }
 
     pub(crate) fn point(self) -> Point {
         match self {
+            Self::BeforeTransaction => Point::BeforeTransaction,
             Self::BeforeHandler => Point::BeforeHandler,
             Self::BeforeCommit => Point::BeforeCommit,
             Self::AfterCommit => Point::AfterCommit,
@@ -35,6 +45,7 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::BeforeTransaction => "before the transaction",
             Self::BeforeHandler => "before the handler",
             Self::BeforeCommit => "before COMMIT",
             Self::AfterCommit => "after COMMIT",

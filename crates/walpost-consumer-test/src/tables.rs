@@ -47,6 +47,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Table {
+    #[cfg(test)]
+    pub(crate) fn named(name: &str, columns: Vec<Column>) -> Self {
+        Self { name: name.to_owned(), sql: name.to_owned(), columns }
+    }
+
     /// What the consumer has set aside: whatever way events come, it is the same.
     pub(crate) fn parked() -> Self {
         let column = |name: &str| Column { name: name.to_owned(), in_key: false, left_out: false };

@@ -42,12 +42,14 @@ pub enum Way {
 
 impl Way {
     /// Those that interrupt transactions.
-    pub const INTERRUPTED: [Self; 7] = [
+    pub const INTERRUPTED: [Self; 9] = [
+        Self::Crash(Step::BeforeTransaction),
         Self::Crash(Step::BeforeHandler),
         Self::Crash(Step::BeforeCommit),
         Self::Crash(Step::AfterCommit),
         Self::Disconnect(Step::BeforeHandler),
         Self::Disconnect(Step::BeforeCommit),
+        Self::TakeOver(Step::BeforeTransaction),
         Self::TakeOver(Step::BeforeHandler),
         Self::TakeOver(Step::BeforeCommit),
     ];

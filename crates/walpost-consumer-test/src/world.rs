@@ -20,7 +20,7 @@ use walpost_consumer::{
 };
 
 use crate::{
-    Ending, Error, Report, Step, TestDatabase,
+    Ending, Error, Report, TestDatabase,
     probe::{Held, Seen, Watch, lock},
     step::Fault,
 };
@@ -257,7 +257,7 @@ impl World {
             let mut held = vec![held];
             held.extend(std::iter::from_fn(|| running.held.try_recv().ok()));
             report.interrupted += held.len() as u64;
-            if plan.fault.is_some_and(|fault| fault.step() != Step::AfterCommit) {
+            if plan.fault.is_some_and(|fault| fault.step().is_within()) {
                 self.end_transactions().await?;
             }
             match plan.fault {

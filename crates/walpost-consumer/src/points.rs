@@ -31,15 +31,26 @@ impl Points {
     pub(crate) async fn reached(&self, point: Failpoint, spot: Option<Spot<'_>>) {
         point.reached();
         #[cfg(feature = "test-kit")]
-        if let (Some(probe), Some(spot)) = (&self.probe, spot)
-            && let Some(point) = crate::testing::Point::of(point)
-        {
-            let Spot { topic, partition, offset } = spot;
-            let of = TopicPartition { topic: topic.into(), partition };
-            probe.reached(point, of, offset).await;
+        if let Some(point) = crate::testing::Point::of(point) {
+            self.look(point, spot).await;
         }
         #[cfg(not(feature = "test-kit"))]
         let _ = (self, spot);
+    }
+
+    /// A transaction for the events from `spot` on is about to begin.
+    pub(crate) async fn begins(&self, spot: Option<Spot<'_>>) {
+        #[cfg(feature = "test-kit")]
+        self.look(crate::testing::Point::BeforeTransaction, spot).await;
+        #[cfg(not(feature = "test-kit"))]
+        let _ = (self, spot);
+    }
+
+    #[cfg(feature = "test-kit")]
+    async fn look(&self, point: crate::testing::Point, spot: Option<Spot<'_>>) {
+        let (Some(probe), Some(spot)) = (&self.probe, spot) else { return };
+        let Spot { topic, partition, offset } = spot;
+        probe.reached(point, TopicPartition { topic: topic.into(), partition }, offset).await;
     }
 
     /// The handler has returned, or was given up.

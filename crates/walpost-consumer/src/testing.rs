@@ -18,6 +18,8 @@ use crate::{
 /// Where a batch can be held up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Point {
+    /// The events are chosen, their transaction has not begun.
+    BeforeTransaction,
     /// Offset and deduplication rows are written, the handler has not begun.
     BeforeHandler,
     /// The handler has returned, COMMIT has not been sent.

@@ -60,8 +60,14 @@ async fn a_handler_that_remembers_is_found_by_lost_connections() {
 #[tokio::test]
 async fn every_step_is_passed_through_in_each_transaction() {
     let ids = ["1", "2", "3", "4"];
-    for (step, calls) in [(Step::BeforeHandler, 4), (Step::BeforeCommit, 8), (Step::AfterCommit, 4)]
-    {
+    let calls_at = [
+        (Step::BeforeTransaction, 4),
+        (Step::BeforeHandler, 4),
+        (Step::BeforeCommit, 8),
+        (Step::AfterCommit, 4),
+    ];
+    assert_eq!(calls_at.map(|(step, _)| step), Step::ALL);
+    for (step, calls) in calls_at {
         let test = test(|_| Counting).await.consumer(|builder| builder.max_batch_events(1));
         let one_partition: Vec<_> = ids.iter().map(|id| event(id, 0)).collect();
         let report = test.crash_at(step).deliver(&one_partition).await.unwrap();
@@ -100,4 +106,17 @@ async fn right_handlers_come_to_the_same_every_way() {
     assert_eq!(ways.left_out, ["line.shipment_id", "shipment.id", "shipment.at"]);
     let slices = [Way::OneByOne, Way::TwiceInARow, Way::Crash(Step::BeforeCommit)];
     test(|_| Upserting).await.ways(&slices, &events(&ids)).await.unwrap().assert_same();
+}
+
+#[tokio::test]
+async fn a_paused_consumer_commits_nothing_after_a_take_over() {
+    // Whatever is in the way of its COMMIT: the fence, or the end of its session.
+    let steps = [Step::BeforeTransaction, Step::BeforeHandler, Step::BeforeCommit];
+    let test = test(|_| Counting).await;
+    let all: Vec<_> = ["1", "2", "3"].iter().map(|id| event(id, 0)).collect();
+    let ways = test.ways(&steps.map(Way::TakeOver), &all).await.unwrap();
+    ways.assert_same();
+    for run in &ways.runs {
+        assert_eq!((run.report.interrupted, run.report.applied), (1, 3), "{}", run.way);
+    }
 }

@@ -52,6 +52,8 @@ impl<H: Handler> Partition<H> {
         events: &[Event],
         work: Work<'_>,
     ) -> Result<Applied, Failure> {
+        let points = &self.shared.points;
+        points.begins(events.first().map(Spot::from)).await;
         if matches!(work, Work::Handle) && self.goes_another_way() {
             return self.apply_another_way(lane, fence, events).await;
         }
@@ -64,7 +66,6 @@ impl<H: Handler> Partition<H> {
         fenced.map_err(Failure::Database)?;
         let mut new = found.map_err(Failure::Database)?;
         new.sort_unstable();
-        let points = &self.shared.points;
         points.reached(Failpoint::AfterBegin, events.first().map(Spot::from)).await;
         let new = select_new(events, &new);
         let applied = match work {
