@@ -71,6 +71,15 @@ impl<H: Handler> HandlerTest<H> {
     /// Settings of the consumer, as your service has them. Name, topics, group,
     /// schema, database and Kafka are the test's. Unless set, attempts follow
     /// each other after a millisecond.
+    ///
+    /// ```no_run
+    /// use walpost_consumer::Handler;
+    /// use walpost_consumer_test::HandlerTest;
+    ///
+    /// fn as_in_production<H: Handler>(test: HandlerTest<H>) -> HandlerTest<H> {
+    ///     test.consumer(|builder| builder.lanes(4).max_attempts(3))
+    /// }
+    /// ```
     #[must_use]
     pub fn consumer(
         mut self,
@@ -81,7 +90,7 @@ impl<H: Handler> HandlerTest<H> {
     }
 
     /// Compares these tables alone: names as `shipment`, or `app.shipment` in
-    /// another schema than `public`. All but the consumer's own unless set.
+    /// another schema than `public`. All but the consumer's own unless set; those of extensions are never.
     #[must_use]
     pub fn tables<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.scope.tables = Some(names.into_iter().map(Into::into).collect());
@@ -170,6 +179,17 @@ impl<H: Handler> HandlerTest<H> {
 
     /// The same for these ways.
     ///
+    /// ```no_run
+    /// use walpost_consumer::{Event, Handler};
+    /// use walpost_consumer_test::{Error, HandlerTest, Step, Way};
+    ///
+    /// async fn dies<H: Handler>(test: &HandlerTest<H>, events: &[Event]) -> Result<(), Error> {
+    ///     let ways = [Way::OneByOne, Way::Crash(Step::BeforeCommit)];
+    ///     test.ways(&ways, events).await?.assert_same();
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// As [`crash_at_every_step`](Self::crash_at_every_step).
     pub async fn ways(&self, ways: &[Way], events: &[Event]) -> Result<Ways, Error> {
@@ -250,6 +270,21 @@ impl<H: Handler> Unguarded<'_, H> {
     /// Of a transition that is, even a copy that no guard knows is harmless:
     /// after a reset, or when effects were forgotten. Others need the guard, and
     /// that is what it is for.
+    ///
+    /// ```no_run
+    /// use walpost_consumer::{Event, Handler};
+    /// use walpost_consumer_test::{Error, HandlerTest};
+    ///
+    /// async fn repeats<H: Handler>(test: &HandlerTest<H>, events: &[Event]) -> Result<(), Error> {
+    ///     let repetition = test.without_guard().twice(events).await?;
+    ///     for change in &repetition.changes {
+    ///         let (inserted, updated, deleted) = change.counts();
+    ///         println!("{}: {inserted}, {updated}, {deleted}", change.table);
+    ///     }
+    ///     repetition.assert_idempotent();
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Undisturbed`] if the first run does not come to its end, and

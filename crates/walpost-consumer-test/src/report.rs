@@ -5,6 +5,9 @@ use walpost_consumer::{
     testing::{Kind, Outcome},
 };
 
+/// Parked events and failures that a text names.
+const MAX_SHOWN: usize = 20;
+
 /// What became of delivered events.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -201,12 +204,13 @@ impl fmt::Display for Report {
             parked.len(),
             calls.len()
         )?;
-        for Parked { event_id, place, attempts, reason } in parked {
+        for Parked { event_id, place, attempts, reason } in parked.iter().take(MAX_SHOWN) {
             let id = event_id.as_deref().unwrap_or("without an id");
             write!(f, "\n  parked: event {id} at {place} after {attempts} attempts: {reason}")?;
         }
-        for Call { event_ids, failure } in calls {
-            let Some(Failure { kind, reason }) = failure else { continue };
+        let failed =
+            calls.iter().filter_map(|call| Some((&call.event_ids, call.failure.as_ref()?)));
+        for (event_ids, Failure { kind, reason }) in failed.take(MAX_SHOWN) {
             let first = event_ids.first().map_or("none", String::as_str);
             let count = event_ids.len();
             write!(f, "\n  failed: {kind:?} with {count} events from {first} on: {reason}")?;

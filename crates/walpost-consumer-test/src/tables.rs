@@ -64,7 +64,8 @@ impl Table {
     }
 }
 
-/// Ordinary and partitioned tables that belong to nobody else, with the columns
+/// Ordinary and partitioned tables that belong to neither the consumer nor an
+/// extension, with the columns
 /// that are stored by themselves: name, quoted name, bytes, column, whether in
 /// the key, whether it is drawn from a sequence.
 const CATALOG: &str = "select \
@@ -82,7 +83,9 @@ const CATALOG: &str = "select \
      left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum \
      left join pg_constraint k on k.conrelid = c.oid and k.contype = 'p' \
      where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't' \
-     and n.nspname not in ('pg_catalog', 'information_schema', $1) \
+     and n.nspname not in ('pg_catalog', 'information_schema') \
+     and not (n.nspname = $1 and (c.relname in ('position', 'done', 'migration') \
+        or starts_with(c.relname::text, 'consumer_'))) \
      and not exists (select from pg_depend e where e.classid = 'pg_class'::regclass \
         and e.objid = c.oid and e.deptype = 'e') \
      order by 1, a.attnum";

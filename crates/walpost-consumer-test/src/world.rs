@@ -13,8 +13,8 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 use walpost_consumer::{
-    Builder, Consumer, Counts, Database, Event, Guard, Handler, PartitionState, RetrySchedule,
-    Status, TopicPartition,
+    Builder, Consumer, Counts, Database, Event, FirstStart, Guard, Handler, PartitionState,
+    RetrySchedule, Status, TopicPartition,
     testing::{self, Cluster},
     tokio_postgres::Client,
 };
@@ -92,10 +92,9 @@ impl World {
 
     /// Appends `events`, each to its own partition or to one that is so many
     /// higher.
-    pub(crate) fn append<'a>(&self, events: impl IntoIterator<Item = &'a Event>, higher: u16) {
+    pub(crate) fn append<'a>(&self, events: impl IntoIterator<Item = &'a Event>, higher: i32) {
         for event in events {
-            let partition = u16::try_from(event.partition()).unwrap_or_default();
-            self.cluster.append(event, partition.saturating_add(higher));
+            self.cluster.append(event, event.partition().saturating_add(higher));
         }
     }
 
@@ -220,6 +219,7 @@ impl World {
             .group_id(plan.consumer)
             .topics(self.cluster.topics())
             .schema(SCHEMA)
+            .first_start(FirstStart::Earliest)
             .database(Database::config(self.database.config()?));
         if let Some(events) = plan.max_batch_events {
             builder = builder.max_batch_events(events);

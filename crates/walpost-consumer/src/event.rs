@@ -228,7 +228,7 @@ impl Event {
 
     /// The same record at another place.
     #[cfg(feature = "test-kit")]
-    pub(crate) fn placed(&self, offset: i64, partition: i32) -> Self {
+    pub(crate) fn placed(&self, partition: i32, offset: i64) -> Self {
         Self { partition, offset, ..self.clone() }
     }
 

@@ -1,9 +1,11 @@
 //! Lanes, guards and copies.
 
-use walpost_consumer::{Event, Guard, Handler, HandlerError, OnReset, tokio_postgres::Transaction};
-use walpost_consumer_test::{Way, Ways};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Shipping, event, events, test};
+use walpost_consumer::{Event, Guard, Handler, HandlerError, OnReset, tokio_postgres::Transaction};
+use walpost_consumer_test::{HandlerTest, TableChange, Way, Ways};
+
+use crate::support::{Shipping, database, event, events, test};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lanes_are_interrupted_as_well() {
@@ -70,4 +72,48 @@ async fn an_effect_that_keeps_the_offset_is_found_and_can_be_left_out() {
 async fn assert_same_shows_what_differs() {
     let test = test(|_| crate::support::Remembering::default()).await;
     test.crash_at_every_step(&[event("1", 0)]).await.unwrap().assert_same();
+}
+
+/// Writes by a clock that moves once in two runs.
+struct Dating {
+    at: usize,
+}
+
+impl Handler for Dating {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        let insert = "insert into customer values ($1, 1, $2)";
+        tx.execute(insert, &[&event.id(), &self.at.to_string()]).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_stood_still_at_first_is_no_difference() {
+    let starts = AtomicUsize::new(0);
+    let test = test(move |_| Dating { at: starts.fetch_add(1, Ordering::Relaxed) / 2 }).await;
+    let ways = test.crash_at_every_step(&[event("1", 0)]).await.unwrap();
+    ways.assert_same();
+    assert_eq!(ways.left_out[0], "customer.last");
+}
+
+/// Passes events on, in the same transaction.
+struct Emitting;
+
+impl Handler for Emitting {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        let insert = "insert into walpost.outbox (event_id) values ($1)";
+        tx.execute(insert, &[&event.id()]).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_outbox_beside_the_consumers_tables_is_looked_at() {
+    let database = database().await;
+    let outbox = "create schema walpost; create table walpost.outbox (event_id text not null)";
+    database.sql(outbox).await.unwrap();
+    let test = HandlerTest::new(database, |_| Emitting).await.unwrap();
+    let repetition = test.without_guard().twice(&[event("1", 40_000)]).await.unwrap();
+    let [TableChange { table, .. }] = &repetition.changes[..] else { panic!("{repetition}") };
+    assert_eq!((table.as_str(), repetition.changes[0].counts()), ("walpost.outbox", (1, 0, 0)));
 }

@@ -50,7 +50,8 @@ struct Inner {
 
 struct Topic {
     id: String,
-    partitions: Vec<Vec<Event>>,
+    /// Those that have records, by their numbers.
+    partitions: BTreeMap<i32, Vec<Event>>,
 }
 
 impl Default for Cluster {
@@ -67,21 +68,16 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Appends a record to `partition` of its topic, and says at which offset. The
-    /// topic has as many partitions as that takes.
-    pub fn append(&self, event: &Event, partition: u16) -> i64 {
+    /// Appends a record to `partition` of its topic, and says at which offset.
+    pub fn append(&self, event: &Event, partition: i32) -> i64 {
         let mut inner = self.lock();
         let topic = inner.topics.entry(event.topic().into()).or_insert_with(|| {
             let id = Uuid::new_v4().simple().to_string();
-            Topic { id, partitions: Vec::new() }
+            Topic { id, partitions: BTreeMap::new() }
         });
-        let index = usize::from(partition);
-        if topic.partitions.len() <= index {
-            topic.partitions.resize_with(index + 1, Vec::new);
-        }
-        let log = &mut topic.partitions[index];
+        let log = topic.partitions.entry(partition).or_default();
         let offset = log.len() as i64;
-        log.push(event.placed(offset, partition.into()));
+        log.push(event.placed(partition, offset));
         offset
     }
 
@@ -95,9 +91,9 @@ impl Cluster {
         let inner = self.lock();
         let of = |(name, topic): (&Arc<str>, &Topic)| {
             let name = Arc::clone(name);
-            let ends = topic.partitions.iter().enumerate().map(move |(partition, log)| {
-                let partition = partition as i32;
-                (TopicPartition { topic: Arc::clone(&name), partition }, log.len() as i64)
+            let ends = topic.partitions.iter().map(move |(partition, log)| {
+                let (topic, partition) = (Arc::clone(&name), *partition);
+                (TopicPartition { topic, partition }, log.len() as i64)
             });
             ends.collect::<Vec<_>>()
         };
@@ -114,14 +110,13 @@ impl Cluster {
             return Err(KafkaFailure::UnknownTopic(Arc::clone(topic)));
         };
         let identity = TopicIdentity { cluster_id: self.id.to_string(), topic_id: id.clone() };
-        Ok(FoundTopic { identity, partitions: (0..partitions.len() as i32).collect() })
+        Ok(FoundTopic { identity, partitions: partitions.keys().copied().collect() })
     }
 
     /// The record at `offset` of a partition.
     fn record(&self, of: &TopicPartition, offset: i64) -> Option<Event> {
         let inner = self.lock();
-        let log =
-            inner.topics.get(&of.topic)?.partitions.get(usize::try_from(of.partition).ok()?)?;
+        let log = inner.topics.get(&of.topic)?.partitions.get(&of.partition)?;
         log.get(usize::try_from(offset).ok()?).cloned()
     }
 }
