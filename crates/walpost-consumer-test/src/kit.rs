@@ -9,11 +9,9 @@ use crate::{
     step::Fault,
     tables::Scope,
     ways::compare_ways,
-    world::{NAME, Plan, SCHEMA, Setup, World},
+    world::{Plan, SCHEMA, Setup, World},
 };
 
-/// Name of the consumer that knows nothing of what [`NAME`] has done.
-const AGAIN: &str = "handler-test-again";
 const MAX_ROWS: usize = 10_000;
 const LIMIT_MS: u64 = 60_000;
 
@@ -34,7 +32,8 @@ pub struct HandlerTest<H> {
 }
 
 impl<H: Handler> HandlerTest<H> {
-    /// Tests the handler that `handler` makes, on `database` as it is now.
+    /// Tests the handler that `handler` makes, on copies of `database` as it is
+    /// now. Connections to it are ended.
     ///
     /// Like your process at its start, each consumer that a test starts gets a
     /// handler of its own: `handler` is called with the URL of the database
@@ -297,12 +296,12 @@ impl<H: Handler> Unguarded<'_, H> {
         let world = World::copy_of(base).await?;
         let tables = scope.tables(&world.client).await?;
         world.append(events, 0);
-        let first = world.run(setup, Plan { consumer: NAME, ..Plan::default() }).await?;
+        let first = world.run(setup, Plan::default()).await?;
         if let Some(reason) = first.unfinished() {
             return Err(Error::Undisturbed { reason });
         }
         let before = scope.read(&world.client, &tables).await?;
-        let second = world.run(setup, Plan { consumer: AGAIN, ..Plan::default() }).await?;
+        let second = world.run(setup, Plan { again: true, ..Plan::default() }).await?;
         let after = scope.read(&world.client, &tables).await?;
         let how = Comparing { whole: true, contents: *contents };
         let changes = compare(&tables, &before, &after, how);

@@ -27,8 +27,6 @@ use crate::{
 
 /// Schema of the consumer's tables.
 pub(crate) const SCHEMA: &str = "walpost";
-/// Name of the consumer.
-pub(crate) const NAME: &str = "handler-test";
 
 /// How often a transaction that is to be ended is looked for, and how long
 /// between.
@@ -46,18 +44,14 @@ pub(crate) struct Setup<H> {
 }
 
 /// How one delivery goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) consumer: &'static str,
+    /// By a consumer that knows nothing of what the other one has done, and has
+    /// rows for a guard.
+    pub(crate) again: bool,
     pub(crate) fault: Option<Fault>,
     /// Most events in one transaction, `None` for as configured.
     pub(crate) max_batch_events: Option<usize>,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self { consumer: NAME, fault: None, max_batch_events: None }
-    }
 }
 
 /// One database with the log of what was delivered to it.
@@ -104,7 +98,8 @@ impl World {
         setup: &Setup<H>,
         plan: Plan,
     ) -> Result<Report, Error> {
-        let before = self.stand(plan.consumer).await?;
+        let name = self.consumer_name(plan);
+        let before = self.stand(&name).await?;
         let seen = Arc::new(Mutex::new(Seen::since(before.offsets.clone())));
         let deadline = Instant::now() + Duration::from_millis(setup.limit_ms);
         let mut report = Report::default();
@@ -131,9 +126,9 @@ impl World {
             let last = report.calls.last().and_then(|call| call.failure.as_ref());
             *reason = last.map_or_else(String::new, |failure| failure.reason.clone());
         }
-        report.parked = self.parked_since(&before, plan.consumer).await?;
+        report.parked = self.parked_since(&before, &name).await?;
         if report.interrupted > 0 && report.ending == Ending::Done {
-            self.count_again(&before, plan.consumer, &mut report).await?;
+            self.count_again(&before, &name, &mut report).await?;
         }
         match plan.fault {
             Some(fault) if report.interrupted == 0 && report.ending == Ending::Done => {
@@ -208,15 +203,22 @@ impl World {
         Ok(Running { consumer, status, stop, held, hopeless, watch })
     }
 
+    /// Another one in each world: a guard outside of the database is shared.
+    fn consumer_name(&self, plan: Plan) -> String {
+        let again = if plan.again { "-again" } else { "" };
+        format!("{}{again}", self.database.name())
+    }
+
     /// What the test wants comes first, what has to be so last.
     fn builder<H>(&self, setup: &Setup<H>, plan: Plan) -> Result<Builder, Error> {
-        let builder = Consumer::builder(plan.consumer)
+        let name = self.consumer_name(plan);
+        let builder = Consumer::builder(&name)
             .retry_schedule(RetrySchedule::new([Duration::from_millis(1)]).repeating_last())
             .claim_timeout_ms(200)
             .commit_interval_ms(10);
         let mut builder = (setup.configure)(builder)
             .kafka("bootstrap.servers", "in memory")
-            .group_id(plan.consumer)
+            .group_id(name)
             .topics(self.cluster.topics())
             .schema(SCHEMA)
             .first_start(FirstStart::Earliest)
@@ -224,7 +226,7 @@ impl World {
         if let Some(events) = plan.max_batch_events {
             builder = builder.max_batch_events(events);
         }
-        Ok(if plan.consumer == NAME { builder } else { builder.guard(Guard::Rows) })
+        Ok(if plan.again { builder.guard(Guard::Rows) } else { builder })
     }
 
     /// Waits until there is nothing left to do, or the consumer is killed.

@@ -24,8 +24,12 @@
 //! - [`Proxy`]: faults between a client and a service.
 //! - [`Process`]: a program under test, with its log.
 //! - [`judge`]: the oracle over what was committed, published and applied.
+//! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
+//!   wait for.
 //! - [`property`]: a test over many seeds within a time budget.
 
+#[cfg(feature = "consumer")]
+mod consumer;
 mod kafka;
 mod oracle;
 mod process;
@@ -34,6 +38,8 @@ mod proxy;
 mod services;
 mod wait;
 
+#[cfg(feature = "consumer")]
+pub use crate::consumer::{Running, each, ids, run, within};
 pub use crate::{
     kafka::{
         Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,

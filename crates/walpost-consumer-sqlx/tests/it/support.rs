@@ -1,21 +1,14 @@
 //! A topic, a database with a table of effects, a pool, and consumers on them.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use rdkafka::{
     ClientConfig,
     message::{Header, OwnedHeaders},
     producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-};
 use tokio_postgres::Client;
-use walpost_consumer::{
-    Builder, Consumer, Database, Error, Event, HandlerError, Park, PartitionState, RetrySchedule,
-    Status,
-};
+use walpost_consumer::{Builder, Consumer, Database, Event, HandlerError, Park, RetrySchedule};
 use walpost_consumer_sqlx::{
     Failed, Sqlx, SqlxHandler,
     sqlx::{
@@ -25,6 +18,7 @@ use walpost_consumer_sqlx::{
 };
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit as testkit;
+pub(crate) use walpost_testkit::{each, ids, run};
 
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -117,16 +111,6 @@ pub(crate) async fn pool(database: &testkit::Database) -> PgPool {
     PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap()
 }
 
-/// Ids `prefix0` to `prefix<count - 1>`.
-pub(crate) fn ids(prefix: &str, count: usize) -> Vec<String> {
-    (0..count).map(|number| format!("{prefix}{number}")).collect()
-}
-
-/// How often each of `ids` took effect: each `times`.
-pub(crate) fn each(ids: &[String], times: i64) -> BTreeMap<String, i64> {
-    ids.iter().map(|id| (id.clone(), times)).collect()
-}
-
 /// Writes an effect after asking a function about the event.
 pub(crate) struct Ask<F>(pub(crate) F);
 
@@ -145,68 +129,4 @@ pub(crate) async fn effect(tx: &mut PgTransaction<'_>, event: &Event) -> Result<
     let insert = sqlx::query("insert into effect (event_id, off) values ($1, $2)");
     insert.bind(event.id()).bind(event.offset()).execute(&mut **tx).await?;
     Ok(())
-}
-
-/// A consumer that runs as a task.
-pub(crate) struct Running {
-    status: watch::Receiver<Status>,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), Error>>,
-}
-
-/// Starts a consumer.
-pub(crate) fn run<H: SqlxHandler>(consumer: Consumer<Sqlx<H>>) -> Running {
-    let status = consumer.status();
-    let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(consumer.run(async {
-        let _ = stopped.await;
-    }));
-    Running { status, stop, task }
-}
-
-impl Running {
-    /// Waits until the status is as wanted.
-    pub(crate) async fn until(
-        &mut self,
-        what: &str,
-        wanted: impl FnMut(&Status) -> bool,
-    ) -> Status {
-        let waiting = async { self.status.wait_for(wanted).await.unwrap().clone() };
-        let Ok(status) = tokio::time::timeout(LIMIT, waiting).await else {
-            panic!("waited in vain for {what}: {:?}", self.status.borrow());
-        };
-        status
-    }
-
-    /// Waits until as many events were applied.
-    pub(crate) async fn until_applied(&mut self, count: u64) -> Status {
-        self.until("effects", |status| status.counts.applied >= count).await
-    }
-
-    /// Waits until one partition is halted, and says why.
-    pub(crate) async fn until_halted(&mut self) -> String {
-        let reason = |status: &Status| {
-            status.partitions.values().find_map(|partition| match &partition.state {
-                PartitionState::Halted { reason } => Some(reason.clone()),
-                _ => None,
-            })
-        };
-        let status = self.until("a halted partition", |status| reason(status).is_some()).await;
-        reason(&status).unwrap()
-    }
-
-    /// Asks it to stop and waits for its end.
-    pub(crate) async fn stop(self) -> Result<(), Error> {
-        let _ = self.stop.send(());
-        within(self.task).await.unwrap()
-    }
-
-    /// Waits for its end.
-    pub(crate) async fn end(self) -> Result<(), Error> {
-        within(self.task).await.unwrap()
-    }
-}
-
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future).await.expect("it ends in time")
 }

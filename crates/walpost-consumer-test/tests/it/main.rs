@@ -5,6 +5,7 @@
 mod faults;
 mod limits;
 mod outcomes;
+mod redis;
 mod repeated;
 mod sqlx;
 mod support;

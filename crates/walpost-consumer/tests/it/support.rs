@@ -3,7 +3,6 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    future::Future,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -12,17 +11,14 @@ use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-};
 use tokio_postgres::Client;
 use walpost_consumer::{
-    Builder, Consumer, Database, Error, Event, Handler, HandlerError, Park, PartitionState,
-    SliceError, Status, tokio_postgres::Transaction,
+    Builder, Consumer, Database, Event, Handler, HandlerError, Park, SliceError,
+    tokio_postgres::Transaction,
 };
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit as testkit;
+pub(crate) use walpost_testkit::{Running, each, ids, run};
 
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -285,16 +281,6 @@ fn producer(broker: &str) -> ThreadedProducer<DefaultProducerContext> {
     config.set("bootstrap.servers", broker).set("linger.ms", "1").create().unwrap()
 }
 
-/// Ids `prefix0` to `prefix<count - 1>`.
-pub(crate) fn ids(prefix: &str, count: usize) -> Vec<String> {
-    (0..count).map(|number| format!("{prefix}{number}")).collect()
-}
-
-/// How often each of `ids` took effect: each `times`.
-pub(crate) fn each(ids: &[String], times: i64) -> BTreeMap<String, i64> {
-    ids.iter().map(|id| (id.clone(), times)).collect()
-}
-
 /// Writes effects, many with one statement.
 pub(crate) struct Effects;
 
@@ -338,89 +324,9 @@ pub(crate) async fn effect(tx: &Transaction<'_>, event: &Event) -> Result<(), Ha
     Ok(())
 }
 
-/// A consumer that runs as a task.
-pub(crate) struct Running {
-    pub(crate) status: watch::Receiver<Status>,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), Error>>,
-}
-
-/// Starts a consumer.
-pub(crate) fn run<H: Handler>(consumer: Consumer<H>) -> Running {
-    let status = consumer.status();
-    let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(consumer.run(async {
-        let _ = stopped.await;
-    }));
-    Running { status, stop, task }
-}
-
-impl Running {
-    /// Waits until the status is as wanted.
-    pub(crate) async fn until(
-        &mut self,
-        what: &str,
-        wanted: impl FnMut(&Status) -> bool,
-    ) -> Status {
-        let waiting = async { self.status.wait_for(wanted).await.unwrap().clone() };
-        let Ok(status) = tokio::time::timeout(LIMIT, waiting).await else {
-            panic!("waited in vain for {what}: {:?}", self.status.borrow());
-        };
-        status
-    }
-
-    /// Waits until as many events were applied.
-    pub(crate) async fn until_applied(&mut self, count: u64) -> Status {
-        self.until("effects", |status| status.counts.applied >= count).await
-    }
-
-    /// Waits until so many partitions run.
-    pub(crate) async fn until_running(&mut self, count: usize) -> Status {
-        let runs = |state: &PartitionState| matches!(state, PartitionState::Running);
-        self.until("running partitions", |status| {
-            status.partitions.len() == count
-                && status.partitions.values().all(|partition| runs(&partition.state))
-        })
-        .await
-    }
-
-    /// Waits until one partition is halted, and says why.
-    pub(crate) async fn until_halted(&mut self) -> String {
-        let reason = |status: &Status| {
-            status.partitions.values().find_map(|partition| match &partition.state {
-                PartitionState::Halted { reason } => Some(reason.clone()),
-                _ => None,
-            })
-        };
-        let status = self.until("a halted partition", |status| reason(status).is_some()).await;
-        reason(&status).unwrap()
-    }
-
-    /// Asks it to stop and waits for its end.
-    pub(crate) async fn stop(self) -> Result<(), Error> {
-        let _ = self.stop.send(());
-        within(self.task).await.unwrap()
-    }
-
-    /// Waits for its end.
-    pub(crate) async fn end(self) -> Result<(), Error> {
-        within(self.task).await.unwrap()
-    }
-
-    /// Drops it half-way, as a panic of the application would.
-    pub(crate) async fn abort(self) {
-        self.task.abort();
-        let _ = within(self.task).await;
-    }
-}
-
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
-}
-
-pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future).await.expect("it ends in time")
 }
 
 /// Logs of the consumer, shown by RUST_LOG.
