@@ -3,18 +3,13 @@ use std::{ffi::CStr, slice};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as native;
 
-use crate::{
-    committed::{self, Committed},
-    topic_id::{Event, TopicId, TopicIdError, descriptions},
-};
+use crate::topic_id::{Event, TopicId, TopicIdError, descriptions};
 
 /// What a question of [`Questions`](crate::Questions) brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A topic.
     Topic(Result<Topic, AnswerError>),
-    /// What a group holds.
-    Committed(Result<Committed, AnswerError>),
     /// An end of a log.
     Offset(Result<LogEnd, AnswerError>),
 }
@@ -66,9 +61,6 @@ pub(crate) fn read(event: &Event) -> Option<Answer> {
     // SAFETY: the event is alive.
     match unsafe { native::rd_kafka_event_type(event.ptr()) } {
         native::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => Some(Answer::Topic(topic(event))),
-        native::RD_KAFKA_EVENT_LISTCONSUMERGROUPOFFSETS_RESULT => {
-            Some(Answer::Committed(held(event)))
-        }
         native::RD_KAFKA_EVENT_LISTOFFSETS_RESULT => Some(Answer::Offset(offset(event))),
         _ => None,
     }
@@ -91,47 +83,6 @@ fn of_topic(error: TopicIdError) -> AnswerError {
         }
     }
 }
-
-fn held(event: &Event) -> Result<Committed, AnswerError> {
-    answered(event)?;
-    let nothing = || AnswerError::of(RDKafkaErrorCode::UnknownPartition);
-    // SAFETY: the event is alive; another type of event gives a null.
-    let result = unsafe { native::rd_kafka_event_ListConsumerGroupOffsets_result(event.ptr()) };
-    if result.is_null() {
-        return Err(nothing());
-    }
-    let mut count = 0;
-    // SAFETY: the result lives as long as the event, `count` is written.
-    let groups =
-        unsafe { native::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut count) };
-    if groups.is_null() || count == 0 {
-        return Err(nothing());
-    }
-    // SAFETY: at least one pointer lies at `groups`, owned by the event.
-    let group = unsafe { *groups };
-    // SAFETY: the group is alive; a null means no error.
-    let error = unsafe { native::rd_kafka_group_result_error(group) };
-    // SAFETY: the error is alive, and a null is code 0.
-    check(unsafe { native::rd_kafka_error_code(error) })?;
-    // SAFETY: the group is alive.
-    let list = unsafe { native::rd_kafka_group_result_partitions(group) };
-    if list.is_null() {
-        return Err(nothing());
-    }
-    // SAFETY: the list belongs to the group.
-    let list = unsafe { &*list };
-    if list.cnt < 1 || list.elems.is_null() {
-        return Err(nothing());
-    }
-    // SAFETY: at least one initialised element lies at `elems`.
-    let element = unsafe { &*list.elems };
-    // SAFETY: a C string owned by the element.
-    let topic = unsafe { CStr::from_ptr(element.topic) }.to_string_lossy();
-    committed::read(element, &topic)
-        .map_err(|error| AnswerError::of(error.rdkafka_error_code().unwrap_or(FAIL)))
-}
-
-const FAIL: RDKafkaErrorCode = RDKafkaErrorCode::Fail;
 
 fn offset(event: &Event) -> Result<LogEnd, AnswerError> {
     answered(event)?;

@@ -33,13 +33,13 @@ pub struct Committed {
 /// Unlike rust-rdkafka's accessor, metadata that is no UTF-8 is no panic.
 ///
 /// # Errors
-/// If the coordinator does not answer within `timeout`, or answers with an
-/// error for one of the partitions.
+/// If the coordinator does not answer within `timeout`, or for one partition, if
+/// it answers with an error for that.
 pub fn committed<C: ConsumerContext>(
     consumer: &impl Consumer<C>,
     partitions: &[(&str, i32)],
     timeout: Duration,
-) -> KafkaResult<Vec<Committed>> {
+) -> KafkaResult<Vec<KafkaResult<Committed>>> {
     let mut list = TopicPartitionList::with_capacity(partitions.len());
     for (topic, partition) in partitions {
         list.add_partition(topic, *partition);
@@ -53,7 +53,7 @@ pub fn committed<C: ConsumerContext>(
             .map(|(raw, _)| read(raw, topic))
             .ok_or(KafkaError::OffsetFetch(RDKafkaErrorCode::UnknownPartition))?
     };
-    partitions.iter().map(find).collect()
+    Ok(partitions.iter().map(find).collect())
 }
 
 /// Leader epoch of the partition when `message` was fetched, `None` where the

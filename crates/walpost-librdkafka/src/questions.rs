@@ -26,8 +26,7 @@ type Operation = native::rd_kafka_admin_op_t;
 /// Each is asked under a number of the caller's choice, which its answer
 /// carries. Every question gets exactly one answer, an error after the time
 /// limit (of twice that for [`end`](Self::end), which looks for the leader
-/// first, and of an hour for [`committed`](Self::committed)); those that are
-/// open when this is dropped get none.
+/// first); those that are open when this is dropped get none.
 pub struct Questions<C: ConsumerContext> {
     // Before the consumer: a queue must not outlive its client.
     queue: Owned<native::rd_kafka_queue_t>,
@@ -36,11 +35,6 @@ pub struct Questions<C: ConsumerContext> {
     consumer: Arc<BaseConsumer<C>>,
     limit: Duration,
 }
-
-/// For questions to the coordinator of a group, the longest that librdkafka takes.
-/// When one times out before the coordinator is connected, and it connects then,
-/// librdkafka 2.12 answers a second time from memory that it has freed.
-const COORDINATOR_LIMIT: Duration = Duration::from_millis(3_600_000);
 
 /// How the cluster ids of the broker inside librdkafka begin.
 const EMBEDDED: &str = "mockCluster";
@@ -98,44 +92,6 @@ impl<C: ConsumerContext> Questions<C> {
         // request keeps a reference to the queue of its own.
         unsafe {
             native::rd_kafka_DescribeTopics(client, topics.ptr(), options.ptr(), self.queue.ptr());
-        }
-        Ok(())
-    }
-
-    /// Asks for what `group` holds in one partition: [`Answer::Committed`].
-    /// The group need not be that of the consumer. Whoever does not want to wait
-    /// for as long as its coordinator is away has a limit of his own.
-    ///
-    /// # Errors
-    /// If a name contains a NUL.
-    pub fn committed(
-        &self,
-        group: &str,
-        topic: &str,
-        partition: i32,
-        number: usize,
-    ) -> KafkaResult<()> {
-        let (group, list) = (CString::new(group)?, one(topic, partition, Offset::Invalid)?);
-        let operation = Operation::RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS;
-        let options = self.options_within(operation, number, COORDINATOR_LIMIT)?;
-        // SAFETY: the options are alive.
-        let refused =
-            unsafe { native::rd_kafka_AdminOptions_set_require_stable_offsets(options.ptr(), 1) };
-        accepted(refused)?;
-        // SAFETY: name and list are alive, and copied.
-        let request =
-            unsafe { native::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), list.ptr()) };
-        let request = Owned::new(request, native::rd_kafka_ListConsumerGroupOffsets_destroy);
-        let (mut requests, client) = ([request.ptr()], self.consumer.client().native_ptr());
-        // SAFETY: as in `topic`, with one request.
-        unsafe {
-            native::rd_kafka_ListConsumerGroupOffsets(
-                client,
-                requests.as_mut_ptr(),
-                1,
-                options.ptr(),
-                self.queue.ptr(),
-            );
         }
         Ok(())
     }
@@ -209,20 +165,11 @@ impl<C: ConsumerContext> Questions<C> {
     }
 
     fn options(&self, operation: Operation, number: usize) -> KafkaResult<Options> {
-        self.options_within(operation, number, self.limit)
-    }
-
-    fn options_within(
-        &self,
-        operation: Operation,
-        number: usize,
-        limit: Duration,
-    ) -> KafkaResult<Options> {
         let client = self.consumer.client().native_ptr();
         // SAFETY: the client is alive.
         let options = unsafe { native::rd_kafka_AdminOptions_new(client, operation) };
         let options = Owned::new(options, native::rd_kafka_AdminOptions_destroy);
-        let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1);
+        let limit_ms = i32::try_from(self.limit.as_millis()).unwrap_or(i32::MAX).max(1);
         let mut message: [c_char; 256] = [0; 256];
         // SAFETY: `message` has the length that is given.
         let refused = unsafe {

@@ -5,7 +5,6 @@ use tokio::sync::{mpsc, oneshot};
 use walpost_librdkafka::Committed;
 
 use super::{
-    asking::Asker,
     command::{
         AssignmentId, Command, Commit, FoundTopic, GroupEvent, KafkaFailure, Place, Question,
         Reply, Start,
@@ -52,10 +51,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
     let plan = thread::Plan {
         brokers: settings.brokers().to_owned(),
         topics: settings.topics.clone(),
-        asker: Asker {
-            group_id: settings.group_id().to_owned(),
-            read_uncommitted: config.get("isolation.level") == Some("read_uncommitted"),
-        },
+        read_uncommitted: config.get("isolation.level") == Some("read_uncommitted"),
         commit_interval: Duration::from_millis(settings.commit_interval_ms),
         signal: signal.clone(),
         commands: command_receiver,

@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod fatal;
 mod fetch;
+mod group_offsets;
 mod kept;
 #[cfg(feature = "test-kit")]
 mod memory;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use walpost_librdkafka::commit_async;
 
 use super::{
-    asking::{Asker, Asking},
+    asking::Asking,
     command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Question},
     commits::Commits,
     context::{Context, Note},
@@ -23,7 +23,7 @@ use super::{
     signal::Signal,
 };
 use crate::{
-    Error, TopicPartition,
+    BoxError, Error, TopicPartition,
     tell::{seconds, tell},
 };
 
@@ -37,7 +37,8 @@ pub(super) struct Plan {
     /// As they were given.
     pub(super) brokers: String,
     pub(super) topics: Vec<String>,
-    pub(super) asker: Asker,
+    /// Records of open transactions are read too.
+    pub(super) read_uncommitted: bool,
     pub(super) commit_interval: Duration,
     pub(super) signal: Signal,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -47,24 +48,29 @@ pub(super) struct Plan {
 /// Owns the client from here to its drop.
 pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     let events = plan.events.clone();
-    let fatal = |attempted: &str, error: KafkaError| {
-        let (attempted, source) = (attempted.to_owned(), error.into());
+    let fatal = |attempted: &str, source: BoxError| {
+        let attempted = attempted.to_owned();
         let _ = events.blocking_send(GroupEvent::Fatal(Error::Kafka { attempted, source }));
     };
     let mut consumer = match created {
         Ok(consumer) => consumer,
-        Err(error) => return fatal("creating the Kafka client", error),
+        Err(error) => return fatal("creating the Kafka client", error.into()),
     };
     let signal = plan.signal.clone();
     consumer.set_nonempty_callback(move || signal.notify());
     let topics: Vec<&str> = plan.topics.iter().map(String::as_str).collect();
     if let Err(error) = consumer.subscribe(&topics) {
-        return fatal("subscribing to the topics", error);
+        return fatal("subscribing to the topics", error.into());
     }
     let consumer = Arc::new(consumer);
+    let asking =
+        match Asking::new(Arc::clone(&consumer), plan.read_uncommitted, plan.signal.clone()) {
+            Ok(asking) => asking,
+            Err(error) => return fatal("starting the thread of the group's offsets", error.into()),
+        };
     let mut thread = Thread {
         fetching: Fetching::new(Arc::clone(&consumer), plan.signal.clone()),
-        asking: Asking::new(Arc::clone(&consumer), plan.asker, plan.signal.clone()),
+        asking,
         held_back: Vec::new(),
         consumer,
         assigned: HashMap::new(),

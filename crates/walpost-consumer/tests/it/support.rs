@@ -199,7 +199,7 @@ impl World {
                 .unwrap();
             walpost_librdkafka::committed(&consumer, &[(&topic, partition)], LIMIT).unwrap()
         });
-        let found = asked.await.unwrap().pop().unwrap();
+        let found = asked.await.unwrap().pop().unwrap().unwrap();
         (found.offset, found.metadata)
     }
 

@@ -53,7 +53,7 @@ fn the_embedded_broker_gives_topics_an_id() {
 fn questions_are_answered_without_a_wait() {
     let cluster = MockCluster::new(1).unwrap();
     cluster.create_topic("orders", 2, 1).unwrap();
-    questions_are_answered(&cluster.bootstrap_servers(), "orders", "group");
+    questions_are_answered(&cluster.bootstrap_servers(), "orders");
 }
 
 #[test]

@@ -109,7 +109,8 @@ impl Cluster {
             move |error: KafkaError| format!("{what}: {error}")
         };
         let group = format!("asking for the offsets of group {}", first.group);
-        let held = committed(&client, &of, LIMIT).map_err(failed(&group))?;
+        let held = committed(&client, &of, LIMIT).and_then(|held| held.into_iter().collect());
+        let held: Vec<Committed> = held.map_err(failed(&group))?;
         let at = time_ms.map(|time_ms| offsets_at(&client, &of, time_ms)).transpose()?;
         let mut logs = Vec::new();
         for (index, ((topic, partition), committed)) in of.iter().zip(held).enumerate() {
@@ -230,7 +231,8 @@ impl Cluster {
         }
         client.commit(&list, CommitMode::Sync).map_err(failed)?;
         let of: Vec<(&str, i32)> = commits.iter().map(|one| (&*one.topic, one.partition)).collect();
-        let held = committed(&client, &of, LIMIT).map_err(failed)?;
+        let held = committed(&client, &of, LIMIT).and_then(|held| held.into_iter().collect());
+        let held: Vec<Committed> = held.map_err(failed)?;
         let is_held = |(one, held): (&Commit, &Committed)| {
             held.offset == Some(one.offset) && held.metadata == one.marker.as_bytes()
         };
