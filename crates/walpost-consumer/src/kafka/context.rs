@@ -89,6 +89,10 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::trace!(%error, "librdkafka: {reason}");
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        // That is no error, and comes by the partition's queue.
+        if code == RDKafkaErrorCode::PartitionEOF || matches!(error, KafkaError::PartitionEOF(_)) {
+            return;
+        }
         self.note(Note::Complaint { code, reason: reason.to_owned() });
     }
 

@@ -162,7 +162,7 @@ impl<H: Handler> Partition<H> {
         let came = !session.batch.is_empty();
         lanes.give(session.batch.drain(..));
         if let Some(oldest) = lanes.progress.oldest_ms() {
-            self.meter.next_is_of(oldest);
+            self.meter.next_is_of(Some(oldest));
         }
         for job in lanes.jobs(session.key, &session.lane.replay, &self.shared.settings) {
             lanes.running.spawn(Arc::clone(self).run_job(job));

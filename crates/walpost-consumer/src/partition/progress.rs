@@ -47,9 +47,9 @@ impl Progress {
         self.given.back().map(|given| given.offset + 1)
     }
 
-    /// What the oldest event carries as its time, while any is open.
-    pub(super) fn oldest_ms(&self) -> Option<Option<i64>> {
-        self.given.front().map(|given| given.timestamp_ms)
+    /// What the oldest event that is open carries as its time.
+    pub(super) fn oldest_ms(&self) -> Option<i64> {
+        self.given.front()?.timestamp_ms
     }
 
     /// The next of the log goes to a lane.

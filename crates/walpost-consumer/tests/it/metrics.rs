@@ -136,6 +136,27 @@ async fn the_lag_grows_behind_a_handler_that_stopped_and_is_gone_when_it_goes_on
 }
 
 #[tokio::test]
+async fn markers_of_transactions_behind_the_last_event_are_no_lag() {
+    let shown = Shown::begin();
+    let world = World::new(1).await;
+    world.publish(0, ids("a", 3)).await;
+    world.publish_in_transaction(0, "b0").await;
+    let mut running = run(world.consumer().handler(Effects).unwrap());
+    running.until_applied(4).await;
+    // Set again and again, after all was applied.
+    shown.until(AGE, &[], |age| age > 2.0).await;
+    assert_eq!(shown.sum(LAG, &[]), 0.0);
+    assert_eq!(world.stored().await, 4, "the marker is at 4, and the log ends at 5");
+    world.publish_in_transaction(0, "b1").await;
+    running.until_applied(5).await;
+    shown.until(AGE, &[], |age| age < 1.0).await;
+    shown.until(AGE, &[], |age| age > 2.0).await;
+    assert_eq!(shown.sum(LAG, &[]), 0.0);
+    assert_eq!(shown.sum("walpost_consumer_lag_seconds", &[]), 0.0);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn lanes_tell_the_lag_of_the_oldest_event_that_is_open() {
     let shown = Shown::begin();
     let world = World::new(1).await;

@@ -153,6 +153,23 @@ impl World {
         self.send(record).await;
     }
 
+    /// Publishes one event in a transaction, whose marker stands behind it.
+    pub(crate) async fn publish_in_transaction(&self, partition: i32, id: &str) {
+        let (broker, topic, id) = (self.broker.clone(), self.topic.clone(), id.to_owned());
+        let published = tokio::task::spawn_blocking(move || {
+            let mut config = ClientConfig::new();
+            config.set("bootstrap.servers", broker).set("transactional.id", &topic);
+            let producer: ThreadedProducer<DefaultProducerContext> = config.create().unwrap();
+            producer.init_transactions(LIMIT).unwrap();
+            producer.begin_transaction().unwrap();
+            let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(&id) });
+            let record = BaseRecord::to(&topic).partition(partition).key("key").payload(&id);
+            producer.send(record.headers(headers)).map_err(|(error, _)| error).unwrap();
+            producer.commit_transaction(LIMIT).unwrap();
+        });
+        published.await.unwrap();
+    }
+
     /// Publishes one record with these headers; the text is key and value.
     pub(crate) async fn publish_with_headers(
         &self,
