@@ -31,6 +31,7 @@ const CRATES: [(&str, May, bool); 20] = [
     ("walpost-testkit", UseAll, true),
     ("walpost-bench", UseAll, true),
     ("walpost-tests", UseAll, true),
+    ("shipping-service", UseAll, true),
     ("xtask", Use(&["local"]), false),
 ];
 
@@ -56,7 +57,7 @@ struct Dependency<'a> {
 
 impl<'a> Manifest<'a> {
     fn all(tree: &'a Tree) -> impl Iterator<Item = Self> {
-        let members = ["crates/", "tests/", "xtask/"];
+        let members = ["crates/", "examples/", "tests/", "xtask/"];
         let is_member = move |path: &str| members.iter().any(|member| path.starts_with(member));
         tree.files()
             .filter(move |(path, _)| is_member(path) && path.ends_with("/Cargo.toml"))
