@@ -138,6 +138,16 @@ impl Guard {
         }
     }
 
+    /// As the table `consumer` has it.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::BusinessKey(_) => "business key",
+            #[cfg(feature = "redis")]
+            Self::BestEffortRedis(_) => "redis",
+        }
+    }
+
     /// Whether events are deduplicated by rows of `done`.
     pub(crate) fn has_rows(&self) -> bool {
         matches!(self, Self::Rows)

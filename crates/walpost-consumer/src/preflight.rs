@@ -118,7 +118,7 @@ fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
     let Found { role, migrated, usage, execute, missing, unknown_keys } = found;
     let schema = settings.schema.clone();
     if !migrated {
-        let source = "the function parked_anew is missing".into();
+        let source = "the function change_consumer is missing".into();
         return Err(Error::NotMigrated { schema, source });
     }
     let others = [(usage, "usage"), (execute, "execute on functions")];

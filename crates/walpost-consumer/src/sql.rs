@@ -19,7 +19,8 @@ pub(crate) struct Sql {
     /// $1 schema: the role, whether the newest function is there, usage of the
     /// schema, execute on the functions, and which rights on tables are missing.
     pub(crate) rights: String,
-    /// $1 consumer, $2 topic, $3 part, $4 group, $5 cluster, $6 topic id.
+    /// $1 consumer, $2 topic, $3 part, $4 group, $5 cluster, $6 topic id. Nothing
+    /// where the name is another group's.
     pub(crate) ensure_position: String,
     /// $1 consumer, $2 topic, $3 part: the id.
     pub(crate) find_position: String,
@@ -60,6 +61,10 @@ impl Sql {
         let schema = escape_identifier(&settings.schema);
         let s = &schema;
         let columns = "consumer, topic, part, group_id, cluster_id, topic_id";
+        // No row of a group that is refused stands in another one's way.
+        let in_its_group = format!(
+            "not exists (select from {s}.consumer n where n.name = $1 and n.group_id <> $4)"
+        );
         let dedup = |conflict: &str| {
             format!(
                 "insert into {s}.done as d (consumer, source, event_id, pos_id, off, run) \
@@ -72,8 +77,8 @@ impl Sql {
         Self {
             rights: rights(),
             ensure_position: format!(
-                "insert into {s}.position ({columns}) values ($1, $2, $3, $4, $5, $6) \
-                 on conflict (consumer, topic, part) do nothing"
+                "insert into {s}.position ({columns}) select $1, $2, $3, $4, $5, $6 \
+                 where {in_its_group} on conflict (consumer, topic, part) do nothing"
             ),
             find_position: format!(
                 "select id from {s}.position where consumer = $1 and topic = $2 and part = $3"
@@ -83,7 +88,8 @@ impl Sql {
             ),
             place_position: format!(
                 "insert into {s}.position ({columns}, next_offset) \
-                 values ($1, $2, $3, $4, $5, $6, $7) on conflict (consumer, topic, part) do nothing"
+                 select $1, $2, $3, $4, $5, $6, $7 where {in_its_group} \
+                 on conflict (consumer, topic, part) do nothing"
             ),
             has_reset: format!(
                 "select exists (select from {s}.consumer_reset where pos_id = $1 and id = $2)"
@@ -142,14 +148,14 @@ impl Sql {
 
     /// The whole claim as one message, so that a paused client cannot hold it.
     /// `nonce` finds its backend in `pg_stat_activity`.
-    pub(crate) fn claim(&self, nonce: &str, position: i32, owner: [&str; 3]) -> String {
-        let [group, cluster, topic] = owner.map(escape_literal);
+    pub(crate) fn claim(&self, nonce: &str, position: i32, owner: [&str; 4]) -> String {
+        let [group, cluster, topic, guard] = owner.map(escape_literal);
         let Self { schema, claim_timeout_ms, .. } = self;
         format!(
             "/* walpost claim {nonce} */ begin isolation level read committed; \
              set local lock_timeout = {claim_timeout_ms}; \
              select epoch, next_offset, run, reset_id, known, leader_epoch \
-             from {schema}.claim({position}, {group}, {cluster}, {topic}); commit"
+             from {schema}.claim({position}, {group}, {cluster}, {topic}, {guard}); commit"
         )
     }
 
@@ -224,7 +230,7 @@ fn dedup_chosen(schema: &str, of: &str) -> String {
 
 /// Rights on the tables, and on which.
 const GRANTS: [(&str, &[&str]); 4] = [
-    ("select, insert, update", &["position", "done"]),
+    ("select, insert, update", &["position", "done", "consumer"]),
     ("select, insert, update, delete", &["consumer_parked"]),
     ("select, insert", &["consumer_reset"]),
     ("select, delete", &["consumer_again"]),
@@ -232,7 +238,7 @@ const GRANTS: [(&str, &[&str]); 4] = [
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
 /// The newest function of the set, which a consumer of this version needs.
-const NEWEST: &str = "p.proname = 'parked_anew'";
+const NEWEST: &str = "p.proname = 'change_consumer'";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {

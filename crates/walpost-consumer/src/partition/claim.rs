@@ -38,10 +38,13 @@ impl<H: Handler> Partition<H> {
         if self.shared.settings.first_start == FirstStart::Latest {
             self.place_first(&client, &identity, &partitions).await?;
         }
-        let position = self.position(&client, &identity).await?;
+        let Some(position) = self.position(&client, &identity).await? else {
+            return Err(self.mismatch(&identity).await);
+        };
         let nonce = Uuid::new_v4().simple().to_string();
         let settings = &self.shared.settings;
-        let owner = [settings.group_id(), &identity.cluster_id, &identity.topic_id];
+        let guard = settings.guard.as_str();
+        let owner = [settings.group_id(), &identity.cluster_id, &identity.topic_id, guard];
         let statement = self.shared.sql.claim(&nonce, position, owner);
         let grace = Duration::from_millis(settings.claim_timeout_ms / 2);
         let claiming = Box::pin(client.simple_query(&statement));
@@ -55,7 +58,7 @@ impl<H: Handler> Partition<H> {
         let messages = match claimed {
             Ok(messages) => messages,
             Err(error) if Verdict::of(&error) == Verdict::Mismatch => {
-                return Err(self.mismatch(position, &identity).await);
+                return Err(self.mismatch(&identity).await);
             }
             Err(error) => return Err(self.claim_failed(error)),
         };
@@ -85,8 +88,13 @@ impl<H: Handler> Partition<H> {
         Interrupt::claiming("claiming a partition", &self.shared.settings.schema, error)
     }
 
-    /// The id of the partition's row, which it makes if there is none.
-    async fn position(&self, client: &Client, identity: &TopicIdentity) -> Result<i32, Interrupt> {
+    /// The id of the partition's row, which it makes if there is none; `None`
+    /// where the name is another group's.
+    async fn position(
+        &self,
+        client: &Client,
+        identity: &TopicIdentity,
+    ) -> Result<Option<i32>, Interrupt> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let consumer = settings.consumer.as_str();
         let found = async || {
@@ -97,7 +105,7 @@ impl<H: Handler> Partition<H> {
         };
         let failed = |error| self.claim_failed(error);
         if let Some(row) = found().await.map_err(failed)? {
-            return Ok(row.get(0));
+            return Ok(Some(row.get(0)));
         }
         let of = &self.of;
         client
@@ -114,9 +122,7 @@ impl<H: Handler> Partition<H> {
             )
             .await
             .map_err(failed)?;
-        let row = found().await.map_err(failed)?;
-        row.map(|row| row.get(0))
-            .ok_or_else(|| Interrupt::Fault("the row of the partition vanished".to_owned()))
+        Ok(found().await.map_err(failed)?.map(|row| row.get(0)))
     }
 
     /// Under [`FirstStart::Latest`]: gives every partition of a topic that the
@@ -189,34 +195,41 @@ impl<H: Handler> Partition<H> {
         }
     }
 
-    async fn mismatch(&self, position: i32, now: &TopicIdentity) -> Interrupt {
+    /// Why the claim is refused.
+    async fn mismatch(&self, now: &TopicIdentity) -> Interrupt {
+        let (schema, settings, of) =
+            (self.shared.sql.schema(), &self.shared.settings, self.of.clone());
+        let consumer = settings.consumer.as_str();
         let query = format!(
-            "select group_id, cluster_id, topic_id from {}.position where id = {position}",
-            self.shared.sql.schema()
+            "select n.group_id, n.guard, q.group_id, q.cluster_id, q.topic_id \
+             from (select $1::text as name) w left join {schema}.consumer n on n.name = w.name \
+             left join {schema}.position q on q.consumer = w.name and q.topic = $2 and q.part = $3"
         );
         let stored = async {
-            let client = self.connect().await.ok()?;
-            let row = client.query_typed_opt(&query, &[]).await.ok()??;
-            let (group, cluster, topic) =
-                (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, String>(2));
-            Some(format!("group {group}, cluster {cluster}, topic id {topic}"))
+            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+                [(&consumer, Type::TEXT), (&&*of.topic, Type::TEXT), (&of.partition, Type::INT4)];
+            let client = self.connect().await?;
+            let row = client.query_typed_one(&query, &parameters).await;
+            let row = row.map_err(|error| self.claim_failed(error))?;
+            Ok([0, 1, 2, 3, 4].map(|column| row.get::<_, Option<String>>(column)))
         };
-        let stored = stored.await.unwrap_or_else(|| "others".to_owned());
-        let settings = &self.shared.settings;
-        Interrupt::Halt(format!(
-            "the stored position belongs to {stored}; now it is group {}, cluster {}, topic id {}. \
-             If another group or cluster was meant, correct the configuration. If the topic was \
-             created anew or the consumer is to move, delete the row of consumer {}, topic {}, \
-             part {} from {}.position and restart: it then starts as a new one, and events that \
-             are done stay done",
-            settings.group_id(),
-            now.cluster_id,
-            now.topic_id,
-            settings.consumer,
-            self.of.topic,
-            self.of.partition,
-            self.shared.sql.schema(),
-        ))
+        let stored: Result<_, Interrupt> = stored.await;
+        let [group, guard, of_group, cluster, topic] = match stored {
+            Ok(stored) => stored,
+            Err(interrupt) => return interrupt,
+        };
+        if let Some(group) = group.filter(|group| group != settings.group_id()) {
+            return self.named_otherwise(&group);
+        }
+        if let Some(guard) = guard.filter(|guard| guard != settings.guard.as_str()) {
+            return self.guarded_otherwise(&guard);
+        }
+        match (of_group, cluster, topic) {
+            (Some(group), Some(cluster), Some(topic)) => {
+                self.placed_otherwise([&group, &cluster, &topic], now)
+            }
+            _ => Interrupt::Fault("the row of the partition vanished".to_owned()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use postgres_protocol::escape::escape_literal;
 
 use super::{Interrupt, Partition, claim::Claimed};
-use crate::{Handler, OnReset};
+use crate::{Handler, OnReset, kafka::TopicIdentity};
 
 impl<H: Handler> Partition<H> {
     /// The next offset is not in the log, which goes from `low` to before
@@ -50,8 +50,10 @@ impl<H: Handler> Partition<H> {
 
     pub(super) fn ambiguous(&self, claimed: &Claimed, offset: i64) -> Interrupt {
         let next = claimed.next_offset.unwrap_or_default();
-        let mode = match (self.shared.settings.on_reset, offset > next) {
+        let settings = &self.shared.settings;
+        let mode = match (settings.on_reset, offset > next) {
             (_, true) => "skip",
+            (OnReset::Refuse, false) if !settings.guard.has_rows() => "fill",
             (OnReset::Fill, false) => "fill",
             (OnReset::Rerun | OnReset::Refuse, false) => "rerun",
         };
@@ -76,6 +78,63 @@ impl<H: Handler> Partition<H> {
              events skipped) or fill (only missing ones are made)",
             self.undo(next)
         ))
+    }
+
+    /// The row of the partition is of another group, cluster or topic id.
+    pub(super) fn placed_otherwise(&self, stored: [&str; 3], now: &TopicIdentity) -> Interrupt {
+        let [group, cluster, topic] = stored;
+        let settings = &self.shared.settings;
+        Interrupt::Halt(format!(
+            "the stored position belongs to group {group}, cluster {cluster}, topic id {topic}; \
+             now it is group {}, cluster {}, topic id {}. If another group or cluster was \
+             meant, correct the configuration. If the topic was created anew or the consumer is to move, delete \
+             the row of consumer {}, topic {}, part {} from {}.position and restart: it then \
+             starts as a new one, and events that are done stay done",
+            settings.group_id(),
+            now.cluster_id,
+            now.topic_id,
+            settings.consumer,
+            self.of.topic,
+            self.of.partition,
+            self.shared.sql.schema(),
+        ))
+    }
+
+    /// The name is that of a consumer in another group.
+    pub(super) fn named_otherwise(&self, group: &str) -> Interrupt {
+        let settings = &self.shared.settings;
+        let (consumer, now) = (&settings.consumer, settings.group_id());
+        Interrupt::Halt(format!(
+            "consumer {consumer} works in group {group}, and here it is group {now}: two \
+             applications of one name would take each other's effects for their own. Give this \
+             one another name; or, if the consumer is to change its group, stop its members, run \
+             {} on the database, and restart",
+            self.change_statement(&escape_literal(now), "null")
+        ))
+    }
+
+    /// The consumer's effects are told by something else.
+    pub(super) fn guarded_otherwise(&self, guard: &str) -> Interrupt {
+        let called = |guard: &str| match guard {
+            "rows" => "rows of done".to_owned(),
+            "redis" => "keys in Redis".to_owned(),
+            other => format!("a {other}"),
+        };
+        let (consumer, now) = (&self.shared.settings.consumer, self.shared.settings.guard.as_str());
+        Interrupt::Halt(format!(
+            "consumer {consumer} is guarded by {}, and here it is {}, which does not know the \
+             effects of before. Use the same guard in all members; or, if it is to change, stop \
+             them, run {} on the database, and restart",
+            called(guard),
+            called(now),
+            self.change_statement("null", &escape_literal(now))
+        ))
+    }
+
+    fn change_statement(&self, group: &str, guard: &str) -> String {
+        let (schema, consumer) = (self.shared.sql.schema(), &self.shared.settings.consumer);
+        let consumer = escape_literal(consumer);
+        format!("select {schema}.change_consumer({consumer}, {group}, {guard})")
     }
 
     /// How to take a reset back, also with Kafka's own tool.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod anew;
 mod apply;
 mod avro;
 mod contents;
@@ -18,6 +19,7 @@ mod manual;
 mod member;
 mod membership;
 mod metrics;
+mod named;
 mod operator;
 mod parked;
 mod poison;

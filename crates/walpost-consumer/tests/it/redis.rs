@@ -103,6 +103,38 @@ async fn a_kill_between_commit_and_the_keys_repeats_nothing() {
     killed_at("before_settle@2:kill").await;
 }
 
+/// The member dies at a point, the partition is reset to `to`, and then copies
+/// of all events come elsewhere: each takes effect once.
+async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
+    let (world, redis) = world(2).await;
+    let events = ids("a", 120);
+    world.publish(0, &events).await;
+    let first = member::start_with(&world, Harm::Failpoint(point), Some(&redis.url()));
+    member::until_dead(&first).await;
+    let left = keys(&world, &redis).await;
+    assert!(left.values().any(|value| value.starts_with("p:")), "{left:?}");
+    let stored = world.stored().await;
+    assert!((1..120).contains(&stored), "{stored}");
+    world.operate(mode, to).await.unwrap();
+    let builder = guarded(world.consumer().max_batch_events(50), &redis.url());
+    let running = run(builder.handler(Effects).unwrap());
+    testkit::until(LIMIT, "all offsets", async || world.stored().await == 120).await;
+    world.publish(1, &events).await;
+    testkit::until(LIMIT, "the copies", async || world.stored().await == 240).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_kill_left_unsettled_is_done_behind_a_fill_too() {
+    killed_and_reset("before_settle@2:kill", 0, "fill").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_kill_left_unmade_is_made_by_a_copy_behind_a_skip() {
+    killed_and_reset("before_commit@2:abort", 120, "skip").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_waits_for_its_original_and_takes_over_when_its_time_is_over() {
     let (world, redis) = world(2).await;

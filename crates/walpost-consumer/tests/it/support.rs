@@ -182,6 +182,16 @@ impl World {
         self.flush();
     }
 
+    /// Publishes events with these ids to the first partition of another topic.
+    pub(crate) async fn publish_to(&self, topic: &str, ids: &[String]) {
+        for id in ids {
+            let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+            let record = BaseRecord::to(topic).partition(0).key("key").payload(id.as_str());
+            self.send(record.headers(headers)).await;
+        }
+        self.flush();
+    }
+
     /// Publishes one record without headers.
     pub(crate) async fn publish_without_id(&self, partition: i32, value: &str) {
         self.send(BaseRecord::<str, str>::to(&self.topic).partition(partition).payload(value))
@@ -260,6 +270,54 @@ impl World {
         let options = AdminOptions::new().operation_timeout(Some(LIMIT));
         let deleted = client.delete_records(&before, &options).await.unwrap();
         deleted.elements()[0].error().unwrap();
+    }
+
+    /// Deletes the topic, and creates another one of its name.
+    pub(crate) async fn create_anew(&self, partitions: i32) {
+        use rdkafka::{
+            admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+            client::DefaultClientContext,
+        };
+        let client: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", &self.broker).create().unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(LIMIT));
+        let deleted = client.delete_topics(&[&self.topic], &options).await.unwrap();
+        assert!(deleted[0].is_ok(), "{deleted:?}");
+        let topic = NewTopic::new(&self.topic, partitions, TopicReplication::Fixed(1));
+        testkit::until(LIMIT, "the topic anew", async || {
+            client.create_topics([&topic], &options).await.unwrap()[0].is_ok()
+        })
+        .await;
+    }
+
+    /// Commits an offset for the group from outside, with `metadata`.
+    pub(crate) async fn commit(&self, partition: i32, offset: i64, metadata: &[u8]) {
+        use rdkafka::{
+            Offset, TopicPartitionList,
+            consumer::{BaseConsumer, CommitMode, Consumer as _},
+        };
+        let metadata = String::from_utf8(metadata.to_vec()).unwrap();
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &self.broker)
+            .set("group.id", &self.name)
+            .create()
+            .unwrap();
+        let mut list = TopicPartitionList::new();
+        let mut one = list.add_partition(&self.topic, partition);
+        one.set_offset(Offset::Offset(offset)).unwrap();
+        one.set_metadata(metadata);
+        let commit = move || consumer.commit(&list, CommitMode::Sync).unwrap();
+        tokio::task::spawn_blocking(commit).await.unwrap();
+    }
+
+    /// What `walpost consumer reset` does to partition 0; `chosen` chooses the
+    /// one event at the offset.
+    pub(crate) async fn operate(&self, mode: &str, to: i64) -> Result<(), tokio_postgres::Error> {
+        let chosen = (mode == "chosen").then(|| vec![to]);
+        let call = "select walpost.operator_reset($1, $2, 0, $3, $4, $5, null, null, null, 'me', \
+                    null)";
+        let (name, topic) = (&self.name, &self.topic);
+        self.client.query_one(call, &[name, topic, &to, &mode, &chosen]).await.map(|_| ())
     }
 
     /// How often each event took effect.
