@@ -15,7 +15,13 @@ const UNIQUE_VIOLATION: &str = "23505";
 ///
 /// Under every guard the stored offset moves in the transaction of the effect,
 /// behind the fence: kills, pauses and rebalances repeat nothing. A guard is
-/// about copies of an event: records with the same id at other offsets.
+/// about copies of an event: records with the same id at other offsets. With
+/// [lanes](crate::Builder::lanes) it is about kills too, as the offset follows
+/// later: under a business key what was done beyond it is handled again, and its
+/// key finds it done.
+///
+/// A consumer keeps its guard: another one is refused until
+/// `walpost.change_consumer` has said so.
 ///
 /// ```
 /// use walpost_consumer::{Consumer, Guard, OnReset};
@@ -99,11 +105,13 @@ impl Guard {
     /// - The consumer dies before COMMIT: nothing was made. The next owner of the
     ///   partition takes its keys over at once.
     /// - It dies after COMMIT: the stored offset has passed the place in the key,
-    ///   so a copy finds that it is done.
+    ///   so a copy finds that it is done; also when it was reset since.
     /// - A copy elsewhere meets a key whose place has not been passed: it waits,
-    ///   for `handler_timeout_ms` and 10 seconds at most, beyond which the server
-    ///   has ended a transaction whose client is gone or paused; then it takes the
-    ///   key over, and the record at that place is the copy.
+    ///   for twice `handler_timeout_ms` and 10 seconds at most, beyond which the
+    ///   server has ended a transaction whose client is gone or paused; then it
+    ///   takes the key over, and the record at that place is the copy. A COMMIT
+    ///   that waits for a synchronous standby for longer than that is not waited
+    ///   for.
     /// - Redis is away: the partition waits, tries again for ever, and applies
     ///   nothing. That is no attempt of the event.
     ///

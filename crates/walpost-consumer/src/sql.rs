@@ -119,7 +119,7 @@ impl Sql {
             reset_to: format!("select {s}.reset_to($1, $2, $3, $4, $5, $6)"),
             start_at: format!("select {s}.start_at($1, $2, $3, $4)"),
             lock_timeout_ms: settings.lock_timeout_ms,
-            idle_timeout_ms: settings.handler_timeout_ms + 5_000,
+            idle_timeout_ms: idle_timeout_ms(settings.handler_timeout_ms),
             claim_timeout_ms: settings.claim_timeout_ms,
             schema,
         }
@@ -226,6 +226,11 @@ fn dedup_chosen(schema: &str, of: &str) -> String {
          on conflict do nothing returning d.off) \
          select off from made union all select off from missing"
     )
+}
+
+/// After so long a silence in a transaction the server ends it.
+pub(crate) fn idle_timeout_ms(handler_timeout_ms: u64) -> u64 {
+    handler_timeout_ms + 5_000
 }
 
 /// Rights on the tables, and on which.

@@ -37,12 +37,11 @@ impl Claiming<'_> {
         let first = distinct(events);
         let keys = self.guard.keys(self.consumer, &first);
         let mut claims: Vec<Claim> = first.iter().map(|event| Claim::new(event.offset())).collect();
-        let own = Place { position: self.owner.position, offset: self.next_offset };
         for _ in 0..MAX_ROUNDS {
             let answers = self.guard.claim(&keys, &self.owner, &claims).await;
             let answers = answers.map_err(|error| unclaimed(error, None))?;
             let passed = self.passed(tx, &answers).await?;
-            match decide(&mut claims, &answers, own, &passed) {
+            match decide(&mut claims, &answers, self.owner.position, &passed) {
                 Step::Apply(new) => return Ok(select_new(events, &new)),
                 Step::Again => {}
                 Step::Wait(at) => {
@@ -55,28 +54,31 @@ impl Claiming<'_> {
         Err(failed(HandlerError::transient("others claim the events of the batch as well"), None))
     }
 
-    /// Which places elsewhere a committed offset has passed: the effects are
-    /// there.
+    /// Which places a committed offset has passed: the effects are there. Of a
+    /// partition that was reset since, the offset that the reset found counts:
+    /// nothing that was claimed before it was committed after it.
     async fn passed(
         &self,
         tx: &mut impl StoreTransaction,
         answers: &[Answer],
     ) -> Result<HashSet<Place>, StoreError> {
-        let elsewhere = |place: &Place| place.position != self.owner.position;
-        let places: Vec<Place> =
-            answers.iter().filter_map(Answer::place).filter(elsewhere).collect();
+        let places: Vec<Place> = answers.iter().filter_map(Answer::place).collect();
         if places.is_empty() {
             return Ok(HashSet::new());
         }
         let mut values = String::new();
-        for (index, Place { position, offset }) in places.iter().enumerate() {
+        for (index, Place { position, offset, epoch }) in places.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            let _ = write!(values, "{comma}({index}, {position}, {offset})");
+            let _ = write!(values, "{comma}({index}, {position}, {offset}, {epoch})");
         }
+        // This transaction has moved its own offset already.
+        let (schema, own, before) = (self.schema, self.owner.position, self.next_offset);
         let sql = format!(
-            "select u.n::bigint from (values {values}) u(n, pos, off) \
-             join {}.position p on p.id = u.pos where p.next_offset > u.off",
-            self.schema
+            "select u.n::bigint from (values {values}) u(n, pos, off, epoch) \
+             join {schema}.position p on p.id = u.pos where coalesce((select r.from_offset \
+             from {schema}.consumer_reset r where r.pos_id = u.pos and r.epoch > u.epoch \
+             order by r.epoch limit 1), case p.id when {own} then {before} else p.next_offset end) \
+             > u.off"
         );
         let found = tx.numbers(&sql).await?;
         let place = |index: i64| places.get(usize::try_from(index).ok()?).copied();

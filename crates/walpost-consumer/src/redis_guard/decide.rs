@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-/// A record, by its position and offset.
+/// A record, by its position and offset, and when it was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) position: i32,
     pub(crate) offset: i64,
+    pub(crate) epoch: i64,
 }
 
 /// What is wished for one event.
@@ -37,7 +38,8 @@ pub(crate) enum Answer {
     /// Nothing: it is claimed if all are.
     New,
     Done,
-    /// Another record of the event is, or was, being applied.
+    /// Another record of the event is, or was, being applied, or this one was in
+    /// an earlier epoch.
     Elsewhere {
         place: Place,
         value: String,
@@ -62,8 +64,11 @@ impl Answer {
         };
         let value = &text[1..];
         let mut parts = value.strip_prefix("p:")?.split(':');
-        let place =
-            Place { position: parts.next()?.parse().ok()?, offset: parts.next()?.parse().ok()? };
+        let place = Place {
+            position: parts.next()?.parse().ok()?,
+            offset: parts.next()?.parse().ok()?,
+            epoch: parts.next()?.parse().ok()?,
+        };
         Some(Self::Elsewhere { place, value: value.to_owned(), expired })
     }
 
@@ -88,13 +93,12 @@ pub(crate) enum Step {
     Odd(i64),
 }
 
-/// `own` is the position at work: its offset is `next_offset` before this
-/// batch, and nobody else applies anything there. `passed` are the places
-/// elsewhere that a committed offset has passed.
+/// `own` is the position at work: nobody else applies anything there. `passed`
+/// are the places that a committed offset has passed.
 pub(crate) fn decide(
     claims: &mut [Claim],
     answers: &[Answer],
-    own: Place,
+    own: i32,
     passed: &HashSet<Place>,
 ) -> Step {
     let mut step = Step::Apply(Vec::new());
@@ -107,8 +111,8 @@ pub(crate) fn decide(
             }
             continue;
         };
-        let at_own = place.position == own.position;
-        let done = if at_own { place.offset < own.offset } else { passed.contains(place) };
+        let at_own = place.position == own;
+        let done = passed.contains(place);
         if !done && !at_own && !expired {
             return Step::Wait(claim.offset);
         }
@@ -122,11 +126,15 @@ pub(crate) fn decide(
 mod tests {
     use super::*;
 
-    const OWN: Place = Place { position: 7, offset: 100 };
+    const OWN: i32 = 7;
 
     fn elsewhere(position: i32, offset: i64, expired: bool) -> Answer {
         let kind = if expired { 'x' } else { 'w' };
         Answer::parse(&format!("{kind}p:{position}:{offset}:3:99")).unwrap()
+    }
+
+    fn place_of(position: i32, offset: i64) -> Place {
+        Place { position, offset, epoch: 3 }
     }
 
     fn step(answers: &[Answer], passed: &[Place]) -> (Step, Vec<String>) {
@@ -144,11 +152,11 @@ mod tests {
 
     #[test]
     fn a_place_that_the_offset_has_passed_is_done_whoever_died() {
-        let place = Place { position: 8, offset: 5 };
+        let place = place_of(8, 5);
         let (found, decided) = step(&[elsewhere(8, 5, false), Answer::New], &[place]);
         assert_eq!(found, Step::Again);
         assert_eq!(decided, ["dp:8:5:3:99", ""]);
-        let (found, decided) = step(&[elsewhere(7, 99, false)], &[]);
+        let (found, decided) = step(&[elsewhere(7, 99, false)], &[place_of(7, 99)]);
         assert_eq!((found, decided), (Step::Again, vec!["dp:7:99:3:99".to_owned()]));
     }
 
@@ -168,7 +176,8 @@ mod tests {
     #[test]
     fn what_no_guard_wrote_stops_the_batch() {
         assert_eq!(step(&[elsewhere(8, 5, true), Answer::Odd], &[]).0, Step::Odd(101));
-        assert_eq!(Answer::parse("wq:1:2"), None);
+        assert_eq!(Answer::parse("wq:1:2:3:4"), None);
+        assert_eq!(Answer::parse("wp:1:2"), None);
         assert_eq!(Answer::parse(""), None);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A key says `d`, done, or `p:<position>:<offset>:<epoch>:<until>`: the record
 //! at that place is being applied, or was when its owner died. Which of both,
-//! the offset of that position says, which moves with the effect alone; so a
-//! death between Redis and COMMIT, on either side of it, is decided by the
+//! the offset of that position says, which moves with the effect alone, and
+//! where it was reset since, the offset that the reset found; so a death between Redis and COMMIT, on either side of it, is decided by the
 //! database and by no clock. The time `until` is for places that nobody comes
 //! back to.
 
@@ -26,7 +26,7 @@ use self::{
     decide::{Answer, Claim, Place, Step, decide},
     script::{CLAIM, RELEASE},
 };
-use crate::Event;
+use crate::{Event, sql::idle_timeout_ms};
 
 /// Longest wait for a connection, and for an answer.
 const ANSWER_LIMIT_MS: u64 = 2_000;
@@ -249,9 +249,10 @@ pub(crate) struct Owner {
     pub(crate) lease_ms: u64,
 }
 
-/// After that the server has ended the transaction of a batch.
+/// After that the server has ended the transaction of a batch, even if its
+/// client fell silent when the handler had used up its time.
 pub(crate) fn lease_ms(handler_timeout_ms: u64) -> u64 {
-    handler_timeout_ms + 5_000 + LEASE_MARGIN_MS
+    handler_timeout_ms + idle_timeout_ms(handler_timeout_ms) + LEASE_MARGIN_MS
 }
 
 /// Why Redis could not be asked. Names no key.
@@ -292,6 +293,14 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_outlives_the_transaction_that_made_it() {
+        for handler_timeout_ms in [1, 30_000, 3_600_000] {
+            let ended = handler_timeout_ms + idle_timeout_ms(handler_timeout_ms);
+            assert!(lease_ms(handler_timeout_ms) > ended, "{handler_timeout_ms}");
+        }
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_without_the_address() {
         let problem =
             |url: &str, ttl| RedisGuard::new(url, ttl).problem(30_000).unwrap_or_default();
@@ -299,7 +308,7 @@ mod tests {
         assert!(problem("s3cr3t", DAY).contains("redis://host:port"));
         assert!(!problem("s3cr3t", DAY).contains("s3cr3t"));
         assert!(problem("redis://localhost", Duration::ZERO).contains("1 s to 10 years"));
-        assert!(problem("redis://localhost", Duration::from_secs(60)).contains("40000 ms"));
+        assert!(problem("redis://localhost", Duration::from_secs(60)).contains("70000 ms"));
         assert!(!format!("{:?}", RedisGuard::new("redis://:s3cr3t@h", DAY)).contains("s3cr3t"));
     }
 

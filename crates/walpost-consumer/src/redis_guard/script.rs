@@ -4,8 +4,8 @@
 /// position, epoch, then of each event its offset and what was decided about
 /// the value that was seen, `d<value>` or `m<value>`, else nothing.
 ///
-/// Of each event: `n` new, claimed; `d` done; `o` no guard's; `w<value>` being
-/// applied elsewhere, `x<value>` the same beyond its time. Claims all new ones
+/// Of each event: `n` new, claimed; `d` done; `o` no guard's; `w<value>` claimed
+/// by another record or in an earlier epoch, `x<value>` the same beyond its time. Claims all new ones
 /// if there is none of the last two kinds, and otherwise nothing.
 pub(super) const CLAIM: &str = r"
 local time = redis.call('TIME')
@@ -20,11 +20,11 @@ for i, key in ipairs(KEYS) do
   elseif value == 'd' or decided == 'd' .. value then
     answers[i] = 'd'
   else
-    local at, of, by = string.match(value, '^p:(%-?%d+):(%-?%d+):%-?%d+:(%d+)$')
+    local at, of, claimed, by = string.match(value, '^p:(%-?%d+):(%-?%d+):(%-?%d+):(%d+)$')
     if not at then
       answers[i] = 'o'
       undecided = true
-    elseif at == position and of == offset then
+    elseif at == position and of == offset and claimed == epoch then
       answers[i] = 'n'
     else
       answers[i] = (tonumber(by) < now and 'x' or 'w') .. value
