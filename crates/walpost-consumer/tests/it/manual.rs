@@ -61,9 +61,9 @@ async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs(
     world.client.batch_execute(&usage).await.unwrap();
     let error = refused(consumer.clone()).await;
     assert!(
-        error
-            .to_string()
-            .contains("lacks delete, select on consumer_again, delete, insert, select, update on"),
+        error.to_string().contains(
+            "lacks insert, select, update on consumer, delete, select on consumer_again, "
+        ),
         "{error}"
     );
     world.client.batch_execute(grant).await.unwrap();

@@ -5,7 +5,7 @@ use walpost_testkit as testkit;
 
 use crate::support::{Effects, World, each, ids, run};
 
-async fn applied(world: &World, consumer: Builder, count: u64) {
+async fn applied(consumer: Builder, count: u64) {
     let mut running = run(consumer.handler(Effects).unwrap());
     running.until_applied(count).await;
     running.stop().await.unwrap();
@@ -28,7 +28,7 @@ async fn a_second_group_under_the_same_name_is_refused_until_the_name_is_moved()
     let world = World::new(1).await;
     let (events, invoices) = (ids("a", 10), ids("b", 5));
     world.publish(0, &events).await;
-    applied(&world, world.consumer(), 10).await;
+    applied(world.consumer(), 10).await;
 
     let topic = another_topic(&world, &invoices).await;
     let group = testkit::unique_name("invoicing");
@@ -44,7 +44,7 @@ async fn a_second_group_under_the_same_name_is_refused_until_the_name_is_moved()
     assert_eq!(world.effects().await, each(&events, 1));
     // The refused one leaves nothing that the other would stumble over.
     let both = world.consumer().topics([world.topic.clone(), topic.clone()]);
-    applied(&world, both.clone(), 5).await;
+    applied(both.clone(), 5).await;
 
     // To be moved, with its effects.
     world.publish(0, ids("c", 3)).await;
@@ -52,7 +52,7 @@ async fn a_second_group_under_the_same_name_is_refused_until_the_name_is_moved()
     let text = refusal(moved.clone()).await;
     let statement = text.split("run ").nth(1).and_then(|rest| rest.split(" on the").next());
     world.client.batch_execute(statement.unwrap()).await.unwrap();
-    applied(&world, moved, 3).await;
+    applied(moved, 3).await;
     let text = refusal(world.consumer()).await;
     assert!(text.contains(&format!("works in group {group}")), "{text}");
     let all = [events, invoices, ids("c", 3)].concat();
@@ -65,7 +65,7 @@ async fn a_guard_that_changes_is_refused_until_that_is_said() {
     let key = "create table payment (ref text constraint payment_ref_key unique)";
     world.client.batch_execute(key).await.unwrap();
     world.publish(0, ids("a", 10)).await;
-    applied(&world, world.consumer(), 10).await;
+    applied(world.consumer(), 10).await;
 
     let guard = Guard::business_key(["payment_ref_key"]);
     let guarded = || world.consumer().guard(guard.clone()).on_reset(OnReset::Fill);
@@ -80,10 +80,10 @@ async fn a_guard_that_changes_is_refused_until_that_is_said() {
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "WP005");
     assert!(error.message().contains("until it has passed 10"), "{error}");
-    applied(&world, world.consumer(), 5).await;
+    applied(world.consumer(), 5).await;
     world.client.batch_execute(statement.unwrap()).await.unwrap();
     world.publish(0, ids("b", 3)).await;
-    applied(&world, guarded(), 3).await;
+    applied(guarded(), 3).await;
     let text = refusal(world.consumer()).await;
     assert!(text.contains("business key") && text.contains("change_consumer("), "{text}");
 }
@@ -97,7 +97,7 @@ async fn resets_that_need_rows_are_refused_under_another_guard() {
     let guarded = world.consumer().guard(guard).on_reset(OnReset::Fill);
     let events = ids("a", 10);
     world.publish(0, &events).await;
-    applied(&world, guarded.clone(), 10).await;
+    applied(guarded.clone(), 10).await;
 
     for mode in ["rerun", "chosen"] {
         let error = world.operate(mode, 5).await.expect_err(mode);

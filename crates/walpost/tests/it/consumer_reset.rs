@@ -119,6 +119,25 @@ async fn a_skip_to_each_target_passes_events_over_and_a_rerun_applies_them_after
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn effects_that_the_guard_cannot_tell_are_not_made_again() {
+    let mut rig = Rig::new().await;
+    rig.publish(10);
+    assert_eq!(rig.drain().await, 10);
+    for (guard, told) in [("business key", "a business key as"), ("redis", "a key in Redis as")] {
+        let change = "select walpost.change_consumer($1, null, $2)";
+        rig.client.query_one(change, &[&rig.name, &guard]).await.unwrap();
+        rig.refused(&["--to-offset", "5"], 2, &[told, "--mode fill"]);
+        rig.refused(&["--to-earliest", "--event-type", "even"], 2, &[told, "cannot be chosen"]);
+        let looked = rig.run(&["reset", &rig.name, "--to-offset", "5"]);
+        assert_eq!(looked.status.code(), Some(2), "the dry run says so too");
+    }
+    rig.reset(&["--to-offset", "5", "--mode", "fill"], 0, 0);
+    let change = "select walpost.change_consumer($1, null, 'rows')";
+    rig.client.query_one(change, &[&rig.name]).await.unwrap();
+    assert_eq!(rig.drain().await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_meant_is_refused_with_the_range_or_the_way() {
     let mut rig = Rig::new().await;
     rig.publish(100);

@@ -111,6 +111,7 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
         None => None,
     };
     let stored = stored::chosen(&client, place, &args.which).await?;
+    can_tell(&client, place, args).await?;
     let compared = sync::compare(&client, place, &cluster, stored, time_ms).await?;
     if let Some(to_come) = compared.iter().find(|one| one.held == Held::Pending) {
         return Err(sync::to_come(to_come));
@@ -145,6 +146,21 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
         return Ok(());
     }
     execute(&client, place, &cluster, &plans, filter.as_ref(), args).await
+}
+
+/// Effects are made again only where those of before can be told.
+async fn can_tell(client: &Client, place: &Place, args: &Args) -> Result<(), Failure> {
+    let guard = stored::guard(client, &place.schema, &args.which.name).await?;
+    let Some(guard) = guard.filter(|guard| guard != "rows" && args.mode == Mode::Rerun) else {
+        return Ok(());
+    };
+    let guard = if guard == "redis" { "key in Redis" } else { &guard };
+    let text = format!(
+        "consumer {} has a {guard} as its guard, which does not tell effects of an earlier run",
+        args.which.name
+    );
+    Err(Failure::found(Exit::Configuration, &text)
+        .next_step("take --mode fill, which makes what is missing; events cannot be chosen"))
 }
 
 fn choice_of(plan: &Plan) -> Option<&Choice> {

@@ -124,6 +124,18 @@ pub(super) async fn positions(
     Ok(rows.iter().map(read).collect())
 }
 
+/// What keeps the consumer's effects from being made twice, where a member has
+/// told.
+pub(super) async fn guard(
+    client: &Client,
+    schema: &str,
+    consumer: &str,
+) -> Result<Option<String>, Failure> {
+    let query = format!("select guard from {}.consumer where name = $1", sql::quoted(schema));
+    let row = client.query_opt(&query, &[&consumer]).await.map_err(failed(schema))?;
+    Ok(row.and_then(|row| row.get(0)))
+}
+
 /// The last resets of a consumer, the newest first.
 pub(super) async fn resets(
     client: &Client,

@@ -207,7 +207,8 @@ fn another_topic(stored: &Position, log: &Log) -> Failure {
 
 /// Commits the stored offsets with their markers. A commit from outside is taken
 /// while the group has no members, so none of theirs comes after it; and what a
-/// member that starts in between does to the row, `offset_synced` sees.
+/// member that starts in between does to the row, `offset_synced` sees: then
+/// Kafka may hold a number that the member has left behind.
 pub(super) async fn sync(
     client: &tokio_postgres::Client,
     place: &Place,
@@ -223,10 +224,17 @@ pub(super) async fn sync(
         cluster.commit(group, &commits).await?;
         let statement = format!("select {}.offset_synced($1, $2, $3)", sql::quoted(&place.schema));
         for one in of_group {
-            client
+            let row = client
                 .query_one(&statement, &[&one.id, &one.epoch, &one.next_offset])
                 .await
                 .map_err(|error| NotCommitted::Failed(error.to_string()))?;
+            if !row.get::<_, bool>(0) {
+                output::note(format_args!(
+                    "a member has taken {}[{}] over meanwhile; look again with `walpost consumer \
+                     sync-offsets {}`",
+                    one.topic, one.partition, one.consumer
+                ));
+            }
         }
     }
     Ok(())
