@@ -42,6 +42,12 @@ impl Marker {
             && self.cluster == owner.cluster
             && self.topic == owner.topic
     }
+
+    /// Whether it stands beside `offset` of a topic that had the name before,
+    /// and was deleted: a late commit goes by name.
+    pub(crate) fn is_of_deleted_topic(&self, owner: &Owner, offset: i64) -> bool {
+        self.offset == offset && self.cluster == owner.cluster && self.topic != owner.topic
+    }
 }
 
 impl fmt::Display for Marker {

@@ -58,7 +58,10 @@ impl<H: Handler> Partition<H> {
                 self.reset(&mut claimed, to, mode, confirmed).await?
             }
             Decision::Ambiguous { group } => return Err(self.ambiguous(&claimed, group)),
-            Decision::Refused { to } => return Err(self.refused(&claimed, to)),
+            Decision::Refused { to } => {
+                let is_confirmed = matches!(group, Group::Ours { .. });
+                return Err(self.refused(&claimed, to, is_confirmed));
+            }
         };
         self.check_log(next_offset, log)?;
         let ledger = Ledger::claimed(claimed.known.clone(), next_offset, committed.offset);
@@ -145,6 +148,9 @@ impl<H: Handler> Partition<H> {
             return Ok(Group::Nothing);
         };
         let marker = Marker::parse(&committed.metadata);
+        if marker.as_ref().is_some_and(|one| one.is_of_deleted_topic(&claimed.owner, offset)) {
+            return Ok(Group::Nothing);
+        }
         let Some(marker) = marker.filter(|marker| marker.names(&claimed.owner, offset)) else {
             return Ok(Group::Foreign { offset });
         };

@@ -12,7 +12,8 @@ use crate::{
     database_error::Verdict,
     handler::Handler,
     kafka::{FoundTopic, TopicIdentity},
-    marker::Owner,
+    marker::{Marker, Owner},
+    settings::Settings,
     sql::Sql,
 };
 
@@ -44,8 +45,8 @@ impl<H: Handler> Partition<H> {
         let nonce = Uuid::new_v4().simple().to_string();
         let settings = &self.shared.settings;
         let guard = settings.guard.as_str();
-        let owner = [settings.group_id(), &identity.cluster_id, &identity.topic_id, guard];
-        let statement = self.shared.sql.claim(&nonce, position, owner);
+        let names = [settings.group_id(), &identity.cluster_id, &identity.topic_id, guard];
+        let statement = self.shared.sql.claim(&nonce, position, names);
         let grace = Duration::from_millis(settings.claim_timeout_ms / 2);
         let claiming = Box::pin(client.simple_query(&statement));
         let claimed = match select(claiming, Box::pin(tokio::time::sleep(grace))).await {
@@ -66,11 +67,7 @@ impl<H: Handler> Partition<H> {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        let owner = Owner {
-            consumer: settings.consumer.clone(),
-            cluster: identity.cluster_id,
-            topic: identity.topic_id,
-        };
+        let owner = owner(settings, identity);
         row.and_then(|row| parse(row, position, owner))
             .map(|claimed| claimed.with(client))
             .ok_or_else(|| {
@@ -144,12 +141,18 @@ impl<H: Handler> Partition<H> {
         if known.get(0) {
             return Ok(());
         }
+        let owner = owner(settings, identity.clone());
         let mut starts = Vec::new();
         for &partition in partitions {
             let of = crate::TopicPartition { topic: self.of.topic.clone(), partition };
-            let group = self.shared.kafka.committed(&of).await?.offset;
+            let group = self.shared.kafka.committed(&of).await?;
+            let is_here = |offset: &i64| {
+                let marker = Marker::parse(&group.metadata);
+                !marker.is_some_and(|marker| marker.is_of_deleted_topic(&owner, *offset))
+            };
+            let is_new = group.offset.filter(is_here).is_none();
             let (_, end) = self.shared.kafka.watermarks(&of).await?;
-            starts.push((partition, group.is_none().then_some(end)));
+            starts.push((partition, is_new.then_some(end)));
         }
         client.batch_execute("begin").await.map_err(failed)?;
         for (partition, start) in starts {
@@ -231,6 +234,11 @@ impl<H: Handler> Partition<H> {
             _ => Interrupt::Fault("the row of the partition vanished".to_owned()),
         }
     }
+}
+
+fn owner(settings: &Settings, identity: TopicIdentity) -> Owner {
+    let TopicIdentity { cluster_id: cluster, topic_id: topic } = identity;
+    Owner { consumer: settings.consumer.clone(), cluster, topic }
 }
 
 /// A row of `claim` without its connection.

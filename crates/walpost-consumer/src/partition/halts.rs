@@ -66,17 +66,30 @@ impl<H: Handler> Partition<H> {
         ))
     }
 
-    pub(super) fn refused(&self, claimed: &Claimed, to: i64) -> Interrupt {
+    pub(super) fn refused(&self, claimed: &Claimed, to: i64, is_confirmed: bool) -> Interrupt {
         let next = claimed.next_offset.unwrap_or_default();
         let policy = match (self.shared.settings.on_reset, to > next) {
             (OnReset::Fill, true) => "on_reset = fill refuses to skip events",
             _ => "on_reset = refuse",
         };
+        let has_rows = self.shared.settings.guard.has_rows();
+        let carried_out = match (has_rows, to > next) {
+            (true, _) => "start with on_reset = rerun (effects are made again, or events skipped) \
+                          or fill (only missing ones are made)"
+                .to_owned(),
+            (false, false) => "start with on_reset = fill (only missing ones are made)".to_owned(),
+            (false, true) => {
+                format!("run {} on the database, and restart", self.reset_statement(to, "skip"))
+            }
+        };
+        // No command passes over a reset that a member has confirmed.
+        let undo = match is_confirmed {
+            true => self.undo_with_kafkas_tool(next),
+            false => self.undo(next),
+        };
         Interrupt::Halt(format!(
-            "the group's offset was reset to {to}, effects end before {next}, and {policy}. {}. \
-             To carry the reset out, start with on_reset = rerun (effects are made again, or \
-             events skipped) or fill (only missing ones are made)",
-            self.undo(next)
+            "the group's offset was reset to {to}, effects end before {next}, and {policy}. \
+             {undo}. To carry the reset out, {carried_out}"
         ))
     }
 
@@ -139,13 +152,24 @@ impl<H: Handler> Partition<H> {
 
     /// How to take a reset back, also with Kafka's own tool.
     fn undo(&self, next: i64) -> String {
+        format!(
+            "If no reset was meant, stop the consumer and run walpost consumer sync-offsets {} \
+             --yes, or {}",
+            self.shared.settings.consumer,
+            self.kafkas_tool(next)
+        )
+    }
+
+    fn undo_with_kafkas_tool(&self, next: i64) -> String {
+        format!("If no reset was meant, stop the consumer and run {}", self.kafkas_tool(next))
+    }
+
+    fn kafkas_tool(&self, next: i64) -> String {
         let (group, of) = (self.shared.settings.group_id(), &self.of);
         let (topic, partition) = (&of.topic, of.partition);
-        let consumer = &self.shared.settings.consumer;
         format!(
-            "If no reset was meant, stop the consumer and run walpost consumer sync-offsets \
-             {consumer} --yes, or kafka-consumer-groups --group {group} --topic \
-             {topic}:{partition} --reset-offsets --to-offset {next} --execute"
+            "kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets \
+             --to-offset {next} --execute"
         )
     }
 
