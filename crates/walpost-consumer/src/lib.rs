@@ -246,10 +246,7 @@ mod trace;
 /// For the command line of Walpost alone: not covered by semver.
 #[doc(hidden)]
 pub mod operator {
-    pub use crate::{
-        marker::{Marker, Owner},
-        retention::Kept,
-    };
+    pub use crate::marker::{Marker, Owner};
 }
 
 pub use tokio_postgres;

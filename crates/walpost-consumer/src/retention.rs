@@ -1,5 +1,7 @@
 //! How long effects are remembered, and for how long they have to be: pure.
 
+use walpost_librdkafka::Kept;
+
 use crate::Error;
 
 /// Longest time that can be asked for, in days: a century.
@@ -100,30 +102,6 @@ impl Retention {
             }
         }
         Ok(())
-    }
-}
-
-/// How long a topic keeps records at most, in milliseconds: `None` for ever.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Name of the topic.
-    pub name: String,
-    /// Milliseconds.
-    pub keeps: Option<u64>,
-}
-
-impl Kept {
-    /// By the topic's settings `retention.ms`, `segment.ms` and
-    /// `cleanup.policy`. Kafka removes whole segments once their last record is
-    /// too old, and closes one after `segment.ms`.
-    pub fn parse(name: &str, retention_ms: &str, segment_ms: &str, cleanup_policy: &str) -> Self {
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        let keeps = match (number(retention_ms), number(segment_ms)) {
-            _ if cleanup_policy.contains("compact") => None,
-            (Some(retention), Some(segment)) => Some(retention.saturating_add(segment)),
-            _ => None,
-        };
-        Self { name: name.to_owned(), keeps }
     }
 }
 

@@ -10,6 +10,7 @@ mod appended;
 mod commit;
 mod committed;
 mod headers;
+mod kept;
 mod owned;
 mod questions;
 mod status;
@@ -22,6 +23,7 @@ pub use crate::{
     commit::commit_async,
     committed::{Committed, committed, message_leader_epoch},
     headers::{MessageHeaders, message_headers},
+    kept::{Kept, KeptError, topics_kept},
     questions::{End, Questions},
     status::may_have_landed,
     topic_id::{TopicId, TopicIdError, topic_ids},

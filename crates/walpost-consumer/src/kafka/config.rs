@@ -50,17 +50,6 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
     config
 }
 
-/// For a client that asks and belongs to no group.
-#[cfg(feature = "redis")]
-pub(crate) fn admin_config(settings: &Settings) -> ClientConfig {
-    let mut config = ClientConfig::new();
-    config.set("client.id", format!("walpost-{}", settings.consumer));
-    for (name, value) in &settings.kafka {
-        config.set(name, value);
-    }
-    config
-}
-
 /// How the names of settings begin that are about connections, and neither about
 /// consuming nor about producing.
 const CONNECTIONS: [&str; 12] = [

@@ -3,10 +3,17 @@
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use walpost_librdkafka::topic_settings;
+#[cfg(feature = "redis")]
+use rdkafka::{
+    error::{KafkaError, RDKafkaErrorCode},
+    metadata::MetadataBroker,
+};
+#[cfg(feature = "redis")]
+use walpost_librdkafka::KeptError;
+use walpost_librdkafka::{Kept, topics_kept};
 
 use super::config::client_config;
-use crate::{retention::Kept, settings::Settings};
+use crate::settings::Settings;
 
 /// Longest wait for each answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -23,24 +30,8 @@ pub(crate) fn kept(
     let metadata = client.fetch_metadata(None, LIMIT).map_err(|error| error.to_string())?;
     let broker = metadata.brokers().first().ok_or("the cluster names no broker")?.id();
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    let ask = |setting: &str| -> Result<Vec<String>, String> {
-        let asked = topic_settings(client.client(), &names, setting, broker, LIMIT);
-        let asked = asked.map_err(|code| format!("asking for {setting}: {code}"))?;
-        let value = |(name, answer): (&&str, Result<Option<String>, _>)| match answer {
-            Ok(value) => Ok(value.unwrap_or_default()),
-            Err(code) => Err(format!(
-                "asking for {setting} of topic {name}: {code}; the right DescribeConfigs on the \
-                 topic is needed"
-            )),
-        };
-        names.iter().zip(asked).map(value).collect()
-    };
-    let (retention, segment, policy) =
-        (ask("retention.ms")?, ask("segment.ms")?, ask("cleanup.policy")?);
-    let kept = names.iter().zip(retention).zip(segment).zip(policy);
-    let kept = kept.map(|(((name, retention), segment), policy)| {
-        Kept::parse(name, &retention, &segment, &policy)
-    });
+    let kept = topics_kept(client.client(), &names, broker, LIMIT);
+    let kept = kept.map_err(|error| error.to_string())?;
     let is_there = |topic: &str, partition: i32| {
         let mut found = metadata.topics().iter().filter(|found| found.name() == topic);
         found.any(|found| found.partitions().iter().any(|one| one.id() == partition))
@@ -53,5 +44,18 @@ pub(crate) fn kept(
         ends.map(|(low, _)| Some(low))
             .map_err(|error| format!("asking for the start of {topic}[{partition}]: {error}"))
     };
-    Ok((kept.collect(), partitions.iter().map(low).collect::<Result<_, String>>()?))
+    Ok((kept, partitions.iter().map(low).collect::<Result<_, String>>()?))
+}
+
+/// How long each of the consumer's topics keeps records. Blocks.
+#[cfg(feature = "redis")]
+pub(crate) fn all_kept(settings: &Settings) -> Result<Vec<Kept>, KeptError> {
+    let code = |error: KafkaError| error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Fail);
+    let failed = |error: KafkaError| KeptError::Kafka(code(error));
+    let client: BaseConsumer = client_config(settings).create().map_err(failed)?;
+    let metadata = client.fetch_metadata(None, LIMIT).map_err(failed)?;
+    let broker = metadata.brokers().first().map(MetadataBroker::id);
+    let broker = broker.ok_or(KeptError::Kafka(RDKafkaErrorCode::BrokerNotAvailable))?;
+    let names: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
+    topics_kept(client.client(), &names, broker, LIMIT)
 }

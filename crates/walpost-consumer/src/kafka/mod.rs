@@ -20,7 +20,7 @@ mod signal;
 mod thread;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::config::admin_config;
+pub(crate) use self::kept::all_kept;
 #[cfg(feature = "test-kit")]
 pub use self::memory::Cluster;
 #[cfg(feature = "test-kit")]

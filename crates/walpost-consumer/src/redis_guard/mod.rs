@@ -122,7 +122,7 @@ impl RedisGuard {
         let kept = retention
             .map_or_else(|| "for ever".to_owned(), |kept| format!("for {} s", kept.as_secs()));
         format!(
-            "topic {topic} keeps records {kept}, and events may be published again for {} s, but \
+            "topic {topic} keeps records {kept} (retention.ms and segment.ms), and events may be published again for {} s, but \
              the time to live of a key is {} s: a copy that comes later would take effect again. \
              Lengthen the time to live, or call accept_short_ttl()",
             self.replay_window.as_secs(),

@@ -223,18 +223,18 @@ async fn a_time_to_live_below_the_topics_retention_is_refused_unless_told_so() {
         let builder = world.consumer().on_reset(OnReset::Fill);
         run(builder.guard(Guard::best_effort_redis(guard)).handler(Effects).unwrap())
     };
-    // Kafka's default is a week.
-    let error = start(RedisGuard::new(redis.url(), 6 * day)).end().await.unwrap_err();
+    // Kafka's default is a week, and another one until a segment is closed.
+    let error = start(RedisGuard::new(redis.url(), 13 * day)).end().await.unwrap_err();
     assert!(matches!(error, Error::Setting { .. }), "{error}");
-    assert!(error.to_string().contains("keeps records for 604800 s"), "{error}");
-    let windowed = RedisGuard::new(redis.url(), 8 * day).replay_window(2 * day);
+    assert!(error.to_string().contains("keeps records for 1209600 s"), "{error}");
+    let windowed = RedisGuard::new(redis.url(), 15 * day).replay_window(2 * day);
     let error = start(windowed).end().await.unwrap_err();
     assert!(error.to_string().contains("published again for 172800 s"), "{error}");
     world.publish(0, ids("a", 5)).await;
     let mut running = start(RedisGuard::new(redis.url(), 6 * day).accept_short_ttl());
     running.until_applied(5).await;
     running.stop().await.unwrap();
-    let mut running = start(RedisGuard::new(redis.url(), 9 * day).replay_window(2 * day));
+    let mut running = start(RedisGuard::new(redis.url(), 16 * day).replay_window(2 * day));
     running.until_running(1).await;
     running.stop().await.unwrap();
 }

@@ -12,8 +12,7 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use walpost_consumer::operator::Kept;
-use walpost_librdkafka::{Committed, committed, topic_ids, topic_settings};
+use walpost_librdkafka::{Committed, Kept, committed, topic_ids, topics_kept};
 
 use super::stored::Position;
 use crate::{command::brokers, config::Config, failure::Failure};
@@ -136,24 +135,8 @@ impl Cluster {
         let metadata = client.fetch_metadata(None, LIMIT).map_err(|error| error.to_string())?;
         let broker = metadata.brokers().first().ok_or("the cluster names no broker")?.id();
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        let ask = |setting: &str| -> Result<Vec<String>, String> {
-            let asked = topic_settings(client.client(), &names, setting, broker, LIMIT);
-            let asked = asked.map_err(|code| format!("asking for {setting}: {code}"))?;
-            let answers = names.iter().zip(asked).map(|(name, answer)| {
-                let answer =
-                    answer.map_err(|code| format!("asking for {setting} of {name}: {code}"));
-                answer.map(Option::unwrap_or_default)
-            });
-            answers.collect()
-        };
-        let (retention, segment, policy) =
-            (ask("retention.ms")?, ask("segment.ms")?, ask("cleanup.policy")?);
-        let kept = names.iter().zip(retention).zip(segment).zip(policy);
-        let parse =
-            |(((name, retention), segment), policy): (((&&str, String), String), String)| {
-                Kept::parse(name, &retention, &segment, &policy)
-            };
-        Ok(kept.map(parse).collect())
+        let kept = topics_kept(client.client(), &names, broker, LIMIT);
+        kept.map_err(|error| error.to_string())
     }
 
     /// The timestamps of the records at the stored offsets, in milliseconds
