@@ -93,16 +93,6 @@ async fn killed_at(point: &'static str) {
     assert_eq!(world.effects().await, each(&events, 1));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kill_between_the_keys_and_commit_costs_nothing() {
-    killed_at("before_commit@2:abort").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kill_between_commit_and_the_keys_repeats_nothing() {
-    killed_at("before_settle@2:kill").await;
-}
-
 /// The member dies at a point, the partition is reset to `to`, and then copies
 /// of all events come elsewhere: each takes effect once.
 async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
@@ -126,13 +116,17 @@ async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_kill_left_unsettled_is_done_behind_a_fill_too() {
-    killed_and_reset("before_settle@2:kill", 0, "fill").await;
+async fn a_kill_between_the_keys_and_commit_costs_nothing() {
+    let point = "before_commit@2:abort";
+    killed_at(point).await;
+    killed_and_reset(point, 120, "skip").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_kill_left_unmade_is_made_by_a_copy_behind_a_skip() {
-    killed_and_reset("before_commit@2:abort", 120, "skip").await;
+async fn a_kill_between_commit_and_the_keys_repeats_nothing() {
+    let point = "before_settle@2:kill";
+    killed_at(point).await;
+    killed_and_reset(point, 0, "fill").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
