@@ -84,7 +84,7 @@ const CATALOG: &str = "select \
      left join pg_constraint k on k.conrelid = c.oid and k.contype = 'p' \
      where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence <> 't' \
      and n.nspname not in ('pg_catalog', 'information_schema') \
-     and not (n.nspname = $1 and (c.relname in ('position', 'done', 'migration') \
+     and not (n.nspname = $1 and (c.relname in ('position', 'done', 'consumer', 'migration') \
         or starts_with(c.relname::text, 'consumer_'))) \
      and not exists (select from pg_depend e where e.classid = 'pg_class'::regclass \
         and e.objid = c.oid and e.deptype = 'e') \

@@ -103,7 +103,8 @@ impl fmt::Debug for Database {
 
 fn place(config: &Config) -> String {
     let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
+        // What stands before an @ is the end of a password that was not encoded.
+        Host::Tcp(name) => name.rsplit('@').next().unwrap_or_default().to_owned(),
         Host::Unix(folder) => folder.display().to_string(),
     });
     let mut hosts: Vec<String> = hosts.collect();

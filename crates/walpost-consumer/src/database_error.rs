@@ -96,7 +96,7 @@ pub(crate) fn how_to_use_state(state: Option<&str>) -> &'static str {
     match state {
         Some("42501") => {
             "grant usage on the schema, select, insert and update on position and done, select, \
-             insert, update and delete on consumer_parked, select and insert on consumer_reset, \
+             insert, update and delete on consumer_parked and consumer_lane, select and insert on consumer_reset, \
              select and delete on consumer_again, and execute on the functions"
         }
         Some("25006") => READ_ONLY,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{HandlerError, OnReset, database_error::postgres_error, store::StoreError};
+use crate::{HandlerError, OnReset, Park, database_error::postgres_error, store::StoreError};
 
 /// Most constraints that one guard may name.
 const MAX_CONSTRAINTS: usize = 64;
@@ -116,7 +116,8 @@ impl Guard {
     ///   nothing. That is no attempt of the event.
     ///
     /// After a reset a key cannot tell an earlier run, so [`OnReset::Rerun`] is
-    /// refused. The consumer does not start where a topic keeps its records,
+    /// refused; and events that would wait behind a parked one are not looked up,
+    /// so [`Park::Key`] is. The consumer does not start where a topic keeps its records,
     /// with the [replay window](crate::RedisGuard::replay_window) added, for
     /// longer than a key lives, unless
     /// [told to](crate::RedisGuard::accept_short_ttl); it needs the right
@@ -125,13 +126,14 @@ impl Guard {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use walpost_consumer::{Consumer, Guard, OnReset, RedisGuard};
+    /// use walpost_consumer::{Consumer, Guard, OnReset, Park, RedisGuard};
     ///
     /// let month = Duration::from_secs(30 * 86_400);
     /// let redis = RedisGuard::new("redis://localhost:6379/0", month);
     /// let builder = Consumer::builder("mailing")
     ///     .guard(Guard::best_effort_redis(redis))
-    ///     .on_reset(OnReset::Fill);
+    ///     .on_reset(OnReset::Fill)
+    ///     .park(Park::Event);
     /// ```
     #[cfg(feature = "redis")]
     pub fn best_effort_redis(redis: crate::RedisGuard) -> Self {
@@ -188,6 +190,22 @@ impl Guard {
             Self::BestEffortRedis(_) if lanes > 1 => Some(
                 "leave it at 1: with keys in Redis the stored offset decides after a death, and \
                  behind lanes it follows later"
+                    .to_owned(),
+            ),
+            #[cfg(feature = "redis")]
+            Self::BestEffortRedis(_) => None,
+        }
+    }
+
+    /// What is wrong with holding back keys of parked events, if anything.
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "for Redis alone"))]
+    pub(crate) fn problem_with_park(&self, park: Park) -> Option<String> {
+        match self {
+            Self::Rows | Self::BusinessKey(_) => None,
+            #[cfg(feature = "redis")]
+            Self::BestEffortRedis(_) if park == Park::Key => Some(
+                "set Park::Event: events that wait behind a parked one are not looked up in Redis, \
+                 and copies among them would take effect again"
                     .to_owned(),
             ),
             #[cfg(feature = "redis")]

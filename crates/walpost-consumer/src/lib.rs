@@ -71,7 +71,7 @@
 //! ```sql
 //! grant usage on schema walpost to app;
 //! grant select, insert, update on walpost.position, walpost.done, walpost.consumer to app;
-//! grant select, insert, update, delete on walpost.consumer_parked to app;
+//! grant select, insert, update, delete on walpost.consumer_parked, walpost.consumer_lane to app;
 //! grant select, insert on walpost.consumer_reset to app;
 //! grant select, delete on walpost.consumer_again to app;
 //! ```

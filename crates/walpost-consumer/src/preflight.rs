@@ -10,7 +10,7 @@ use crate::{
     database_error::{Verdict, how_to_connect, how_to_use, postgres_error},
     report::report,
     settings::Settings,
-    sql::Sql,
+    sql::{NEWEST, Sql},
     tell::{Reminder, seconds, tell},
 };
 
@@ -19,8 +19,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     role: String,
-    /// Whether the newest function is there.
+    /// Whether the newest table is there.
     migrated: bool,
+    encoding: String,
     usage: bool,
     /// Whether every function may be called.
     execute: bool,
@@ -84,6 +85,7 @@ async fn look(database: &Database, sql: &Sql, settings: &Settings) -> Result<Fou
         usage: row.get(2),
         execute: row.get(3),
         missing: row.get(4),
+        encoding: row.get(5),
         unknown_keys,
     })
 }
@@ -115,10 +117,18 @@ fn not_connected(database: &Database, error: BoxError) -> Failed {
 }
 
 fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
-    let Found { role, migrated, usage, execute, missing, unknown_keys } = found;
+    let Found { role, migrated, encoding, usage, execute, missing, unknown_keys } = found;
+    // SQL_ASCII stores whatever it is given.
+    if !["UTF8", "SQL_ASCII"].contains(&encoding.as_str()) {
+        let problem = format!(
+            "its encoding is {encoding}, in which not every id and reason can be stored; use a \
+             database in UTF8"
+        );
+        return Err(Error::Setting { setting: "database".to_owned(), problem });
+    }
     let schema = settings.schema.clone();
     if !migrated {
-        let source = "the function change_consumer is missing".into();
+        let source = format!("the table {NEWEST} is missing").into();
         return Err(Error::NotMigrated { schema, source });
     }
     let others = [(usage, "usage"), (execute, "execute on functions")];
@@ -149,6 +159,7 @@ mod tests {
         let mut found = Found {
             role: "app".into(),
             migrated: true,
+            encoding: "UTF8".into(),
             usage: true,
             execute: true,
             missing: Vec::new(),
@@ -162,6 +173,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_the_statements_that_grant_it() {
         assert_eq!(judged(|_| ()), Ok(()));
+        let text = judged(|found| found.encoding = "LATIN1".into()).unwrap_err();
+        assert!(text.contains("database") && text.contains("its encoding is LATIN1"), "{text}");
         let text = judged(|found| found.usage = false).unwrap_err();
         assert!(
             text.starts_with("connected, but role app lacks usage in schema walpost;"),

@@ -101,6 +101,9 @@ impl Settings {
         if let Some(problem) = self.guard.problem_with_lanes(self.lanes) {
             require(false, "lanes", problem)?;
         }
+        if let Some(problem) = self.guard.problem_with_park(self.park) {
+            require(false, "park", problem)?;
+        }
         if let Some(problem) = self.guard.problem(self.on_reset, self.handler_timeout_ms) {
             require(false, "guard", problem)?;
         }

@@ -236,14 +236,14 @@ pub(crate) fn idle_timeout_ms(handler_timeout_ms: u64) -> u64 {
 /// Rights on the tables, and on which.
 const GRANTS: [(&str, &[&str]); 4] = [
     ("select, insert, update", &["position", "done", "consumer"]),
-    ("select, insert, update, delete", &["consumer_parked"]),
+    ("select, insert, update, delete", &["consumer_parked", "consumer_lane"]),
     ("select, insert", &["consumer_reset"]),
     ("select, delete", &["consumer_again"]),
 ];
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
-/// The newest function of the set, which a consumer of this version needs.
-const NEWEST: &str = "p.proname = 'change_consumer'";
+/// The newest table of the set, which a consumer of this version needs.
+pub(crate) const NEWEST: &str = "consumer_lane";
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {
@@ -258,7 +258,7 @@ fn rights() -> String {
     }
     format!(
         "select current_user::text, \
-         exists (select from pg_proc p where p.pronamespace = n.oid and {NEWEST}), \
+         exists (select from pg_class c where c.relnamespace = n.oid and c.relname = '{NEWEST}'), \
          coalesce(has_schema_privilege(n.oid, 'usage'), false), \
          not exists (select from pg_proc p where p.pronamespace = n.oid \
          and p.proname in ({FUNCTIONS}) and not has_function_privilege(p.oid, 'execute')), \
@@ -266,7 +266,8 @@ fn rights() -> String {
          from (values {values}) r(of, name) \
          join pg_class c on c.relname = r.of and c.relnamespace = n.oid \
          where not case r.name when 'delete' then has_table_privilege(c.oid, r.name) \
-         else has_any_column_privilege(c.oid, r.name) end group by r.of order by r.of) \
+         else has_any_column_privilege(c.oid, r.name) end group by r.of order by r.of), \
+         current_setting('server_encoding') \
          from (select $1::text as name) s left join pg_namespace n on n.nspname = s.name"
     )
 }

@@ -80,6 +80,8 @@ pub struct Done {
 /// One batch, ready to run.
 pub struct Batch<'a> {
     pub(crate) begin: String,
+    /// What goes before the end: a parked event leaves.
+    pub(crate) leave: Option<&'a str>,
     pub(crate) end: String,
     pub(crate) dedup: Option<Dedup<'a>>,
     pub(crate) events: &'a [Event],
@@ -112,7 +114,9 @@ impl Batch<'_> {
             self.guarded(tx, &events).await?
         } else {
             let handled = handling(self.calls, tx.handle(&events), &events, self.limit_ms).await;
-            self.points.handled(&events, handled)?;
+            if let Err(failed) = self.points.handled(&events, handled) {
+                return Err(self.or_ended(tx, failed).await);
+            }
             events.len() as u64
         };
         if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
@@ -121,6 +125,9 @@ impl Batch<'_> {
             tx.run(&format!("{unpark} ({})", offsets.join(", "))).await?;
         }
         self.points.reached(Failpoint::BeforeCommit, self.events.first().map(Spot::from)).await;
+        if let Some(leave) = self.leave {
+            tx.run(leave).await?;
+        }
         tx.run(&self.end).await.map_err(StoreFailure::at_end)?;
         Ok(Done { new, duplicates: total - new })
     }
@@ -154,7 +161,23 @@ impl Batch<'_> {
                 tx.run(ROLLBACK_TO_SAVEPOINT).await?;
                 Ok(0)
             }
-            Err(failed) => Err(failed.into()),
+            Err(failed) => Err(self.or_ended(tx, failed).await),
+        }
+    }
+
+    /// Why a handler failed; that it ended its transaction comes before all
+    /// else, since what it wrote behind that stays, and must not be made again.
+    async fn or_ended(
+        &self,
+        tx: &mut impl StoreTransaction,
+        failed: HandlerFailed,
+    ) -> StoreFailure {
+        if failed.discard {
+            return failed.into();
+        }
+        match tx.run(&self.end).await {
+            Err(error) if error.verdict() == Verdict::HandlerEnded => StoreFailure::at_end(error),
+            _ => failed.into(),
         }
     }
 }

@@ -251,7 +251,10 @@ impl Database {
 
 fn describe(host: &Host, port: u16) -> String {
     match host {
-        Host::Tcp(name) => format!("{name}:{port}"),
+        // What stands before an @ is the end of a password that was not encoded.
+        Host::Tcp(name) => {
+            format!("{}:{port}", name.rsplit('@').next().unwrap_or_default())
+        }
         Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),
     }
 }

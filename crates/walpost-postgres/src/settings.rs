@@ -199,7 +199,10 @@ impl fmt::Display for Database {
         for (index, (host, port)) in self.targets().iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             match host {
-                Host::Tcp(name) => write!(f, "{comma}{name}:{port}")?,
+                Host::Tcp(name) => {
+                    let name = name.rsplit('@').next().unwrap_or_default();
+                    write!(f, "{comma}{name}:{port}")?;
+                }
                 Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
             }
         }

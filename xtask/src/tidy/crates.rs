@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 20] = [
+const CRATES: [(&str, May, bool); 21] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),

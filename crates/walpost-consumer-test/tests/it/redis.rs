@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use walpost_consumer::{Builder, Guard, OnReset, RedisGuard};
+use walpost_consumer::{Builder, Guard, OnReset, Park, RedisGuard};
 use walpost_consumer_test::{Step, Way};
 use walpost_testkit::local::Redis;
 
@@ -15,7 +15,7 @@ async fn no_run_knows_the_keys_of_another() {
     let guarded = move |builder: Builder| {
         let month = Duration::from_secs(30 * 86_400);
         let guard = Guard::best_effort_redis(RedisGuard::new(&url, month));
-        builder.guard(guard).on_reset(OnReset::Fill)
+        builder.guard(guard).on_reset(OnReset::Fill).park(Park::Event)
     };
     let test = test(|_| Counting).await.consumer(guarded);
     let ways = [Way::AllAgain, Way::OtherPartition, Way::Crash(Step::BeforeCommit)];

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Event, Handler,
+    database_error::Verdict,
     failpoint::Failpoint,
     points::Spot,
     store::{Dedup, handling, select_new},
@@ -77,7 +78,7 @@ impl<H: Handler> Partition<H> {
         };
         let applied = match applied {
             Ok(applied) => applied,
-            Err(failure) => return Err(roll_back(tx, failure).await),
+            Err(failure) => return Err(roll_back(tx, &end, failure).await),
         };
         let [before_commit, after_commit] = fence.failpoints();
         points.reached(before_commit, events.first().map(Spot::from)).await;
@@ -207,10 +208,18 @@ async fn drain(stream: SimpleQueryStream) -> Result<(), tokio_postgres::Error> {
     Ok(())
 }
 
-/// A connection that may still be busy is not waited for.
-pub(super) async fn roll_back(tx: Transaction<'_>, failure: Failure) -> Failure {
+/// A connection that may still be busy is not waited for. That a handler which
+/// failed has ended its transaction, as `end` tells, comes before its failure:
+/// what it wrote behind that stays, and must not be made again.
+pub(super) async fn roll_back(tx: Transaction<'_>, end: &str, failure: Failure) -> Failure {
     if let Failure::Handler { discard: true, .. } = failure {
         return failure;
+    }
+    if let Failure::Handler { .. } = failure
+        && let Err(error) = tx.batch_execute(end).await
+        && Verdict::of(&error) == Verdict::HandlerEnded
+    {
+        return error.into();
     }
     match tx.rollback().await {
         Ok(()) => failure,

@@ -73,6 +73,7 @@ impl<H: Handler> Partition<H> {
         Batch {
             begin,
             end,
+            leave: None,
             dedup,
             events,
             unpark: repeats.then(|| sql.parked.unpark_where(fence.position())),
@@ -100,7 +101,8 @@ impl<H: Handler> Partition<H> {
         let events = std::slice::from_ref(event);
         let batch = Batch {
             begin,
-            end: format!("{leave}; {end}"),
+            end,
+            leave: Some(leave),
             dedup: Some(self.dedup(lane, fence, &sql.parked.stamp, events)),
             events,
             unpark: None,

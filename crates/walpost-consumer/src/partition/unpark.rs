@@ -101,7 +101,7 @@ impl<H: Handler> Partition<H> {
             fenced.map_err(Failure::Database)?;
             made = !stamped.map_err(Failure::Database)?.is_empty();
             if made && let Err(failure) = self.handle(&tx, events).await {
-                return Err(roll_back(tx, failure).await);
+                return Err(roll_back(tx, &end, failure).await);
             }
         } else {
             tx.batch_execute(&begin).await.map_err(Failure::Database)?;

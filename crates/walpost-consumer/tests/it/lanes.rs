@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -193,7 +193,7 @@ async fn in_lanes_a_parked_event_holds_back_its_key_alone() {
     let world = World::new(1).await;
     let events = of_keys(0..6);
     publish(&world, &events).await;
-    let mended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mended = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&mended);
     let handler = Ask(move |event: &Event| match event.id() {
         "k5-2" | "k9-0" if !seen.load(Ordering::SeqCst) => Err(HandlerError::retry("not yet")),
@@ -271,6 +271,57 @@ async fn two_events_that_panic_in_two_lanes_are_both_parked() {
     world.until_number("select next_offset from walpost.position", 10).await;
     running.stop().await.unwrap();
     assert_eq!(world.effects().await, each(&events[3..], 1));
+}
+
+/// Ends its transaction at one event, and fails at a later one.
+struct Ends {
+    by: &'static str,
+    mended: Arc<AtomicBool>,
+}
+
+impl Handler for Ends {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        effect(tx, event).await?;
+        if self.mended.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        match event.id() {
+            // Some do not look at the answer.
+            "a3" => drop(tx.batch_execute(self.by).await),
+            "a6" => return Err(HandlerError::retry("not yet")),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_ends_its_transaction_halts_though_it_fails_afterwards() {
+    for lanes in [1, 4] {
+        for by in ["commit", "rollback"] {
+            let world = World::new(1).await;
+            let events = ids("a", 10);
+            world.publish(0, &events).await;
+            let mended = Arc::new(AtomicBool::new(false));
+            let handler = || Ends { by, mended: Arc::clone(&mended) };
+            let builder = || world.consumer().lanes(lanes).max_batch_wait_ms(500);
+            let consumer = || builder().handler(handler()).unwrap();
+            let mut running = run(consumer());
+            let reason = running.until_halted().await;
+            assert!(reason.contains("ended the transaction"), "{lanes} {by}: {reason}");
+            let _ = running.stop().await;
+            // What it wrote behind the end stays, as nobody can take it back.
+            let behind = ["a4", "a5", "a6"].map(str::to_owned);
+            assert_eq!(world.effects().await, each(&behind, 1), "{lanes} {by}");
+            assert_eq!(world.number("select count(*) from walpost.done").await, 0);
+            world.client.execute("delete from effect", &[]).await.unwrap();
+            mended.store(true, Ordering::SeqCst);
+            let mut running = run(consumer());
+            running.until_applied(10).await;
+            running.stop().await.unwrap();
+            assert_eq!(world.effects().await, each(&events, 1), "{lanes} {by}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
