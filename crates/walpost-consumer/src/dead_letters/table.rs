@@ -147,6 +147,7 @@ impl Table {
         let tx = start(client).await?;
         tx.batch_execute(&self.sql.lane_begin(&key)).await?;
         let left = tx.query_typed(&self.note, &parameters).await?;
+        tx.batch_execute(&self.sql.lane_end(&key)).await?;
         tx.commit().await?;
         Ok(left.iter().map(|row| row.get(0)).collect())
     }
