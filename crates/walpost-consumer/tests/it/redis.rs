@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use walpost_consumer::{
-    Builder, Error, Event, Guard, HandlerError, OnReset, PartitionState, RedisGuard,
+    Builder, Error, Event, Guard, HandlerError, OnReset, Park, PartitionState, RedisGuard,
 };
 use walpost_testkit::{self as testkit, local::Redis};
 
@@ -18,7 +18,7 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 pub(crate) fn guarded(builder: Builder, url: &str) -> Builder {
     // Brief, so that a claim that nobody comes back to ends within a test.
     let builder = builder.on_reset(OnReset::Fill).handler_timeout_ms(2_000);
-    builder.guard(Guard::best_effort_redis(RedisGuard::new(url, MONTH)))
+    builder.guard(Guard::best_effort_redis(RedisGuard::new(url, MONTH))).park(Park::Event)
 }
 
 async fn world(partitions: i32) -> (World, Redis) {
