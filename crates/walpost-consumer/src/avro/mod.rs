@@ -3,6 +3,10 @@
 mod ask;
 mod cache;
 mod framing;
+mod layout;
+mod stack;
+mod strict;
+mod walk;
 
 use std::{
     fmt,
@@ -10,7 +14,9 @@ use std::{
     time::Duration,
 };
 
-use apache_avro::{Schema, from_value, reader::datum::GenericDatumReader};
+use apache_avro::{
+    Schema, from_value, reader::datum::GenericDatumReader, schema::ResolvedSchema, types::Value,
+};
 use reqwest::Client;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +24,9 @@ use self::{
     ask::{Answer, Asking},
     cache::Cache,
     framing::framed,
+    layout::{FLAT_LEVELS, Layout, MAX_LEVELS},
+    strict::Strict,
+    walk::Refusal,
 };
 use crate::{Error, Event, HandlerError};
 
@@ -56,6 +65,14 @@ const ANSWER_LIMIT_MS: u64 = 5_000;
 /// let registry = AvroRegistry::builder("http://localhost:8081").build()?;
 /// # Ok::<(), walpost_consumer::Error>(())
 /// ```
+///
+/// # Bounds
+/// Records, arrays and maps within each other: 128. Items of all arrays and maps
+/// of a value together: one for each byte of its data, and 1,000 more, because
+/// items such as null take none. What is beyond is parked before anything is
+/// built of it. Only values under schemas that allow it are looked through,
+/// which is found out once for each schema; what is nested deeper than 8 is
+/// decoded on a thread of its own, with a stack that is large enough.
 #[derive(Clone)]
 pub struct AvroRegistry {
     asking: Arc<Asking>,
@@ -187,6 +204,8 @@ pub(crate) struct Written {
     id: u32,
     schema: Schema,
     named: Vec<Schema>,
+    /// Where the schema alone does not bound a value.
+    layout: Option<Layout>,
 }
 
 impl Written {
@@ -195,21 +214,49 @@ impl Written {
         let broken = || HandlerError::park(format!("schema id {id} is no valid Avro schema"));
         let (text, named) = texts.split_last().ok_or_else(broken)?;
         let (schema, named) = Schema::parse_str_with_list(text, named).map_err(|_| broken())?;
-        Ok(Self { id, schema, named })
+        let names = ResolvedSchema::new_with_schemata(named.iter().chain([&schema]).collect());
+        let names = names.map_err(|_| broken())?;
+        let layout = Layout::new(&schema, names.get_names()).ok_or_else(broken)?;
+        let layout = layout.is_unbounded().then_some(layout);
+        Ok(Self { id, schema, named, layout })
     }
 
-    fn read<T: DeserializeOwned>(&self, mut bytes: &[u8]) -> Result<T, HandlerError> {
+    fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, HandlerError> {
         let id = self.id;
-        let not = || HandlerError::park(format!("the value is not written under schema id {id}"));
-        let reader = GenericDatumReader::builder(&self.schema);
-        let reader = reader.writer_schemata(self.named.iter().chain([&self.schema]).collect());
-        let reader = reader.and_then(|reader| reader.build()).map_err(|_| not())?;
-        let value = reader.read_value(&mut bytes).map_err(|_| not())?;
-        if !bytes.is_empty() {
-            return Err(not());
-        }
+        let levels = self.layout.as_ref().map_or(Ok(0), |layout| layout.walk(bytes));
+        let levels = levels.map_err(|refusal| self.refused(refusal))?;
+        let value = if levels > FLAT_LEVELS {
+            stack::with_levels(levels, || self.decode(bytes))?
+        } else {
+            self.decode(bytes)
+        };
+        let value = value.ok_or_else(|| self.refused(Refusal::NotWritten))?;
         from_value(&value).map_err(|_| {
             HandlerError::park(format!("the value, of schema id {id}, is Avro of another shape"))
+        })
+    }
+
+    /// `None` if the bytes are anything but one value.
+    fn decode(&self, bytes: &[u8]) -> Option<Value> {
+        let reader = GenericDatumReader::builder(&self.schema);
+        let reader = reader.writer_schemata(self.named.iter().chain([&self.schema]).collect());
+        let mut bytes = Strict(bytes);
+        let value = reader.ok()?.build().ok()?.read_value(&mut bytes).ok()?;
+        bytes.0.is_empty().then_some(value)
+    }
+
+    fn refused(&self, refusal: Refusal) -> HandlerError {
+        let id = self.id;
+        HandlerError::park(match refusal {
+            Refusal::TooDeep => {
+                format!("the value, of schema id {id}, is nested deeper than {MAX_LEVELS} levels")
+            }
+            Refusal::TooManyItems => {
+                format!(
+                    "the value, of schema id {id}, says to have more items than its size allows"
+                )
+            }
+            Refusal::NotWritten => format!("the value is not written under schema id {id}"),
         })
     }
 }
@@ -226,12 +273,14 @@ impl Event {
     /// # Errors
     /// No text shows contents.
     /// - [`HandlerError::Park`] if there is no value, or it is not framed, not
-    ///   written under its schema, or not of the type's shape.
+    ///   written under its schema, or not of the type's shape, or beyond the
+    ///   bounds that [`AvroRegistry`] names.
     /// - [`HandlerError::Retry`] for a schema id that the registry does not know:
     ///   parked after [`Builder::max_attempts`](crate::Builder::max_attempts),
     ///   because a replica of a registry may hear of a new one late.
-    /// - [`HandlerError::Transient`] where the registry does not answer: tried
-    ///   again for ever. [`HandlerError::Halt`] where it refuses us.
+    /// - [`HandlerError::Transient`] where the registry does not answer, or no
+    ///   thread starts for a nested value: tried again for ever.
+    ///   [`HandlerError::Halt`] where the registry refuses us.
     pub async fn avro<T: DeserializeOwned>(
         &self,
         registry: &AvroRegistry,

@@ -174,6 +174,67 @@ async fn what_is_no_avro_is_parked_with_its_reason_and_without_contents() {
     );
 }
 
+/// Reads values of any schema, all of them.
+struct Takes(AvroRegistry);
+
+impl Handler for Takes {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        let Any = event.avro(&self.0).await?;
+        effect(tx, event).await
+    }
+}
+
+struct Any;
+
+impl<'de> Deserialize<'de> for Any {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// The first would overflow the stack of each member that reads it, the second
+/// takes half a gigabyte.
+#[tokio::test(flavor = "multi_thread")]
+async fn avro_that_would_end_the_process_is_parked() {
+    const NODE: &str =
+        r#"{"type":"record","name":"Node","fields":[{"name":"next","type":["null","Node"]}]}"#;
+    const MANY: &str = r#"{"type":"record","name":"Many","fields":[
+        {"name":"list","type":{"type":"array","items":"null"}}]}"#;
+    let world = World::new(1).await;
+    let (node, many) = (register(registry(), NODE), register(registry(), MANY));
+    let value = |id: u32, data: &[u8]| [&[0], &id.to_be_bytes()[..], data].concat();
+    let nodes = |count: usize| value(node, &[vec![2; count - 1], vec![0]].concat());
+    let nulls = |count: i64| {
+        let long = GenericDatumWriter::builder(&Schema::Long).build().unwrap();
+        value(many, &[long.write_value_to_vec(count).unwrap(), vec![0]].concat())
+    };
+    assert_eq!(nulls(9_000_000).len(), 10);
+    let events = [
+        ("a", nodes(3)),
+        ("deep", nodes(200_000)),
+        ("b", nodes(128)),
+        ("many", nulls(9_000_000)),
+        ("c", nulls(1_000)),
+        ("cut", nodes(3)[..7].to_vec()),
+        ("d", nodes(3)),
+    ];
+    publish(&world, &events.map(|(event, value)| (event.to_owned(), value)));
+    let mut running = run(world.consumer().handler(Takes(reads(registry()).0)).unwrap());
+    let status = running.until_applied(4).await;
+    assert_eq!(status.counts.parked, 3);
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&["a", "b", "c", "d"].map(str::to_owned), 1));
+    let rows = "select event_id, reason from walpost.consumer_parked order by off";
+    let rows = world.client.query(rows, &[]).await.unwrap();
+    let parked: Vec<(&str, &str)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let value = "the handler gave the event up: the value";
+    let deep = format!("{value}, of schema id {node}, is nested deeper than 128 levels");
+    let size =
+        format!("{value}, of schema id {many}, says to have more items than its size allows");
+    let cut = format!("{value} is not written under schema id {node}");
+    assert_eq!(parked, [("deep", deep.as_str()), ("many", &size), ("cut", &cut)]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_that_is_away_is_waited_for() {
     let registry = start();
