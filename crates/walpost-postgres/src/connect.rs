@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     Database, Stream,
+    settings::shown,
     tls::{SslMode, TlsError},
 };
 
@@ -251,10 +252,7 @@ impl Database {
 
 fn describe(host: &Host, port: u16) -> String {
     match host {
-        // What stands before an @ is the end of a password that was not encoded.
-        Host::Tcp(name) => {
-            format!("{}:{port}", name.rsplit('@').next().unwrap_or_default())
-        }
+        Host::Tcp(name) => format!("{}:{port}", shown(name)),
         Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),
     }
 }

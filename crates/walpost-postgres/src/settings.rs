@@ -193,16 +193,19 @@ fn syntax(error: tokio_postgres::Error) -> SettingsError {
     if is_told { SettingsError::Syntax(error) } else { SettingsError::NoKey }
 }
 
+/// A host as it may be shown: what stands before an `@` is the end of a password
+/// that was not encoded.
+pub(crate) fn shown(host: &str) -> &str {
+    host.rsplit('@').next().unwrap_or_default()
+}
+
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.user())?;
         for (index, (host, port)) in self.targets().iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             match host {
-                Host::Tcp(name) => {
-                    let name = name.rsplit('@').next().unwrap_or_default();
-                    write!(f, "{comma}{name}:{port}")?;
-                }
+                Host::Tcp(name) => write!(f, "{comma}{}:{port}", shown(name))?,
                 Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
             }
         }
