@@ -73,8 +73,8 @@ async fn with_redis_copies_take_no_effect_over_restarts_and_in_another_partition
     assert!(keys.values().all(|value| value == "d"), "{keys:?}");
 }
 
-/// The member dies at a point; its keys, as it left them, cost nothing.
-async fn killed_at(point: &'static str) {
+/// A world of 120 events whose member has died at a point, and left keys.
+async fn dead_at(point: &'static str) -> (World, Redis, Vec<String>) {
     let (world, redis) = world(2).await;
     let events = ids("a", 120);
     world.publish(0, &events).await;
@@ -82,6 +82,12 @@ async fn killed_at(point: &'static str) {
     member::until_dead(&first).await;
     let left = keys(&world, &redis).await;
     assert!(left.values().any(|value| value.starts_with("p:")), "{left:?}");
+    (world, redis, events)
+}
+
+/// The member dies at a point; its keys, as it left them, cost nothing.
+async fn killed_at(point: &'static str) {
+    let (world, redis, events) = dead_at(point).await;
     // Copies of all of them elsewhere, then behind the place where it died.
     world.publish(1, &events).await;
     let builder = guarded(world.consumer().max_batch_events(50), &redis.url());
@@ -96,13 +102,7 @@ async fn killed_at(point: &'static str) {
 /// The member dies at a point, the partition is reset to `to`, and then copies
 /// of all events come elsewhere: each takes effect once.
 async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
-    let (world, redis) = world(2).await;
-    let events = ids("a", 120);
-    world.publish(0, &events).await;
-    let first = member::start_with(&world, Harm::Failpoint(point), Some(&redis.url()));
-    member::until_dead(&first).await;
-    let left = keys(&world, &redis).await;
-    assert!(left.values().any(|value| value.starts_with("p:")), "{left:?}");
+    let (world, redis, events) = dead_at(point).await;
     let stored = world.stored().await;
     assert!((1..120).contains(&stored), "{stored}");
     world.operate(mode, to).await.unwrap();
