@@ -35,7 +35,9 @@ use crate::{
 
 /// Events per second.
 pub(crate) const RATE: u32 = 2_000;
-const WARM_UP: Duration = Duration::from_secs(5);
+/// A broker that has just started compiles its own code for so long, on the
+/// processors that all share.
+const WARM_UP: Duration = Duration::from_secs(30);
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 const SLOT: &str = "bench_end_to_end";
