@@ -43,6 +43,14 @@ pub enum Error {
         /// Which.
         what: &'static str,
     },
+    /// The event is not what the contract of its type says.
+    #[cfg(feature = "contracts")]
+    #[error("the event breaks its contract")]
+    Contract {
+        /// How, without any value of it.
+        #[source]
+        source: walpost_contracts::PayloadError,
+    },
     /// The payload cannot be serialized as JSON, or is no JSON.
     #[error("the event's payload cannot be JSON")]
     Json {

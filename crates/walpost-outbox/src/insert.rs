@@ -35,7 +35,12 @@ impl<'a> InsertRow<'a> {
         cells.push((&table.aggregate_type, Cell::text(&event.aggregate_type)));
         cells.push((&table.aggregate_id, Cell::text(&event.aggregate_id)));
         cells.push((&table.event_type, Cell::text(&event.event_type)));
-        cells.push((&table.payload, payload(table, event)?));
+        let payload = payload(table, event)?;
+        #[cfg(feature = "contracts")]
+        if let Some(contracts) = &table.contracts {
+            crate::contract::check(contracts, event, &payload)?;
+        }
+        cells.push((&table.payload, payload));
         if !event.headers.is_empty() {
             let column = column(table, "headers", table.headers.as_ref())?;
             cells.push((column, Cell::Text(headers(&event.headers).into())));

@@ -42,6 +42,8 @@
 //!   transaction with them; [`write_once`] answers [`Written::AlreadyWritten`]
 //!   instead. There is never a second event with the same key.
 //! - [`emit`] needs no table: the event goes into the WAL alone.
+//! - With the feature `contracts`, `OutboxTable::with_contracts` has each event
+//!   held to the contract of its type, a document with a schema.
 //! - [`Error`] says after which errors the transaction goes on.
 //!
 //! Nothing is kept in the session, no prepared statement and no setting, so all
@@ -51,6 +53,8 @@
 //! order in which they were written, let the writers of one aggregate exclude
 //! each other, as an update of the aggregate's row does, before they write.
 
+#[cfg(feature = "contracts")]
+mod contract;
 mod emit;
 mod error;
 mod event;
@@ -65,6 +69,8 @@ mod write;
 
 pub use tokio_postgres;
 pub use uuid::Uuid;
+#[cfg(feature = "contracts")]
+pub use walpost_contracts;
 
 pub use crate::{
     emit::emit,

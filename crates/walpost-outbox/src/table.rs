@@ -1,4 +1,6 @@
 use std::fmt;
+#[cfg(feature = "contracts")]
+use std::sync::Arc;
 
 use postgres_protocol::escape::escape_identifier;
 
@@ -56,6 +58,8 @@ pub struct OutboxTable {
     pub(crate) tracestate: Option<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) keys: Option<String>,
+    #[cfg(feature = "contracts")]
+    pub(crate) contracts: Option<Arc<walpost_contracts::Contracts>>,
 }
 
 /// Type of the id column.
@@ -135,6 +139,25 @@ impl OutboxTable {
         }
     }
 
+    /// Has each event held to the contract of its type before it is written; an
+    /// event without one is refused too. [`emit`](crate::emit()) knows no table:
+    /// [`NewEvent::check_contract`](crate::NewEvent::check_contract) is for it.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use walpost_outbox::{OutboxTable, walpost_contracts::Contracts};
+    ///
+    /// let contracts = Arc::new(Contracts::load("docs/events")?);
+    /// let table = OutboxTable::default().with_contracts(contracts);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "contracts")]
+    #[must_use]
+    pub fn with_contracts(self, contracts: Arc<walpost_contracts::Contracts>) -> Self {
+        Self { contracts: Some(contracts), ..self }
+    }
+
     /// `"schema"."table"`.
     pub(crate) fn quoted(&self) -> String {
         format!("{}.{}", escape_identifier(&self.schema), escape_identifier(&self.name))
@@ -193,6 +216,8 @@ impl Default for OutboxTable {
             tracestate: Some("tracestate".to_owned()),
             idempotency_key: Some("idempotency_key".to_owned()),
             keys: None,
+            #[cfg(feature = "contracts")]
+            contracts: None,
         }
     }
 }

@@ -2,8 +2,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     command::{
-        check, config, consumer, demo, demo_consumer, inbox, migrate, parked, pipeline, prune,
-        replay, requeue, run, slot, source, status,
+        check, config, consumer, contracts, demo, demo_consumer, inbox, migrate, parked, pipeline,
+        prune, replay, requeue, run, slot, source, status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -62,6 +62,9 @@ enum Command {
     /// Shows consumers, their offsets and what they parked; resets, retries, prunes
     #[command(after_help = EXIT_CODES)]
     Consumer(consumer::Args),
+    /// Checks the contracts of events: their documents, and what a change would break
+    #[command(after_help = EXIT_CODES)]
+    Contracts(contracts::Args),
     /// Shows the whole chain at work, with its processes killed half-way
     Demo(demo::Args),
     #[command(hide = true)]
@@ -83,6 +86,7 @@ impl Cli {
             Command::Requeue(args) => args.json,
             Command::Inbox(args) => args.json(),
             Command::Consumer(args) => args.json(),
+            Command::Contracts(args) => args.json(),
             Command::Demo(args) => args.json,
             Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
                 false
@@ -95,6 +99,7 @@ impl Cli {
         let Self { config, command } = self;
         match command {
             Command::Config(args) => config::run(&config, &args),
+            Command::Contracts(args) => contracts::run(&args),
             Command::Run => block_on(run::run(&config)),
             Command::Migrate(args) => block_on(migrate::run(&config, &args)),
             Command::Check(args) => block_on(check::run(&config, &args)),

@@ -11,12 +11,13 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 21] = [
+const CRATES: [(&str, May, bool); 22] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
     ("walpost-encode", Use(&["event"]), false),
-    ("walpost-outbox", Use(&["event"]), false),
+    ("walpost-contracts", Use(&[]), false),
+    ("walpost-outbox", Use(&["contracts", "event"]), false),
     ("walpost-postgres", Use(&[]), false),
     ("walpost-migrate", Use(&[]), false),
     ("walpost-relay", Use(&["encode", "event", "pgoutput", "postgres", "router"]), false),

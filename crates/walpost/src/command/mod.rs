@@ -4,6 +4,7 @@ pub(crate) mod brokers;
 pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod consumer;
+pub(crate) mod contracts;
 pub(crate) mod demo;
 pub(crate) mod demo_consumer;
 pub(crate) mod inbox;

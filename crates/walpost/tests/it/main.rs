@@ -9,6 +9,7 @@ mod consumer_parked;
 mod consumer_prune;
 mod consumer_reset;
 mod consumer_role;
+mod contracts;
 mod demo;
 mod inbox;
 mod migrate;
