@@ -1,10 +1,10 @@
 //! The one place that sorts what PostgreSQL says.
 
-use std::{error::Error as StdError, sync::Arc};
+use std::{borrow::Cow, error::Error as StdError, sync::Arc};
 
 use tokio_postgres::error::SqlState;
 
-use crate::BoxError;
+use crate::{BoxError, sql::needed_rights};
 
 /// What an error of the database means for the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,20 +87,16 @@ pub(crate) fn how_to_connect(error: Option<&tokio_postgres::Error>) -> &'static 
 }
 
 /// What to do about a server that refuses a statement of the consumer's own.
-pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> &'static str {
+pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> Cow<'static, str> {
     how_to_use_state(error.code().map(SqlState::code))
 }
 
 /// The same for a SQLSTATE.
-pub(crate) fn how_to_use_state(state: Option<&str>) -> &'static str {
+pub(crate) fn how_to_use_state(state: Option<&str>) -> Cow<'static, str> {
     match state {
-        Some("42501") => {
-            "grant usage on the schema, select, insert and update on position and done, select, \
-             insert, update and delete on consumer_parked and consumer_lane, select and insert on consumer_reset, \
-             select and delete on consumer_again, and execute on the functions"
-        }
-        Some("25006") => READ_ONLY,
-        _ => "see what the server says",
+        Some("42501") => format!("grant the role {}", needed_rights()).into(),
+        Some("25006") => READ_ONLY.into(),
+        _ => "see what the server says".into(),
     }
 }
 
@@ -134,6 +130,17 @@ fn has_io_cause(error: &tokio_postgres::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_right_that_is_missing_is_named_with_all_that_are_granted() {
+        let text = how_to_use_state(Some("42501"));
+        for (rights, tables) in crate::sql::GRANTS {
+            let expected = format!("{rights} on {}", tables.join(", "));
+            assert!(text.contains(&expected), "{expected:?} is not in {text}");
+        }
+        assert!(text.contains("select, insert, update on position, done, consumer;"), "{text}");
+        assert!(!how_to_use_state(Some("25006")).contains("grant"));
+    }
 
     #[test]
     fn sorts_by_state() {

@@ -134,7 +134,7 @@ impl Pruning {
 
 fn failed(error: tokio_postgres::Error) -> Failed {
     let how = match error.code().map(|code| code.code()) {
-        Some("42501") => "grant delete on done to the role, or leave retention out",
+        Some("42501") => "grant delete on done to the role, or leave retention out".into(),
         _ => how_to_use(&error),
     };
     Failed::Now(format!("{}; {how}", report(&error)))

@@ -233,8 +233,8 @@ pub(crate) fn idle_timeout_ms(handler_timeout_ms: u64) -> u64 {
     handler_timeout_ms + 5_000
 }
 
-/// Rights on the tables, and on which.
-const GRANTS: [(&str, &[&str]); 4] = [
+/// Rights on the tables, and on which: the one list of them.
+pub(crate) const GRANTS: [(&str, &[&str]); 4] = [
     ("select, insert, update", &["position", "done", "consumer"]),
     ("select, insert, update, delete", &["consumer_parked", "consumer_lane"]),
     ("select, insert", &["consumer_reset"]),
@@ -244,6 +244,14 @@ const GRANTS: [(&str, &[&str]); 4] = [
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
 /// The newest table of the set, which a consumer of this version needs.
 pub(crate) const NEWEST: &str = "consumer_lane";
+
+/// What a role needs, in words.
+pub(crate) fn needed_rights() -> String {
+    let on_tables =
+        GRANTS.iter().map(|(rights, tables)| format!("{rights} on {}", tables.join(", ")));
+    let on_tables: Vec<String> = on_tables.collect();
+    format!("usage on the schema; {}; execute on the functions", on_tables.join("; "))
+}
 
 /// Reads the catalogs alone: a name in a schema without usage would fail.
 fn rights() -> String {

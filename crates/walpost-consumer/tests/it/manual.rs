@@ -96,6 +96,29 @@ async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs(
     world.client.batch_execute(&drop).await.unwrap();
 }
 
+#[test]
+fn the_contract_names_the_grants_of_the_manual() {
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql-contract.md");
+    let contract = std::fs::read_to_string(contract).unwrap();
+    let told = contract.lines().find(|line| line.starts_with("Grants: ")).unwrap();
+    let manual = block("grant usage on schema");
+    let grants = manual.lines().filter_map(|line| {
+        let (rights, tables) = line.strip_prefix("grant ")?.split_once(" on walpost.")?;
+        Some((rights, tables.split_once(" to ")?.0.split(", walpost.")))
+    });
+    let mut count = 0;
+    for (rights, tables) in grants {
+        let rights = format!("`{rights}` on ");
+        let of = told.split_once(&rights).unwrap_or_else(|| panic!("{rights:?} is not told")).1;
+        let of = of.split_once("`select").map_or(of, |(of, _)| of);
+        for table in tables {
+            assert!(of.contains(&format!("`{table}`")), "{rights} {table} is not in {told}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 7, "{manual}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_that_are_not_everybodys_to_call_are_granted_too() {
     let world = World::new(1).await;
