@@ -120,6 +120,7 @@ const CONSUMER: &[Migration] = &[
     Migration::new(6, "dead_letters", include_str!("../migrations/consumer/0006_dead_letters.sql")),
     Migration::new(7, "names", include_str!("../migrations/consumer/0007_names.sql")),
     Migration::new(8, "lane_rows", include_str!("../migrations/consumer/0008_lane_rows.sql")),
+    Migration::new(9, "nulls", include_str!("../migrations/consumer/0009_nulls.sql")),
 ];
 
 const INBOX: &[Migration] =

@@ -20,6 +20,7 @@ mod member;
 mod membership;
 mod metrics;
 mod named;
+mod nulls;
 mod operator;
 mod parked;
 mod poison;
