@@ -14,8 +14,9 @@ use walpost_librdkafka::Committed;
 use super::{
     Interrupt, Partition,
     claim::Claimed,
-    held::{Held, Looks},
+    held::Held,
     lane::Lane,
+    looks::Looks,
     replay::{Range, Replay},
     session::Session,
     trials::Trials,

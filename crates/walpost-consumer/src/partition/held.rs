@@ -1,16 +1,11 @@
 //! Keys whose events wait behind a parked one: pure.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::collections::HashSet;
 
 use crate::{Event, Park};
 
 /// Keys that one lane may hold back. More is a fault and no poison.
 pub(super) const MAX_HELD_KEYS: usize = 10_000;
-/// Time between two looks for requests while anything is parked.
-const LOOK_MS: u64 = 1_000;
 
 /// The keys that one lane has to hold back.
 #[derive(Debug, Default)]
@@ -54,38 +49,6 @@ impl Held {
     }
 }
 
-/// When to look for requests about parked events: never while there are none,
-/// as only the owner parks.
-#[derive(Debug)]
-pub(super) struct Looks {
-    at: Option<Instant>,
-}
-
-impl Looks {
-    /// After a claim: whether anything is parked.
-    pub(super) fn claimed(any: bool, now: Instant) -> Self {
-        Self { at: any.then_some(now) }
-    }
-
-    /// An event was parked.
-    pub(super) fn parked(&mut self, now: Instant) {
-        self.at.get_or_insert(now + Duration::from_millis(LOOK_MS));
-    }
-
-    pub(super) fn at(&self) -> Option<Instant> {
-        self.at
-    }
-
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.at.is_some_and(|at| at <= now)
-    }
-
-    /// Looks again after `pause`, or a second.
-    pub(super) fn again(&mut self, now: Instant, pause: Option<Duration>) {
-        self.at = Some(now + pause.unwrap_or(Duration::from_millis(LOOK_MS)));
-    }
-}
-
 /// Whether parking `event` holds its key back.
 pub(super) fn holds_key(park: Park, event: &Event) -> bool {
     match park {
@@ -120,19 +83,6 @@ mod tests {
         let holds = |lane: &Held, key: &[u8]| lane.holds(&event(Some(key), Some(b"1")));
         assert!(holds(&split[0], b"a") && !holds(&split[0], b"b"));
         assert!(!holds(&split[1], b"a") && holds(&split[1], b"b"));
-    }
-
-    #[test]
-    fn nothing_is_looked_for_until_something_is_parked() {
-        let now = Instant::now();
-        let mut looks = Looks::claimed(false, now);
-        assert_eq!(looks.at(), None);
-        looks.parked(now);
-        looks.parked(now + Duration::from_secs(9));
-        assert_eq!(looks.at(), Some(now + Duration::from_secs(1)));
-        assert!(Looks::claimed(true, now).is_due(now));
-        looks.again(now, Some(Duration::ZERO));
-        assert!(looks.is_due(now));
     }
 
     #[test]

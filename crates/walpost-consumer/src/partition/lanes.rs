@@ -19,6 +19,7 @@ use super::{
     attempt::Attempted,
     held::Held,
     lane::{Fence, Lane},
+    looks::Looks,
     parked_row::ParkedRow,
     progress::{Progress, Watermark},
     replay::Replay,
@@ -37,14 +38,14 @@ struct Lanes {
     watermark: Option<Watermark>,
     /// When it last moved.
     moved_at: Instant,
-    /// A request for a parked event is with a lane.
-    serving: bool,
 }
 
 /// One of them.
 struct State {
     queue: VecDeque<Event>,
     request: Option<ParkedRow>,
+    /// It has a request for a parked event, or had it and runs.
+    serves: bool,
     /// `None` while it runs.
     idle: Option<Idle>,
 }
@@ -123,12 +124,14 @@ impl<H: Handler> Partition<H> {
         let held = std::mem::take(&mut session.lane.held);
         let held = held.split(count, |key| lane_of(key, count));
         let (epoch, run) = (session.key.epoch, session.lane.replay.run);
+        let looks = &mut session.looks;
         let state = |(held, trials): (Held, &mut Trials)| {
             // The offset tells nothing about one lane.
             trials.claimed(epoch, 0, run);
+            looks.resume(trials);
             let trials = trials.clone();
             let idle = Some(Idle::Fresh(Box::new(Fresh { held, trials })));
-            State { queue: VecDeque::new(), request: None, idle }
+            State { queue: VecDeque::new(), request: None, serves: false, idle }
         };
         Lanes {
             all: held.into_iter().zip(trials).map(state).collect(),
@@ -136,7 +139,6 @@ impl<H: Handler> Partition<H> {
             progress: Progress::new(self.shared.settings.max_batch_bytes * 2),
             watermark: None,
             moved_at: Instant::now(),
-            serving: false,
         }
     }
 
@@ -151,12 +153,8 @@ impl<H: Handler> Partition<H> {
         while let Some(ended) = lanes.running.try_join_next() {
             lanes.take_in(session, ended)?;
         }
-        if !lanes.serving
-            && let Some(row) = self.next_request(session).await?
-        {
-            // The lane's answer says when to look again, and wakes this loop.
-            session.looks.again(Instant::now(), None);
-            lanes.request(row);
+        if let Some(row) = self.next_request(session).await? {
+            lanes.request(row, &mut session.looks);
         }
         let paced_until = self.take_paced(session, lanes).await?;
         let came = !session.batch.is_empty();
@@ -334,11 +332,16 @@ impl Lanes {
         }
     }
 
-    /// The row to the lane that holds its key.
-    fn request(&mut self, row: ParkedRow) {
+    /// The row to the lane that holds its key, unless that has one.
+    fn request(&mut self, row: ParkedRow, looks: &mut Looks) {
         let index = row.event.key().map_or(0, |key| lane_of(key, self.all.len()));
-        self.all[index].request = Some(row);
-        self.serving = true;
+        let (state, now) = (&mut self.all[index], Instant::now());
+        if state.serves {
+            looks.behind(row.id, index, now);
+        } else {
+            looks.given(row.id, index, now);
+            (state.serves, state.request) = (true, Some(row));
+        }
     }
 
     /// What a lane has done counts, whatever ended it.
@@ -358,12 +361,13 @@ impl Lanes {
         if parked {
             session.looks.parked(Instant::now());
         }
-        if let Some(served) = served {
-            self.serving = false;
-            session.looks.again(Instant::now(), served.again);
-        }
         if let Some(state) = self.all.get_mut(index) {
             state.idle = lane.map(Idle::Ready);
+            if let Some(Served { id, not_before, .. }) = served {
+                state.serves = false;
+                session.looks.is_free(index);
+                session.looks.served(id, not_before, Instant::now());
+            }
         }
         outcome
     }

@@ -12,6 +12,7 @@ mod held;
 mod interrupt;
 mod lane;
 mod lanes;
+mod looks;
 mod offsets;
 mod parked_row;
 mod progress;
@@ -181,6 +182,7 @@ impl<H: Handler> Partition<H> {
             [trials] => {
                 let (key, run) = (session.key, session.lane.replay.run);
                 trials.claimed(key.epoch, key.next_offset, run);
+                session.looks.resume(trials);
                 std::mem::swap(&mut session.lane.trials, trials);
                 let interrupt = self.work(&mut session).await;
                 std::mem::swap(&mut session.lane.trials, trials);

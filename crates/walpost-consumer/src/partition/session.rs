@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{held::Looks, lane::Lane};
+use super::{lane::Lane, looks::Looks};
 use crate::{
     Event, inbox::Inbox, kafka::KafkaFailure, ledger::Ledger, marker::Owner, sql::ClaimKey,
 };
@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) commit_after: Option<Instant>,
     /// No count of parked events before this.
     pub(super) count_after: Option<Instant>,
+    /// When the topic was last looked at for events.
+    pub(super) sure_at: Option<Instant>,
     /// No look at the owner before this.
     pub(super) look_after: Option<Instant>,
 }

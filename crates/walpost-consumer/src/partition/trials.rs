@@ -1,6 +1,12 @@
 //! What failed attempts have taught about the next events: pure.
 
+use std::{collections::HashMap, time::Instant};
+
 use crate::sizing::Sizing;
+
+/// Parked events of which failed retries are remembered; beyond that all are
+/// forgotten, and attempts are counted anew.
+const MAX_REFUSED: usize = 1_000;
 
 /// Suspicions, and the counts that lead to parking and halting.
 ///
@@ -11,7 +17,8 @@ use crate::sizing::Sizing;
 pub(super) struct Trials {
     pub(super) sizing: Sizing,
     pub(super) condemned: Option<Condemned>,
-    pub(super) refused: Option<Refused>,
+    /// By the ids of their rows.
+    pub(super) refused: HashMap<i64, Refused>,
     /// Offset of an event whose effect may be there: it goes alone.
     pub(super) done_before: Option<i64>,
     pub(super) transient_failures: u32,
@@ -31,13 +38,15 @@ pub(super) struct Condemned {
 /// A parked event that failed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    pub(super) id: i64,
     pub(super) offset: i64,
     pub(super) key: Option<Box<[u8]>>,
     pub(super) attempts: u32,
+    pub(super) transient_failures: u32,
     pub(super) reason: String,
     /// It stays parked now.
     pub(super) is_last: bool,
+    /// No attempt before this.
+    pub(super) not_before: Option<Instant>,
 }
 
 /// Under which claim it was learnt, and where that has got to.
@@ -53,7 +62,7 @@ impl Trials {
         Self {
             sizing: Sizing::new(max_batch_events),
             condemned: None,
-            refused: None,
+            refused: HashMap::new(),
             done_before: None,
             transient_failures: 0,
             parked_in_row: 0,
@@ -79,6 +88,19 @@ impl Trials {
         if let Some(standing) = &mut self.standing {
             standing.next_offset = end;
         }
+    }
+
+    /// A retry of the parked event of the row `id` has failed.
+    pub(super) fn refuse(&mut self, id: i64, refused: Refused) {
+        if self.refused.len() >= MAX_REFUSED {
+            self.refused.clear();
+        }
+        self.refused.insert(id, refused);
+    }
+
+    /// Rows whose next attempt has a time.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (i64, Instant)> {
+        self.refused.iter().filter_map(|(id, refused)| Some((*id, refused.not_before?)))
     }
 
     /// The reason to park the event at `offset`, once.
@@ -115,6 +137,29 @@ mod tests {
         assert_eq!(trials.take_condemned(20).map(|condemned| condemned.attempts), Some(2));
         assert_eq!(trials.take_condemned(20), None);
         assert_eq!((trials.transient_failures, trials.parked_in_row), (4, 5));
+    }
+
+    #[test]
+    fn retries_are_known_by_their_rows_and_bounded() {
+        let refused = |not_before: Option<Instant>| Refused {
+            offset: 1,
+            key: None,
+            attempts: 1,
+            transient_failures: 0,
+            reason: "no".into(),
+            is_last: not_before.is_none(),
+            not_before,
+        };
+        let (mut trials, now) = (tried(), Instant::now());
+        trials.refuse(7, refused(Some(now)));
+        trials.refuse(8, refused(None));
+        trials.claimed(4, 20, 1);
+        assert_eq!(trials.waiting().collect::<Vec<_>>(), [(7, now)]);
+        assert!(trials.refused[&8].is_last);
+        for id in 0..2 * MAX_REFUSED as i64 {
+            trials.refuse(id, refused(None));
+            assert!(trials.refused.len() <= MAX_REFUSED && trials.refused.contains_key(&id));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parked events that somebody wants retried or discarded. The owner of the
-//! partition does it, behind its fence, one event in one transaction.
+//! partition does it, behind its fence, one event in one transaction. A retry
+//! that has to wait is passed over, and later ones of its key with it.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::{
     failure::Failure,
     jitter,
     lane::{Fence, Lane},
+    looks::PassedOver,
     parked_row::{ParkedRow, Wish},
     session::Session,
     trials::Refused,
@@ -29,9 +31,9 @@ impl<H: Handler> Partition<H> {
         let Some(row) = self.next_request(session).await? else { return Ok(()) };
         let Session { lane, key, ledger, looks, .. } = session;
         let fence = Fence::Offset { key: *key, known: ledger.known() };
-        let Served { counts, again } = self.serve(lane, fence, row).await?;
+        let Served { id, counts, not_before } = self.serve(lane, fence, row).await?;
         self.shared.board.count(|all| all.add(counts));
-        looks.again(Instant::now(), again);
+        looks.served(id, not_before, Instant::now());
         Ok(())
     }
 
@@ -40,15 +42,21 @@ impl<H: Handler> Partition<H> {
         &self,
         session: &mut Session,
     ) -> Result<Option<ParkedRow>, Interrupt> {
-        if !session.looks.is_due(Instant::now()) {
+        let now = Instant::now();
+        if !session.looks.is_due(now) {
             return Ok(None);
         }
-        let of: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&session.key.position, Type::INT4), (&session.key.next_offset, Type::INT8)];
+        let PassedOver { retries, in_lanes } = session.looks.passed_over(now);
+        let of: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&session.key.position, Type::INT4),
+            (&session.key.next_offset, Type::INT8),
+            (&retries, Type::INT8_ARRAY),
+            (&in_lanes, Type::INT8_ARRAY),
+        ];
         let asked = session.lane.client.query_typed_opt(&self.shared.sql.parked.request, &of);
         let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
         if asked.is_none() {
-            session.looks.again(Instant::now(), None);
+            session.looks.later(Instant::now());
             self.count_parked(session).await?;
         }
         Ok(asked.as_ref().map(ParkedRow::read))
@@ -61,9 +69,11 @@ impl<H: Handler> Partition<H> {
         fence: Fence<'_>,
         row: ParkedRow,
     ) -> Result<Served, Interrupt> {
-        let is_last = |refused: &mut Refused| refused.is_last && refused.id == row.id;
-        if let Some(refused) = lane.trials.refused.take_if(is_last) {
-            return self.keep_parked(lane, fence, refused).await;
+        if row.wish == Wish::Retry
+            && lane.trials.refused.get(&row.id).is_some_and(|refused| refused.is_last)
+            && let Some(refused) = lane.trials.refused.remove(&row.id)
+        {
+            return self.keep_parked(lane, fence, row.id, refused).await;
         }
         match self.settle(lane, fence, &row).await {
             Ok(settled) => Ok(self.settled(lane, &row, settled)),
@@ -74,7 +84,7 @@ impl<H: Handler> Partition<H> {
                 Err(self.store_failed("carrying out a request for a parked event", &error))
             }
             Err(Failure::Handler { error, discard, .. }) => {
-                let served = self.retry_failed(lane, row, error);
+                let served = self.retry_failed(lane, &row, &error);
                 if discard { Err(Interrupt::Discarded) } else { Ok(served) }
             }
         }
@@ -165,8 +175,7 @@ impl<H: Handler> Partition<H> {
         if key_is_free && let Some(key) = row.event.key() {
             lane.held.release(key);
         }
-        lane.trials.refused = None;
-        lane.trials.transient_failures = 0;
+        lane.trials.refused.remove(&row.id);
         let (made, copies) = (u64::from(made), u64::from(row.wish == Wish::Retry && !made));
         self.metrics.applied.increment(made);
         self.metrics.unparked.increment(made);
@@ -178,36 +187,41 @@ impl<H: Handler> Partition<H> {
             Wish::Retry => tracing::info!(%partition, offset, id, "applied a parked event"),
             Wish::Discard => tracing::warn!(%partition, offset, id, "discarded a parked event"),
         }
-        Served { counts, again: Some(Duration::ZERO) }
+        Served { id, counts, not_before: None }
     }
 
     /// A parked event gets one attempt for each request; one that was never
     /// tried as many as any other event.
-    fn retry_failed(&self, lane: &mut Lane, row: ParkedRow, error: HandlerError) -> Served {
+    fn retry_failed(&self, lane: &mut Lane, row: &ParkedRow, error: &HandlerError) -> Served {
         let reason = error.report();
         let (partition, offset, id) = (&self.of, row.event.offset(), row.id);
-        let later = |again| Served { counts: Counts::default(), again };
-        if let HandlerError::Transient(_) = error {
-            lane.trials.transient_failures += 1;
+        let settings = &self.shared.settings;
+        let before = lane.trials.refused.remove(&id);
+        let (mut attempts, mut transient_failures) =
+            before.map_or((0, 0), |before| (before.attempts, before.transient_failures));
+        let mut is_last = false;
+        let wait = if let HandlerError::Transient(_) = error {
+            transient_failures += 1;
             tell!(
                 warn,
                 { partition = partition, offset = offset, reason = reason },
                 "a transient fault, trying the parked event again"
             );
-            let backoff =
-                RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10));
-            return later(backoff.delay(lane.trials.transient_failures, jitter()));
-        }
-        tracing::warn!(%partition, offset, id, reason, "a parked event failed again");
-        let last = lane.trials.refused.take_if(|last| last.id == id);
-        let attempts = 1 + last.map_or(0, |last| last.attempts);
-        let settings = &self.shared.settings;
-        let allowed = if row.waiting { settings.max_attempts } else { 1 };
-        let is_last = !matches!(error, HandlerError::Retry(_)) || attempts >= allowed;
+            RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(10))
+                .delay(transient_failures, jitter())
+        } else {
+            tracing::warn!(%partition, offset, id, reason, "a parked event failed again");
+            attempts += 1;
+            let allowed = if row.waiting { settings.max_attempts } else { 1 };
+            is_last = !matches!(error, HandlerError::Retry(_)) || attempts >= allowed;
+            settings.retry_schedule.delay(attempts, jitter()).filter(|_| !is_last)
+        };
+        let not_before = wait.map(|wait| Instant::now() + wait);
         let key = row.event.key().map(Into::into);
-        lane.trials.refused = Some(Refused { id, offset, key, attempts, reason, is_last });
-        let wait = settings.retry_schedule.delay(attempts, jitter());
-        later(wait.filter(|_| !is_last).or(Some(Duration::ZERO)))
+        let refused =
+            Refused { offset, key, attempts, transient_failures, reason, is_last, not_before };
+        lane.trials.refuse(id, refused);
+        Served { id, counts: Counts::default(), not_before }
     }
 
     /// The event stays parked, with the reason of now.
@@ -215,11 +229,12 @@ impl<H: Handler> Partition<H> {
         &self,
         lane: &mut Lane,
         fence: Fence<'_>,
+        id: i64,
         refused: Refused,
     ) -> Result<Served, Interrupt> {
         let (sql, position) = (&self.shared.sql, fence.position());
         let (begin, end) = fence.statements(sql, &[]);
-        let Refused { id, offset, key: of, attempts, reason, .. } = refused;
+        let Refused { offset, key: of, attempts, reason, .. } = refused;
         let (reason, more) =
             (reason.replace('\0', "\u{fffd}"), i32::try_from(attempts).unwrap_or(i32::MAX));
         let kept = async {
@@ -243,16 +258,18 @@ impl<H: Handler> Partition<H> {
             { partition = partition, offset = offset, id = id, reason = reason },
             "the event stays parked"
         );
-        Ok(Served { counts: Counts::default(), again: Some(Duration::ZERO) })
+        Ok(Served { id, counts: Counts::default(), not_before: None })
     }
 }
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Served {
+    /// Of the row.
+    pub(super) id: i64,
     pub(super) counts: Counts,
-    /// When to look for the next, if not after the usual while.
-    pub(super) again: Option<Duration>,
+    /// The next attempt, where there is one that has to wait.
+    pub(super) not_before: Option<Instant>,
 }
 
 /// What became of a row.

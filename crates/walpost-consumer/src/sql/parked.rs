@@ -18,8 +18,9 @@ pub(crate) struct ParkedSql {
     pub(crate) count: String,
     /// $1 position: keys that are held back.
     pub(crate) held_keys: String,
-    /// $1 position: the next row that somebody has a request for, and the
-    /// request. For a retry of a held key the first row of the key.
+    /// $1 position, $2 next offset, $3 rows whose retry waits, $4 rows that wait
+    /// whatever is wanted of them: the next row that somebody has a request for,
+    /// and the request. For a retry of a held key the first row of the key.
     pub(crate) request: String,
     /// Parameters as of a deduplication: a row unless the effect was made by
     /// another record.
@@ -133,17 +134,21 @@ fn park(schema: &str, conflict: &str) -> String {
 }
 
 /// Of the events behind the stored offset: a replay comes to the others by
-/// itself, in their order.
+/// itself, in their order. A retry that waits has those of its key wait, too.
 fn request(schema: &str) -> String {
     format!(
-        "with asked as (select id, request, holds_key, key from {schema}.consumer_parked \
-         where pos_id = $1 and off < $2 and request is not null order by off limit 1) \
+        "with asked as (select a.request, f.id from {schema}.consumer_parked a \
+         cross join lateral (select case when a.request = 'retry' and a.holds_key \
+         then (select q.id from {schema}.consumer_parked q where q.pos_id = $1 and q.holds_key \
+         and q.state <> 'discarded' and sha256(q.key) = sha256(a.key) order by q.off limit 1) \
+         else a.id end as id) f \
+         where a.pos_id = $1 and a.off < $2 and a.request is not null \
+         and f.id <> all($4) and (a.request = 'discard' or f.id <> all($3) \
+         and not exists (select from {schema}.consumer_parked w where w.id = any($3 || $4) \
+         and w.off < a.off and w.key = a.key)) order by a.off limit 1) \
          select a.request, p.id, p.state, p.topic, p.part, p.off, p.event_id, p.key, p.value, \
          p.header_names, p.header_values, p.timestamp_ms, p.holds_key \
-         from asked a join {schema}.consumer_parked p on p.id = case \
-         when a.request = 'retry' and a.holds_key then (select q.id from {schema}.consumer_parked q \
-         where q.pos_id = $1 and q.holds_key and q.state <> 'discarded' \
-         and sha256(q.key) = sha256(a.key) order by q.off limit 1) else a.id end"
+         from asked a join {schema}.consumer_parked p on p.id = a.id"
     )
 }
 

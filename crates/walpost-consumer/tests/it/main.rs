@@ -28,6 +28,7 @@ mod python;
 mod redis;
 mod replay;
 mod reset;
+mod retries;
 mod setup;
 mod slow;
 mod support;
