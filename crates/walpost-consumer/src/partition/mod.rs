@@ -19,6 +19,7 @@ mod progress;
 mod replay;
 mod session;
 mod stop;
+mod topic;
 mod trials;
 mod unpark;
 mod watch;
