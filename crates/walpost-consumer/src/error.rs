@@ -27,10 +27,11 @@ pub enum Error {
         #[source]
         source: BoxError,
     },
-    /// The consumer's tables are missing.
+    /// The consumer's tables are missing, or those of an earlier version are
+    /// there.
     #[error(
-        "schema {schema} has not the tables and functions of the consumer; \
-         run `walpost migrate --set consumer` on this database, or apply migrations/consumer"
+        "schema {schema} has not all tables and functions that this version of the consumer \
+         needs; run `walpost migrate --set consumer` on this database, or apply migrations/consumer"
     )]
     NotMigrated {
         /// Schema that was looked at.

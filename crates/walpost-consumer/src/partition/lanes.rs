@@ -27,7 +27,7 @@ use super::{
     trials::Trials,
     unpark::Served,
 };
-use crate::{Event, Handler, failpoint::Failpoint, sql::ClaimKey};
+use crate::{Event, Handler, failpoint::Failpoint, settings::Settings, sql::ClaimKey};
 
 /// All lanes of a claim.
 struct Lanes {
@@ -393,17 +393,12 @@ impl Lanes {
     }
 
     /// Work for the lanes that have some and are idle.
-    fn jobs(
-        &mut self,
-        key: ClaimKey,
-        replay: &Replay,
-        settings: &crate::settings::Settings,
-    ) -> Vec<Job> {
+    fn jobs(&mut self, key: ClaimKey, replay: &Replay, settings: &Settings) -> Vec<Job> {
         let mut jobs = Vec::new();
         for (index, state) in self.all.iter_mut().enumerate() {
             let has_work = !state.queue.is_empty() || state.request.is_some();
             if let Some(idle) = state.idle.take_if(|_| has_work) {
-                let count = state.queue.len().min(settings.max_batch_events);
+                let count = fitting(&state.queue, settings);
                 let events = state.queue.drain(..count).collect();
                 let request = state.request.take();
                 let replay = replay.clone();
@@ -416,6 +411,17 @@ impl Lanes {
     fn is_idle(&self) -> bool {
         self.running.is_empty() && self.watermark.is_none()
     }
+}
+
+/// How many from the first on may go together; one at least, where there is any.
+fn fitting(events: &VecDeque<Event>, settings: &Settings) -> usize {
+    let mut bytes = 0;
+    let most = events.len().min(settings.max_batch_events);
+    let other = events.iter().take(most).enumerate().position(|(index, event)| {
+        bytes += event.size_bytes();
+        index > 0 && bytes > settings.max_batch_bytes
+    });
+    other.unwrap_or(most)
 }
 
 fn lane_of(key: &[u8], lanes: usize) -> usize {

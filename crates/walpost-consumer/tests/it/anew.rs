@@ -12,7 +12,8 @@ async fn until_halted(member: &Process) -> String {
     member::until_dead(member).await;
     let log = member.log();
     let halted = log.lines().find(|line| line.contains("the partition is halted"));
-    halted.unwrap_or_else(|| panic!("nothing has halted: {log}")).to_owned()
+    let halted = halted.unwrap_or_else(|| panic!("nothing has halted: {log}"));
+    halted.replace("\\\"", "\"")
 }
 
 /// The reason names what happened, and the statement in it is the way on.
@@ -34,7 +35,8 @@ async fn wakes_to_another_topic(harm: Harm, lanes: usize, count: usize) {
     let member = member::start_with_lanes(&world, lanes, harm);
     world.publish(0, &before).await;
     if let Harm::Nothing = harm {
-        world.until_number("select next_offset from walpost.position", 10).await;
+        let applied = "select count(*) from walpost.position where next_offset = 10";
+        world.until_number(applied, 1).await;
         member.pause();
     }
     member::until_paused(&member).await;

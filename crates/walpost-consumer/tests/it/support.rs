@@ -23,6 +23,10 @@ pub(crate) use walpost_testkit::{Running, each, ids, run};
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// What handlers of these tests write to.
+pub(crate) const EFFECT_TABLE: &str = "create table effect (n bigint generated always as identity, \
+    event_id text not null, part int not null, off bigint not null, value text)";
+
 thread_local! {
     /// Major version of the server for tests on this thread, `None` for the
     /// one that all share.
@@ -68,13 +72,7 @@ impl World {
             assert_eq!(version.parse::<u32>().unwrap() / 10_000, major);
         }
         Migrator::new().set(Set::Consumer).migrate(&mut client).await.unwrap();
-        client
-            .batch_execute(
-                "create table effect (n bigint generated always as identity, event_id text not \
-                 null, part int not null, off bigint not null, value text)",
-            )
-            .await
-            .unwrap();
+        client.batch_execute(EFFECT_TABLE).await.unwrap();
         let producer = producer(broker);
         let topic = testkit::unique_name("orders");
         testkit::create_topic(broker, &topic, partitions, &[]).await;
@@ -179,6 +177,14 @@ impl World {
     ) {
         let record = BaseRecord::to(&self.topic).partition(partition).key(text).payload(text);
         self.send(record.headers(headers)).await;
+        self.flush();
+    }
+
+    /// Publishes one event with this value, or none.
+    pub(crate) async fn publish_value(&self, partition: i32, id: &str, value: Option<&str>) {
+        let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+        let record = BaseRecord::to(&self.topic).partition(partition).key("key").headers(headers);
+        self.send(BaseRecord { payload: value, ..record }).await;
         self.flush();
     }
 
