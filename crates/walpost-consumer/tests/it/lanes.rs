@@ -324,24 +324,46 @@ async fn a_handler_that_ends_its_transaction_halts_though_it_fails_afterwards() 
     }
 }
 
+/// Tries to commit, at one event.
+struct Commits {
+    mended: Arc<AtomicBool>,
+}
+
+impl Handler for Commits {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        effect(tx, event).await?;
+        if event.id() == "a3" && !self.mended.load(Ordering::SeqCst) {
+            tx.batch_execute("commit").await?;
+        }
+        Ok(())
+    }
+}
+
+/// The commit itself is refused: nothing of the event stays, and nothing of its
+/// key comes behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_ends_its_transaction_in_a_lane_halts() {
-    struct Ends;
-    impl Handler for Ends {
-        async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
-            effect(tx, event).await?;
-            if event.id() == "a3" {
-                tx.batch_execute("commit").await?;
-            }
-            Ok(())
-        }
-    }
     let world = World::new(1).await;
-    world.publish(0, ids("a", 5)).await;
-    let consumer = world.consumer().lanes(4).max_batch_events(1);
-    let mut running = run(consumer.handler(Ends).unwrap());
+    let events = ids("a", 5);
+    world.publish(0, &events).await;
+    let mended = Arc::new(AtomicBool::new(false));
+    let consumer = || {
+        let handler = Commits { mended: Arc::clone(&mended) };
+        world.consumer().lanes(4).max_batch_events(1).handler(handler).unwrap()
+    };
+    let mut running = run(consumer());
     let reason = running.until_halted().await;
     assert!(reason.contains("ended the transaction"), "{reason}");
-    assert!(world.stored().await <= 3);
-    let _ = running.stop().await;
+    let error = running.end().await.unwrap_err();
+    assert!(error.to_string().contains("ended the transaction"), "{error}");
+    assert_eq!(world.effects().await, each(&events[..3], 1));
+    assert_eq!(world.number("select count(*) from walpost.done").await, 3);
+    assert_eq!(world.number("select count(*) from walpost.consumer_parked").await, 0);
+    assert_eq!(world.stored().await, 3);
+    mended.store(true, Ordering::SeqCst);
+    let mut running = run(consumer());
+    running.until_applied(2).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+    assert_eq!(world.stored().await, 5);
 }

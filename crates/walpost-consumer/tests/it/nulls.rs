@@ -41,7 +41,7 @@ impl Function {
 /// All of the schema but triggers, and the one that refuses.
 async fn functions(world: &World) -> Vec<Function> {
     let sql = "select proname::text, coalesce(proargnames[:pronargs], '{}'), \
-               array(select format_type(of, null) from unnest(proargtypes) of) \
+               array(select format_type(t.kind, null) from unnest(proargtypes) t(kind)) \
                from pg_proc where pronamespace = 'walpost'::regnamespace \
                and prorettype <> 'trigger'::regtype and proname <> 'refuse_null' order by 1";
     let rows = world.client.query(sql, &[]).await.unwrap();

@@ -1,10 +1,7 @@
 //! Resets by an operator: of chosen events, at a limited speed, of an owner that
 //! has nothing to do; and what comes in the middle of one.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
 use walpost_consumer::{Event, HandlerError};
 use walpost_testkit as testkit;
@@ -249,17 +246,50 @@ async fn events_that_are_not_behind_the_position_cannot_be_chosen() {
     assert_eq!(left_to_make(&world).await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replay_keeps_below_its_limit_and_what_comes_behind_it_does_not() {
+/// In lanes or without: 300 events again at 100 a second, and 300 new ones behind.
+async fn limited(lanes: usize) {
     let (world, events) = applied().await;
+    let late = ids("late", EVENTS);
+    world.publish(0, &late).await;
+    let clock = "alter table effect add at timestamptz not null default clock_timestamp()";
+    world.client.batch_execute(clock).await.unwrap();
+    let before = world.number("select max(n) from effect").await;
     limited_reset(&world, 0, "rerun", None, Some(100)).await;
-    let began = Instant::now();
-    drain(&world, EVENTS as i64).await;
+    let consumer = world.consumer().lanes(lanes).max_batch_events(50);
+    let mut running = run(consumer.handler(Effects).unwrap());
+    running.until_applied(2 * EVENTS as u64).await;
+    running.stop().await.unwrap();
+    let expected = each(&events, 2).into_iter().chain(each(&late, 1)).collect();
+    assert_eq!(world.effects().await, expected);
+    // A quarter of a second's worth may come at once, and lanes are behind.
+    let most = format!(
+        "select max(count) from (select count(*) over (order by at range between current row and \
+         interval '1 second' following) from effect where n > {before} and off < {EVENTS}) w"
+    );
+    let most = world.number(&most).await;
+    assert!(most <= 150, "{most} within a second");
+    let took_ms = |which: &str| {
+        format!(
+            "select (extract(epoch from max(at) - min(at)) * 1000)::bigint from effect \
+             where n > {before} and off {which} {EVENTS}"
+        )
+    };
+    let (again, behind) = (world.number(&took_ms("<")).await, world.number(&took_ms(">=")).await);
     // All but the last quarter of a second's worth has been waited for.
-    assert!(began.elapsed() >= Duration::from_millis(2_700), "{:?}", began.elapsed());
-    assert_eq!(world.effects().await, each(&events, 2));
+    assert!(again >= 2_700, "{again} ms");
+    assert!(behind < again / 2, "what is behind was limited, too: {behind} ms after {again} ms");
     let row = "select count(*) from walpost.consumer_reset where events_per_s = 100";
     assert_eq!(world.number(row).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_keeps_below_its_limit_and_what_comes_behind_it_does_not() {
+    limited(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_in_lanes_keeps_below_its_limit_and_what_comes_behind_it_does_not() {
+    limited(4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,5 @@
 //! Values that are missing, and values that are large.
 
-use std::time::Duration;
-
 use walpost_consumer::{Event, Handler, HandlerError, tokio_postgres::Transaction};
 
 use crate::support::{World, each, effect, run};
@@ -13,8 +11,12 @@ impl Handler for Numbers {
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
         match event.id() {
             "asks" if event.value().is_none() => {}
-            "may" => drop(event.json::<Option<u32>>()?),
-            _ => drop(event.json::<u32>()?),
+            "may" => {
+                let _: Option<u32> = event.json()?;
+            }
+            _ => {
+                let _: u32 = event.json()?;
+            }
         }
         effect(tx, event).await
     }
@@ -57,7 +59,7 @@ struct Slow;
 impl Handler for Slow {
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
         if event.id() == "first" {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tx.query("select pg_sleep(0.5)", &[]).await?;
         }
         effect(tx, event).await
     }
