@@ -20,7 +20,7 @@ import time
 import uuid
 
 import psycopg2
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 MAX_BATCH_EVENTS = 500
 POLL_SECONDS = 0.2
@@ -39,7 +39,7 @@ def handle(cursor, events):
     transaction that also stores their offset. It must not commit."""
     for event in events:
         cursor.execute(
-            "insert into shipment (event_id, part, off) values (%s, %s, %s)",
+            "insert into python_shipment (event_id, part, off) values (%s, %s, %s)",
             (event.id, event.partition, event.offset),
         )
 
@@ -246,6 +246,9 @@ class Claim:
         ):
             raise GivenUp(f"SQLSTATE {state or 'none, the connection was lost'}") from None
         cursor.execute("rollback")
+        # A name that is wrong, or a right that is missing: no event's fault.
+        if state[:2] == "42":
+            raise Stop(f"{self.place}: {error.diag.message_primary} (SQLSTATE {state})") from None
         raise Stop(
             f"{self.place} from offset {self.next_offset} on: refused with SQLSTATE {state};"
             " a Rust consumer finds the event and parks it"
@@ -382,7 +385,12 @@ def told(partition, error):
 class Settings:
     """From the environment."""
 
+    NEEDED = ["KAFKA", "DATABASE", "TOPICS", "CONSUMER"]
+
     def __init__(self, environment):
+        missing = [name for name in self.NEEDED if not environment.get(name)]
+        if missing:
+            raise Stop(f"not set in the environment: {', '.join(missing)}")
         self.brokers = environment["KAFKA"]
         self.database = environment["DATABASE"]
         self.topics = environment["TOPICS"].split(",")
@@ -394,7 +402,12 @@ def main():
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
     signal.signal(signal.SIGINT, lambda *_: ended.append(True))
-    member = Member(Settings(os.environ))
+    try:
+        member = Member(Settings(os.environ))
+    except Stop as stop:
+        sys.exit(f"{stop}")
+    except KafkaException as error:
+        sys.exit(f"no answer from the brokers at {os.environ['KAFKA']}: {error.args[0].str()}")
     try:
         while not ended:
             member.step()

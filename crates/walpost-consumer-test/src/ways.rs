@@ -246,7 +246,7 @@ async fn come<H: Handler>(
             first.followed_by(world.run(setup, plan).await?)
         }
         Way::AfterRestart => {
-            let (half, rest) = events.split_at(events.len() / 2);
+            let (half, rest) = events.split_at(events.len().div_ceil(2));
             world.append(half, 0);
             let first = world.run(setup, plan).await?;
             world.append(half.iter().filter(|event| !event.id().is_empty()), 0);

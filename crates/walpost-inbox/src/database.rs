@@ -146,9 +146,15 @@ fn place(config: &Config) -> String {
     if hosts.is_empty() {
         hosts.extend(config.get_hostaddrs().iter().map(ToString::to_string));
     }
+    let ports = config.get_ports();
+    let servers = hosts.iter().enumerate().map(|(index, host)| {
+        let port = ports.get(index).or(ports.last()).copied().unwrap_or(5432);
+        format!("{host}:{port}")
+    });
+    let servers: Vec<String> = servers.collect();
     let user = config.get_user().unwrap_or("not given");
     let name = config.get_dbname().or(config.get_user()).unwrap_or("not given");
-    format!("PostgreSQL at {} (database {name}, user {user})", hosts.join(", "))
+    format!("PostgreSQL at {} (database {name}, user {user})", servers.join(", "))
 }
 
 #[cfg(test)]
@@ -157,10 +163,11 @@ mod tests {
 
     #[test]
     fn its_name_has_the_address_and_no_password() {
-        let database = Database::config("postgres://app:s3cr3t@db.internal/shop".parse().unwrap());
+        let database =
+            Database::config("postgres://app:s3cr3t@db.internal:5433/shop".parse().unwrap());
         assert_eq!(
             format!("{database:?}"),
-            "Database(PostgreSQL at db.internal (database shop, user app))"
+            "Database(PostgreSQL at db.internal:5433 (database shop, user app))"
         );
     }
 }

@@ -232,7 +232,7 @@ impl<H: Handler> Running<H> {
         };
         let source = settings.source.as_deref();
         if is_due {
-            let measured = inbox.backlog(&session.client, source).await;
+            let measured = inbox.backlog_as("processor", &session.client, source).await;
             metrics.measured(measured.map_err(|error| match error {
                 Error::NotMigrated { .. } | Error::Denied { .. } => ClaimError::Fatal(error),
                 error => ClaimError::Passing(error.to_string()),

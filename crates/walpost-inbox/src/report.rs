@@ -5,7 +5,7 @@
 //! constraint, table, column and type, and the message where the server itself
 //! writes it and it quotes no values.
 
-use std::{error::Error as StdError, fmt::Write};
+use std::{error::Error as StdError, fmt::Write, io};
 
 use tokio_postgres::{Error as PgError, error::DbError};
 
@@ -84,9 +84,25 @@ pub(crate) fn report(error: &PgError) -> String {
         None => {
             let text = error.to_string();
             // Behind a colon a value may be quoted.
-            text.split(": ").next().unwrap_or_default().to_owned()
+            let text = text.split(": ").next().unwrap_or_default();
+            match io_cause(error) {
+                Some(cause) => format!("{text}: {cause}"),
+                None => text.to_owned(),
+            }
         }
     }
+}
+
+/// What the operating system said of a connection.
+fn io_cause(error: &PgError) -> Option<&io::Error> {
+    let mut cause: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error).filter(|error| error.raw_os_error().is_some());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 fn text_of(said: &DbError) -> String {
@@ -122,7 +138,7 @@ fn headline(state: &str, message: &str, file: Option<&str>) -> String {
 fn has_io_cause(error: &PgError) -> bool {
     let mut cause = StdError::source(error);
     while let Some(error) = cause {
-        if error.is::<std::io::Error>() {
+        if error.is::<io::Error>() {
             return true;
         }
         cause = error.source();

@@ -54,11 +54,22 @@ impl Inbox {
     /// # Errors
     /// When it cannot be read.
     pub async fn backlog(&self, client: &Client, source: Option<&str>) -> Result<Backlog, Error> {
+        self.backlog_as("reader", client, source).await
+    }
+
+    /// The same for a role of this kind, which every kind that may look is
+    /// enough for.
+    pub(crate) async fn backlog_as(
+        &self,
+        kind: &'static str,
+        client: &Client,
+        source: Option<&str>,
+    ) -> Result<Backlog, Error> {
         let row = client
             .query_typed_one(&self.sql.scoped(source).backlog, &[(&source, Type::TEXT)])
             .await
             .map_err(|error| {
-                Error::from_driver("counting the inbox", (&self.sql.schema, "reader"), &error)
+                Error::from_driver("counting the inbox", (&self.sql.schema, kind), &error)
             })?;
         let count = |index: usize| u64::try_from(row.get::<_, i64>(index)).unwrap_or_default();
         Ok(Backlog {

@@ -4,7 +4,8 @@ use std::{
     time::Duration,
 };
 
-use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError};
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
+use walpost_librdkafka::without_value;
 use walpost_relay::RelayError;
 
 use crate::{
@@ -179,14 +180,6 @@ fn log_level(value: &str) -> RDKafkaLogLevel {
         5 => RDKafkaLogLevel::Notice,
         6 => RDKafkaLogLevel::Info,
         7.. => RDKafkaLogLevel::Debug,
-    }
-}
-
-/// What librdkafka says of a setting, without the value, which may be a secret.
-pub(crate) fn without_value(error: &KafkaError) -> String {
-    match error {
-        KafkaError::ClientConfig(_, description, key, _) => format!("{key}: {description}"),
-        error => error.to_string(),
     }
 }
 

@@ -16,11 +16,12 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 use walpost_event::Message;
+use walpost_librdkafka::without_value;
 use walpost_relay::{DeliveryErrorKind, TransactionDecision as Decision};
 
 use crate::{
     brokers::Brokers,
-    config::{KafkaConnector, without_value},
+    config::KafkaConnector,
     deliveries::{Context, Reports},
     questions::Questions,
     queue::Slot,

@@ -13,6 +13,7 @@ mod headers;
 mod kept;
 mod owned;
 mod questions;
+mod refused;
 mod status;
 mod topic_id;
 mod topics;
@@ -25,6 +26,7 @@ pub use crate::{
     headers::{MessageHeaders, message_headers},
     kept::{Kept, KeptError, topics_kept},
     questions::{End, Questions},
+    refused::without_value,
     status::may_have_landed,
     topic_id::{TopicId, TopicIdError, topic_ids},
     topics::{TopicsInUse, topic_settings, topics_in_use},

@@ -94,6 +94,13 @@ async fn a_lost_connection_is_passed_through_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_event_comes_every_way_too() {
+    let ways = test(|_| Shipping).await.every_way(&events(&["1"])).await.unwrap();
+    ways.assert_same();
+    assert!(ways.runs.iter().all(|run| run.report.applied == 1), "{ways}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn right_handlers_come_to_the_same_every_way() {
     let ids = ["1", "2", "3", "4", "5"];
     let ways = test(|_| Shipping).await.every_way(&events(&ids)).await.unwrap();

@@ -17,6 +17,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext, PurgeConfig},
 };
 use tokio::sync::oneshot;
+use walpost_librdkafka::without_value;
 
 use super::letter::Paper;
 use crate::{Error, kafka::producer_config, settings::Settings};
@@ -274,17 +275,6 @@ fn away_by(code: Code) -> Away {
         | Code::InvalidTopic => Away::Missing,
         Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed => Away::Denied,
         other => Away::Now(other.to_string()),
-    }
-}
-
-/// What librdkafka says, without the value of a setting, which may be a secret,
-/// and which it quotes.
-fn without_value(error: &KafkaError) -> String {
-    match error {
-        KafkaError::ClientConfig(_, _, key, _) => {
-            format!("librdkafka does not know the setting {key}, or does not take its value")
-        }
-        error => error.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 
 use rdkafka::{config::FromClientConfigAndContext, consumer::BaseConsumer};
 use tokio::sync::{mpsc, oneshot};
-use walpost_librdkafka::Committed;
+use walpost_librdkafka::{Committed, without_value};
 
 use super::{
     command::{
@@ -52,7 +52,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
     // Only here can a wrong property be told from a broker that is down.
     config.create_native_config().map_err(|error| Error::Kafka {
         attempted: "configuring the Kafka client".to_owned(),
-        source: error.into(),
+        source: without_value(&error).into(),
     })?;
     let plan = thread::Plan {
         brokers: settings.brokers().to_owned(),
@@ -211,6 +211,22 @@ impl Kafka {
     async fn send(&self, command: Command) {
         if self.commands.send(command).await.is_ok() {
             self.signal.notify();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_is_refused_is_named_without_its_value() {
+        for name in ["sasl.pasword", "security.protocol"] {
+            let mut settings = Settings::new("shipping".into());
+            settings.kafka.insert(name.to_owned(), "s3cret".to_owned());
+            let error = start(&settings).err().expect("librdkafka refuses it");
+            let text = walpost_event::error_chain(&error);
+            assert!(text.contains(name) && !text.contains("s3cret"), "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use rdkafka::{
 };
 #[cfg(feature = "redis")]
 use walpost_librdkafka::KeptError;
-use walpost_librdkafka::{Kept, topics_kept};
+use walpost_librdkafka::{Kept, topics_kept, without_value};
 
 use super::config::client_config;
 use crate::settings::Settings;
@@ -26,7 +26,7 @@ pub(crate) fn kept(
     partitions: &[(String, i32)],
 ) -> Result<(Vec<Kept>, Vec<Option<i64>>), String> {
     let client: BaseConsumer =
-        client_config(settings).create().map_err(|error| error.to_string())?;
+        client_config(settings).create().map_err(|error| without_value(&error))?;
     let metadata = client.fetch_metadata(None, LIMIT).map_err(|error| error.to_string())?;
     let broker = metadata.brokers().first().ok_or("the cluster names no broker")?.id();
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();

@@ -10,7 +10,7 @@ use rdkafka::{
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 use tokio::sync::mpsc;
-use walpost_librdkafka::commit_async;
+use walpost_librdkafka::{commit_async, without_value};
 
 use super::{
     asking::Asking,
@@ -54,7 +54,7 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     };
     let mut consumer = match created {
         Ok(consumer) => consumer,
-        Err(error) => return fatal("creating the Kafka client", error.into()),
+        Err(error) => return fatal("creating the Kafka client", without_value(&error).into()),
     };
     let signal = plan.signal.clone();
     consumer.set_nonempty_callback(move || signal.notify());
@@ -198,7 +198,7 @@ impl Thread {
             Some(Complaint::UnknownTopic) => tell!(
                 error,
                 { reason = reason },
-                "a topic does not exist; create it, which is waited for, or correct its name"
+                "a topic does not exist; create it (it is waited for), or correct its name"
             ),
             Some(Complaint::Denied) => tell!(
                 error,

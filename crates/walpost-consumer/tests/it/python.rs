@@ -26,7 +26,7 @@ impl Handler for Ships {
         let ids: Vec<&str> = events.iter().map(Event::id).collect();
         let parts: Vec<i32> = events.iter().map(Event::partition).collect();
         let offsets: Vec<i64> = events.iter().map(Event::offset).collect();
-        let insert = "insert into shipment (event_id, part, off) \
+        let insert = "insert into python_shipment (event_id, part, off) \
                       select * from unnest($1::text[], $2::int[], $3::bigint[])";
         tx.execute(insert, &[&ids, &parts, &offsets]).await?;
         Ok(())
@@ -56,7 +56,7 @@ fn python(world: &World) -> Process {
 }
 
 async fn shipments(world: &World) -> BTreeMap<String, i64> {
-    let rows = world.client.query("select event_id, count(*) from shipment group by 1", &[]);
+    let rows = world.client.query("select event_id, count(*) from python_shipment group by 1", &[]);
     rows.await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
@@ -139,12 +139,12 @@ async fn a_python_consumer_that_is_paused_is_overtaken_and_refused() {
     // Its handler waits for this lock, and is paused there.
     let mut lock = world.database.connect().await;
     let locked = lock.transaction().await.unwrap();
-    locked.batch_execute("lock table shipment in access exclusive mode").await.unwrap();
+    locked.batch_execute("lock table python_shipment in access exclusive mode").await.unwrap();
     world.publish(0, ids("b", 20)).await;
     world
         .until_number(
             "select count(*) from pg_stat_activity where datname = current_database() \
-             and wait_event_type = 'Lock' and query like 'insert into shipment%'",
+             and wait_event_type = 'Lock' and query like 'insert into python_shipment%'",
             1,
         )
         .await;
@@ -152,14 +152,14 @@ async fn a_python_consumer_that_is_paused_is_overtaken_and_refused() {
     locked.rollback().await.unwrap();
 
     let running = run(world.consumer().handler(Ships).unwrap());
-    world.until_number("select count(*) from shipment", 21).await;
+    world.until_number("select count(*) from python_shipment", 21).await;
     zombie.resume();
     testkit::until(LIMIT, "a zombie that was refused", async || {
         zombie.log().contains("again: SQLSTATE")
     })
     .await;
     world.publish(0, ids("c", 20)).await;
-    world.until_number("select count(*) from shipment", 41).await;
+    world.until_number("select count(*) from python_shipment", 41).await;
     running.stop().await.unwrap();
     zombie.terminate(LIMIT);
     let all: Vec<String> =

@@ -24,7 +24,7 @@ pub(crate) fn ask(config: &ClientConfig) -> Result<Metadata, String> {
     let told = context.told.clone();
     let start = Instant::now();
     let client: BaseConsumer<Context> = BaseConsumer::from_config_and_context(config, context)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| without_value(&error))?;
     loop {
         let error = match client.fetch_metadata(None, SLICE) {
             Ok(metadata) => return Ok(metadata),

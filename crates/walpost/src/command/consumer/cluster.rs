@@ -12,7 +12,7 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use walpost_librdkafka::{Committed, Kept, committed, topic_ids, topics_kept};
+use walpost_librdkafka::{Committed, Kept, committed, topic_ids, topics_kept, without_value};
 
 use super::stored::Position;
 use crate::{command::brokers, config::Config, failure::Failure};
@@ -238,7 +238,7 @@ impl Cluster {
             .set("allow.auto.create.topics", "false")
             .set("fetch.wait.max.ms", "50");
         let made = BaseConsumer::from_config_and_context(&config, Quiet);
-        made.map_err(|error| format!("making a Kafka client failed: {error}"))
+        made.map_err(|error| format!("making a Kafka client failed: {}", without_value(&error)))
     }
 }
 

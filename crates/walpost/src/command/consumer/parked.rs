@@ -92,9 +92,10 @@ impl Parked {
                      --schema, which is {schema:?}"
                 ),
                 Some("42501") => format!(
-                    "let an owner run `grant usage on schema {quoted} to`, `grant select, update \
-                     on {quoted}.consumer_parked to` and `grant select on {quoted}.position to` \
-                     this role"
+                    "let an owner run this, with the name of your role for OPERATOR: grant usage \
+                     on schema {quoted} to OPERATOR; grant select, update on \
+                     {quoted}.consumer_parked to OPERATOR; grant select on {quoted}.position to \
+                     OPERATOR"
                 ),
                 _ => return Failure::postgres(error).context("reading parked events failed"),
             };

@@ -190,6 +190,19 @@ fn nothing(text: &str, consumer: &str) -> Failure {
         .next_step(format!("see topics and partitions with `walpost consumer show {consumer}`"))
 }
 
+/// What an operator's role needs, as docs/consumer.md has it.
+fn grants(schema: &str) -> String {
+    let s = sql::quoted(schema);
+    format!(
+        "let an owner run this, with the name of your role for OPERATOR: grant usage on schema \
+         {s} to OPERATOR; grant select on {s}.done, {s}.consumer, {s}.consumer_reset, \
+         {s}.consumer_again to OPERATOR; grant select (pos_id, off, state) on \
+         {s}.consumer_parked to OPERATOR; grant select, update on {s}.position to OPERATOR; \
+         grant insert, update on {s}.consumer_reset to OPERATOR; grant insert, delete on \
+         {s}.consumer_again to OPERATOR; `prune` also needs: grant delete on {s}.done to OPERATOR"
+    )
+}
+
 /// A statement failed, which may mean that the tables are not those of this
 /// version.
 pub(super) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure {
@@ -201,6 +214,7 @@ pub(super) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure 
                 "run `walpost migrate --set consumer` on the database of the effects, or name the \
                  schema with --schema, which is {schema:?}"
             )),
+            Some("42501") => failure.next_step(grants(schema)),
             Some("55P03") => failure.next_step(
                 "its owner is in the middle of a batch; try again, or see what holds the row of \
                  position with pg_locks",

@@ -91,14 +91,20 @@ pub(super) fn refused(asked: &[Asked], wish: Wish) -> Result<(), Failure> {
             ),
         ),
         _ => (
-            format!("no parked event has number {id}"),
+            {
+                let unknown = asked.iter().filter(|one| one.answer == *answer).map(|one| one.id);
+                format!("no parked event has number {}", numbers(&unknown.collect::<Vec<_>>()))
+            },
             "it may have been applied; see the numbers with `walpost consumer parked list --all`"
                 .to_owned(),
         ),
     };
-    let others = asked.len() - 1;
-    let text =
-        if others == 0 { text } else { format!("{text}; the other {others} were asked for") };
+    let others: Vec<i64> = asked.iter().filter(will_be).map(|one| one.id).collect();
+    let text = match others.as_slice() {
+        [] if asked.len() == 1 => text,
+        [] => format!("{text}; none of the others was asked for"),
+        _ => format!("{text}; asked for: {}", numbers(&others)),
+    };
     Err(Failure::found(Exit::Running, &text).next_step(next_step))
 }
 
