@@ -10,6 +10,8 @@ pub enum Set {
     Consumer,
     /// The inbox: goes where the effects of received events are.
     Inbox,
+    /// Requests under idempotency keys: goes where their effects are.
+    Idempotency,
 }
 
 /// How the outbox is kept.
@@ -59,18 +61,19 @@ impl Migration {
 
 impl Set {
     /// All sets.
-    pub const ALL: &'static [Self] = &[Self::Relay, Self::Consumer, Self::Inbox];
+    pub const ALL: &'static [Self] = &[Self::Relay, Self::Consumer, Self::Inbox, Self::Idempotency];
 
-    /// Those of an application that publishes and consumes; the inbox is for
-    /// those who receive events otherwise.
+    /// Those of an application that publishes and consumes; the others are for
+    /// those who receive events or requests over HTTP.
     pub const DEFAULT: &'static [Self] = &[Self::Relay, Self::Consumer];
 
-    /// `relay`, `consumer` or `inbox`.
+    /// `relay`, `consumer`, `inbox` or `idempotency`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
             Self::Consumer => "consumer",
             Self::Inbox => "inbox",
+            Self::Idempotency => "idempotency",
         }
     }
 
@@ -80,6 +83,7 @@ impl Set {
             Self::Relay => RELAY,
             Self::Consumer => CONSUMER,
             Self::Inbox => INBOX,
+            Self::Idempotency => IDEMPOTENCY,
         }
     }
 }
@@ -125,6 +129,12 @@ const CONSUMER: &[Migration] = &[
 
 const INBOX: &[Migration] =
     &[Migration::new(1, "inbox", include_str!("../migrations/inbox/0001_inbox.sql"))];
+
+const IDEMPOTENCY: &[Migration] = &[Migration::new(
+    1,
+    "idempotency",
+    include_str!("../migrations/idempotency/0001_idempotency.sql"),
+)];
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 22] = [
+const CRATES: [(&str, May, bool); 23] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
@@ -24,6 +24,7 @@ const CRATES: [(&str, May, bool); 22] = [
     ("walpost-librdkafka", Use(&[]), true),
     ("walpost-kafka", Use(&["event", "librdkafka", "relay"]), true),
     ("walpost-inbox", Use(&["event"]), false),
+    ("walpost-idempotency", Use(&[]), false),
     ("walpost-consumer", Use(&["event", "librdkafka"]), true),
     ("walpost-consumer-sqlx", Use(&["consumer"]), true),
     ("walpost-local", Use(&[]), false),

@@ -106,6 +106,7 @@ fn take_sets(assignments: &mut Vec<String>) -> Option<&'static [Set]> {
             "relay" => &[Set::Relay],
             "consumer" => &[Set::Consumer],
             "inbox" => &[Set::Inbox],
+            "idempotency" => &[Set::Idempotency],
             "all" => Set::ALL,
             _ => return true,
         });
@@ -166,7 +167,9 @@ mod tests {
         assert_eq!(take_sets(&mut assignments), Some(&[Set::Consumer][..]));
         assert_eq!(assignments, ["pipeline.schema=s"]);
         assert_eq!(take_sets(&mut assignments), None);
-        for (text, set) in [("inbox", &[Set::Inbox][..]), ("all", Set::ALL)] {
+        for (text, set) in
+            [("inbox", &[Set::Inbox][..]), ("idempotency", &[Set::Idempotency]), ("all", Set::ALL)]
+        {
             assert_eq!(take_sets(&mut vec![text.to_owned()]), Some(set));
         }
     }
