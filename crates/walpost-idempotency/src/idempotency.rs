@@ -135,9 +135,9 @@ impl Idempotency {
     ///
     /// No twin is waited for: whoever has the key in another transaction makes
     /// this [`Claim::InFlight`]. The claim ends with `tx`, however that ends. The
-    /// server ends the session, and with it the claim, if it is idle for twice the
-    /// policy's `handler_timeout` meanwhile, and a statement that takes longer than
-    /// that once, unless `statement_timeout` is set.
+    /// server ends the session, and with it the claim, if it is idle meanwhile for
+    /// twice the policy's `handler_timeout`, and a statement that takes as long,
+    /// unless `statement_timeout` is set.
     ///
     /// Under `repeatable read` and `serializable` a twin that has just committed
     /// may not be seen; then the completion is refused.
@@ -153,7 +153,8 @@ impl Idempotency {
         fingerprint: &Fingerprint,
         policy: &Policy,
     ) -> Result<Claim<Claimed>, Error> {
-        let limit_ms = millis(policy.handler_timeout);
+        // Behind that of whoever waits, who knows better what to do.
+        let limit_ms = millis(policy.handler_timeout).saturating_mul(2);
         let looked = self.look(tx, lookup, Some(limit_ms), policy);
         let (looked, saved) = join(looked, tx.batch_execute(SAVEPOINT)).await;
         let failed = |error: PgError| self.failed("claiming a request", &error);
@@ -228,7 +229,7 @@ impl Idempotency {
     ) -> Result<Row, PgError> {
         let lookup = &lookup.as_bytes()[..];
         // A lease is claimed by a transaction that lasts no time.
-        let idle_ms = limit_ms.map_or(millis(policy.lease), |limit_ms| limit_ms.saturating_mul(2));
+        let idle_ms = limit_ms.unwrap_or(millis(policy.lease));
         let parameters: [Parameter<'_>; 3] =
             [(&lookup, Type::BYTEA), (&limit_ms, Type::INT8), (&idle_ms, Type::INT8)];
         tx.query_typed_one(&self.sql.look, &parameters).await

@@ -8,6 +8,8 @@
 //!
 //! - [`Idempotency`] is the whole of it on a transaction of `tokio_postgres`,
 //!   for any kind of server: see its example.
+//! - The module `http` (feature `axum`) puts it around the routes of an axum
+//!   router, as a tower layer, and hands their handlers the transaction.
 //! - [`Policy`] says for each route what happens to twins, mismatches, expired
 //!   keys and failures; [`judge`] decides by it, without I/O.
 //!
@@ -46,11 +48,16 @@
 //! The header is that of draft-ietf-httpapi-idempotency-key-header-07, a work in
 //! progress that has expired; 410 and the mark of a replay are not in it.
 //!
-//! Semver covers `tokio_postgres`, which is re-exported.
+//! Semver covers `tokio_postgres`, which is re-exported, and with the feature
+//! `axum` also `axum-core`, `http` and tower's traits.
 
 mod digest;
 mod error;
+#[cfg(feature = "axum")]
+mod failpoint;
 mod fingerprint;
+#[cfg(feature = "axum")]
+pub mod http;
 mod idempotency;
 mod judge;
 mod key;

@@ -2,8 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod call;
 mod core;
 mod expiry;
 mod grants;
+mod handler;
+mod http;
+mod kills;
 mod lease;
+mod leased;
+mod load;
+mod member;
+mod outage;
 mod support;
+mod twins;

@@ -1,11 +1,18 @@
 //! A migrated database, and what stands in it.
 
+use std::{sync::OnceLock, time::Duration};
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio_postgres::Client;
 use walpost_idempotency::{
     Claim, Error, Fingerprint, Idempotency, Key, Lookup, Policy, Request, Response, Scope,
+    http::Database as Pool,
 };
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Database, fresh_database, postgres_of};
+
+/// Bound on every wait.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 const TABLES: &str = "
     create table effect (number bigint generated always as identity, name text not null);
@@ -33,6 +40,11 @@ impl World {
         Migrator::new().sets(sets).migrate(&mut client).await.unwrap();
         client.batch_execute(TABLES).await.unwrap();
         Self { database, client, idempotency: Idempotency::new() }
+    }
+
+    /// Connections for a layer.
+    pub(crate) fn pool(&self) -> Pool {
+        Pool::config(self.database.config())
     }
 
     /// Names of effects that were committed, in order of their names.
@@ -98,4 +110,26 @@ pub(crate) fn print(body: &str) -> Fingerprint {
 
 pub(crate) fn policy() -> Policy {
     Policy::new("r")
+}
+
+/// The value of a metric's line that has all of these.
+pub(crate) fn metric(name: &str, labels: &[(&str, &str)]) -> f64 {
+    let text = recorder().render();
+    let has = |line: &&str| {
+        line.starts_with(name)
+            && labels.iter().all(|(key, value)| line.contains(&format!("{key}=\"{value}\"")))
+    };
+    let values = text.lines().filter(has).filter_map(|line| line.rsplit(' ').next());
+    values.map(|value| value.parse::<f64>().unwrap()).sum()
+}
+
+/// The one recorder of this process.
+pub(crate) fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(recorder).unwrap();
+        handle
+    })
 }

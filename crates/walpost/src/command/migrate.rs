@@ -14,8 +14,9 @@ use crate::{
 /// Which tables, and whether to create them or to show them.
 ///
 /// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers,
-/// --set inbox that of received events, --set all all of them. Without it: relay and consumer, and
-/// the inbox is brought up to date where it is there already.
+/// --set inbox that of received events, --set idempotency that of requests under idempotency keys,
+/// --set all all of them. Without it: relay and consumer, and the others are brought up to date
+/// where they are there already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema

@@ -1,0 +1,178 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_postgres::{
+    Client, Config, Error as PgError, NoTls, Socket,
+    tls::{MakeTlsConnect, TlsConnect},
+};
+
+use crate::report::report;
+
+const CONNECTIONS: usize = 16;
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a new connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+type Connecting = BoxFuture<'static, Result<Session, PgError>>;
+type Connect = dyn Fn() -> Connecting + Send + Sync;
+
+/// Where the layer gets its connections: at most so many, kept between requests.
+/// One layer may share them with another: it is cheap to clone.
+///
+/// A request has one for as long as its transaction lasts. Those that wait for a
+/// twin have none. Nothing is kept in a session, so a pooler that gives each
+/// transaction another one may stand in between.
+#[derive(Clone)]
+pub struct Database {
+    connect: Arc<Connect>,
+    slots: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<Session>>>,
+    acquire_timeout: Duration,
+}
+
+struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+/// Ends the connection though it may be busy: an open transaction is rolled
+/// back.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// A connection that is somebody's for a while. Dropped, it is closed, since
+/// nobody knows what it is in the middle of.
+pub(crate) struct Lent {
+    session: Session,
+    idle: Arc<Mutex<Vec<Session>>>,
+    /// Whether it was used before, so that it may be dead without our knowing.
+    pub(crate) is_used: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) struct NoConnection(pub(crate) String);
+
+impl Database {
+    /// Connects by `config`, without TLS.
+    ///
+    /// ```
+    /// use walpost_idempotency::http::Database;
+    ///
+    /// let database = Database::config("host=localhost user=app dbname=shop".parse()?);
+    /// # Ok::<(), walpost_idempotency::tokio_postgres::Error>(())
+    /// ```
+    pub fn config(config: Config) -> Self {
+        Self::with_tls(config, NoTls)
+    }
+
+    /// Connects by `config`, with TLS.
+    pub fn with_tls<T>(config: Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send + 'static,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let connect = move || -> Connecting {
+            let (config, tls) = (config.clone(), tls.clone());
+            Box::pin(async move {
+                let (client, connection) = config.connect(tls).await?;
+                let driver = tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        let reason = report(&error);
+                        tracing::debug!(reason, "a database connection ended");
+                    }
+                });
+                Ok(Session { client, driver })
+            })
+        };
+        Self {
+            connect: Arc::new(connect),
+            slots: Arc::new(Semaphore::new(CONNECTIONS)),
+            idle: Arc::default(),
+            acquire_timeout: ACQUIRE_TIMEOUT,
+        }
+    }
+
+    /// How many connections there are at most: 1 to 1,000, 16 unless set. That
+    /// many requests run at a time, and the others wait for
+    /// [`acquire_timeout`](Self::acquire_timeout).
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.slots = Arc::new(Semaphore::new(connections.clamp(1, 1_000)));
+        self
+    }
+
+    /// How long a request waits for a connection; 5 s unless set. Then the
+    /// database counts as away.
+    #[must_use]
+    pub fn acquire_timeout(mut self, acquire_timeout: Duration) -> Self {
+        self.acquire_timeout = acquire_timeout;
+        self
+    }
+
+    pub(crate) async fn get(&self) -> Result<Lent, NoConnection> {
+        let permit = timeout(self.acquire_timeout, Arc::clone(&self.slots).acquire_owned()).await;
+        let permit = permit
+            .map_err(|_| NoConnection(format!("all busy for {:?}", self.acquire_timeout)))?
+            .expect("it is never closed");
+        let kept = std::iter::from_fn(|| self.take_idle()).find(|one| !one.client.is_closed());
+        let is_used = kept.is_some();
+        let session = match kept {
+            Some(session) => session,
+            None => self.connect().await?,
+        };
+        Ok(Lent { session, idle: Arc::clone(&self.idle), is_used, _permit: permit })
+    }
+
+    /// Closes what is kept: a connection of the time before a restart of the
+    /// server may look as if it were open.
+    pub(crate) fn forget_idle(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn take_idle(&self) -> Option<Session> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    async fn connect(&self) -> Result<Session, NoConnection> {
+        match timeout(CONNECT_TIMEOUT, (self.connect)()).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(error)) => Err(NoConnection(report(&error))),
+            Err(_) => Err(NoConnection(format!("no answer in {CONNECT_TIMEOUT:?}"))),
+        }
+    }
+}
+
+impl Lent {
+    pub(crate) fn client(&mut self) -> &mut Client {
+        &mut self.session.client
+    }
+
+    /// Keeps it for the next one. No transaction is open on it.
+    pub(crate) fn give_back(self) {
+        let Self { session, idle, _permit: permit, .. } = self;
+        idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        drop(permit);
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({} connections free)", self.slots.available_permits())
+    }
+}

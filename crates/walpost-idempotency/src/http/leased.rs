@@ -1,0 +1,252 @@
+//! A request that is carried out under a lease, which is renewed meanwhile.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum_core::{BoxError, body::Body};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use tokio::{
+    select,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_postgres::Transaction;
+use tower_service::Service;
+
+use super::{
+    TxError,
+    database::{Lent, NoConnection},
+    extract::{Given, Run},
+    handling::{Failed, Handled, handle},
+    layer::{Shared, Step},
+    metrics::{self, Result as Counted},
+    request::Asked,
+    respond::{problem, stored, stored_problem},
+};
+use crate::{Error, Lease, OnStoreFailure, Problem, failpoint::Failpoint};
+
+/// A lease, and what is under way in it.
+pub(super) struct Held {
+    shared: Arc<Shared>,
+    pub(super) lease: Lease,
+    phases: AtomicUsize,
+}
+
+/// Claims the request and carries it out, or says why not; takes `call` only
+/// when it is carried out.
+pub(super) async fn attempt<S, B>(shared: &Arc<Shared>, call: &mut Option<(S, Asked)>) -> Step
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    let held = match call.as_ref().and_then(|(_, asked)| asked.claim) {
+        None => None,
+        Some(claim) => match Held::claim(shared, claim).await {
+            Ok(held) => Some(Arc::new(held)),
+            Err(step) => return step,
+        },
+    };
+    shared.count(if held.is_some() { Counted::New } else { Counted::Keyless });
+    let (service, mut asked) = call.take().expect("it is carried out once");
+    let run = held.clone().map_or(Given::Nothing, |held| Given::Run(Run::new(held)));
+    asked.parts.extensions.insert(run);
+    let (max_bytes, limit) = (shared.policy.response_max_bytes, shared.policy.handler_timeout);
+    let handling = handle(service, asked.request(), max_bytes, limit);
+    let Some(held) = held else {
+        return Step::Answered(answer(shared, handling.await).0);
+    };
+    let handled = select! {
+        biased;
+        handled = handling => handled,
+        () = held.renew() => return Step::Answered(held.lost()),
+    };
+    Step::Answered(held.end(handled).await)
+}
+
+/// The answer, and what of it is to be stored.
+fn answer(shared: &Shared, handled: Handled) -> (Response<Body>, Option<crate::Response>) {
+    let policy = &shared.policy;
+    match handled {
+        Ok((parts, body)) => {
+            let is_kept = policy.keep.keeps(parts.status.as_u16());
+            let kept = is_kept.then(|| stored(policy, &parts, &body));
+            (Response::from_parts(parts, Body::from(body)), kept)
+        }
+        // What was done cannot be undone, nor be done again.
+        Err(failed @ Failed::TooLarge) => {
+            let kept = stored_problem(policy, shared.problem_of(failed));
+            (shared.failed(failed), Some(kept))
+        }
+        Err(failed) => (shared.failed(failed), None),
+    }
+}
+
+impl Held {
+    async fn claim(
+        shared: &Arc<Shared>,
+        (lookup, fingerprint): (crate::Lookup, crate::Fingerprint),
+    ) -> Result<Self, Step> {
+        let mut lent = match shared.database.get().await {
+            Ok(lent) => lent,
+            Err(NoConnection(reason)) => return Err(Step::StoreFailed(reason)),
+        };
+        let is_used = lent.is_used;
+        let claim =
+            shared.idempotency.lease(lent.client(), &lookup, &fingerprint, &shared.policy).await;
+        let claim = match claim {
+            Ok(claim) => claim,
+            Err(Error::GivenUp { .. } | Error::Conflict { .. }) => {
+                return Err(Step::Busy(shared.policy.retry_after));
+            }
+            Err(error) => return Err(Step::failed(&error, is_used)),
+        };
+        lent.give_back();
+        let lease = shared.granted(claim)?;
+        Failpoint::AfterLease.reached();
+        Ok(Self { shared: Arc::clone(shared), lease, phases: AtomicUsize::new(0) })
+    }
+
+    /// As [`Run::phase`].
+    pub(super) async fn phase<T, E, F>(&self, recovery_point: &str, work: F) -> Result<T, E>
+    where
+        F: for<'a> FnOnce(&'a Transaction<'a>) -> BoxFuture<'a, Result<T, E>> + Send,
+        E: From<TxError>,
+    {
+        let idempotency = &self.shared.idempotency;
+        let failed = |error: Error| E::from(TxError::from(error));
+        let mut lent = self.connection().await.map_err(failed)?;
+        let _phase = Phase::begin(&self.phases);
+        let tx = idempotency.begin(lent.client()).await.map_err(failed)?;
+        idempotency.hold(&tx, &self.lease).await.map_err(failed)?;
+        let done = work(&tx).await?;
+        idempotency.reach(&tx, &self.lease, Some(recovery_point)).await.map_err(failed)?;
+        let committed = tx.commit().await;
+        committed.map_err(|error| failed(idempotency.failed("committing a phase", &error)))?;
+        lent.give_back();
+        Failpoint::AfterPhase.reached();
+        Ok(done)
+    }
+
+    async fn connection(&self) -> Result<Lent, Error> {
+        let lent = self.shared.database.get().await;
+        lent.map_err(|NoConnection(detail)| Error::Unavailable { attempted: "connecting", detail })
+    }
+
+    /// Renews the lease until it is lost, and ends then. While a phase is open
+    /// nobody can take the request over, and the row is not ours to update.
+    async fn renew(&self) {
+        let lease = self.shared.policy.lease;
+        let mut until = Instant::now() + lease;
+        loop {
+            sleep(lease / 3).await;
+            let begun = Instant::now();
+            if self.phases.load(Ordering::SeqCst) > 0 {
+                until = begun + lease;
+                continue;
+            }
+            let limit = until.max(begun + Duration::from_millis(10)).min(begun + lease / 3);
+            match timeout_at(limit, self.renew_once()).await {
+                Ok(Ok(())) => until = begun + lease,
+                Ok(Err(Error::GivenUp { .. })) => return,
+                Ok(Err(error)) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "a lease was not renewed");
+                }
+                Err(_) => tracing::warn!("a lease was not renewed in time"),
+            }
+            if Instant::now() >= until && self.phases.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn renew_once(&self) -> Result<(), Error> {
+        let mut lent = self.connection().await?;
+        self.shared.idempotency.renew(lent.client(), &self.lease).await?;
+        lent.give_back();
+        Ok(())
+    }
+
+    /// Somebody else has the request, or may have it by now.
+    fn lost(&self) -> Response<Body> {
+        let policy = &self.shared.policy;
+        tracing::error!(route = policy.route(), "a lease was lost; its handler was given up");
+        self.shared.lease_lost();
+        problem(policy, Problem::in_flight(policy.retry_after))
+    }
+
+    /// Ends the lease, with the response where it is one to keep.
+    async fn end(&self, handled: Handled) -> Response<Body> {
+        let (response, kept) = answer(&self.shared, handled);
+        Failpoint::BeforeFinish.reached();
+        let mut ended = self.end_once(kept.as_ref()).await;
+        if let Err(Error::Unavailable { .. }) = ended {
+            self.shared.database.forget_idle();
+            ended = self.end_once(kept.as_ref()).await;
+        }
+        Failpoint::AfterFinish.reached();
+        match ended {
+            Ok(()) => response,
+            Err(Error::GivenUp { .. }) => self.lost(),
+            Err(error) if kept.is_none() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "a lease was not released, and ends by itself");
+                response
+            }
+            Err(error) if self.shared.policy.on_store_failure == OnStoreFailure::Open => {
+                let route = self.shared.policy.route();
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(route, error, "a response was not stored, and is given out");
+                self.shared.count(Counted::Open);
+                response
+            }
+            Err(error) => self.shared.not_stored(&error),
+        }
+    }
+
+    async fn end_once(&self, kept: Option<&crate::Response>) -> Result<(), Error> {
+        let mut lent = self.connection().await?;
+        let client = &*lent.client();
+        match kept {
+            Some(response) => self.shared.idempotency.finish(client, &self.lease, response).await?,
+            None => {
+                metrics::failure(self.shared.policy.route(), "not_kept");
+                self.shared.idempotency.release(client, &self.lease).await?;
+            }
+        }
+        lent.give_back();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+/// A transaction under the lease.
+struct Phase<'a>(&'a AtomicUsize);
+
+impl<'a> Phase<'a> {
+    fn begin(phases: &'a AtomicUsize) -> Self {
+        phases.fetch_add(1, Ordering::SeqCst);
+        Self(phases)
+    }
+}
+
+impl Drop for Phase<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,134 @@
+//! A request whose claim, writes and response are one transaction.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum_core::{BoxError, body::Body};
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio_postgres::{Client, Transaction};
+use tower_service::Service;
+
+use super::{
+    database::NoConnection,
+    extract::{Given, Tx},
+    handling::{Handled, handle, serve},
+    layer::{Shared, Step},
+    metrics::{self, Result as Counted},
+    request::Asked,
+    respond::stored,
+};
+use crate::{Claimed, Error, failpoint::Failpoint};
+
+/// Claims the request and carries it out, or says why not; takes `call` only
+/// when it is carried out.
+pub(super) async fn attempt<S, B>(shared: &Arc<Shared>, call: &mut Option<(S, Asked)>) -> Step
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    let mut lent = match shared.database.get().await {
+        Ok(lent) => lent,
+        Err(NoConnection(reason)) => return Step::StoreFailed(reason),
+    };
+    let is_used = lent.is_used;
+    let (step, is_clean) = attempt_on(shared, lent.client(), is_used, call).await;
+    // Else it is closed, and with it what may be open on it.
+    if is_clean {
+        lent.give_back();
+    }
+    step
+}
+
+/// And whether the connection has nothing open.
+async fn attempt_on<S, B>(
+    shared: &Arc<Shared>,
+    client: &mut Client,
+    is_used: bool,
+    call: &mut Option<(S, Asked)>,
+) -> (Step, bool)
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    let tx = match shared.idempotency.begin(client).await {
+        Ok(tx) => tx,
+        Err(error) => return (Step::failed(&error, is_used), false),
+    };
+    let claimed = match call.as_ref().and_then(|(_, asked)| asked.claim) {
+        None => None,
+        Some((lookup, fingerprint)) => {
+            let claim = shared.idempotency.claim(&tx, &lookup, &fingerprint, &shared.policy).await;
+            match claim.map(|claim| shared.granted(claim)) {
+                Ok(Ok(claimed)) => Some(claimed),
+                Ok(Err(step)) => return (step, tx.rollback().await.is_ok()),
+                Err(error) => return (Step::failed(&error, is_used), false),
+            }
+        }
+    };
+    Failpoint::AfterClaim.reached();
+    shared.count(if claimed.is_some() { Counted::New } else { Counted::Keyless });
+    let (service, mut asked) = call.take().expect("it is carried out once");
+    let (given, jobs) = Tx::channel();
+    asked.parts.extensions.insert(Given::Tx(given));
+    let limit = shared.policy.handler_timeout;
+    let handling = handle(service, asked.request(), shared.policy.response_max_bytes, limit);
+    let handled = serve(&tx, jobs, handling, limit).await;
+    end(shared, tx, claimed, handled).await
+}
+
+/// Commits the response with its effect, or undoes this.
+async fn end(
+    shared: &Shared,
+    tx: Transaction<'_>,
+    claimed: Option<Claimed>,
+    handled: Handled,
+) -> (Step, bool) {
+    let (parts, body) = match handled {
+        Ok(response) => response,
+        // The connection may be in the middle of a statement.
+        Err(failed) => return (Step::Answered(shared.failed(failed)), false),
+    };
+    let status = parts.status.as_u16();
+    let ended = match claimed {
+        Some(claimed) if shared.policy.keep.keeps(status) => {
+            let response = stored(&shared.policy, &parts, &body);
+            keep(shared, tx, &claimed, &response).await
+        }
+        None if parts.status.is_success() || parts.status.is_redirection() => {
+            commit(shared, tx).await
+        }
+        Some(_) | None => {
+            metrics::failure(&shared.policy.route, "not_kept");
+            let is_clean = tx.rollback().await.is_ok();
+            return (Step::Answered(Response::from_parts(parts, Body::from(body))), is_clean);
+        }
+    };
+    match ended {
+        Ok(()) => (Step::Answered(Response::from_parts(parts, Body::from(body))), true),
+        Err(error) => (Step::Answered(shared.not_stored(&error)), false),
+    }
+}
+
+async fn keep(
+    shared: &Shared,
+    tx: Transaction<'_>,
+    claimed: &Claimed,
+    response: &crate::Response,
+) -> Result<(), Error> {
+    if !response.has_effect() {
+        shared.idempotency.undo(&tx).await?;
+    }
+    Failpoint::BeforeCommit.reached();
+    shared.idempotency.complete_and_commit(tx, claimed, response).await?;
+    Failpoint::AfterCommit.reached();
+    Ok(())
+}
+
+async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<(), Error> {
+    let committed = tx.commit().await;
+    committed.map_err(|error| shared.idempotency.failed("committing a request", &error))
+}

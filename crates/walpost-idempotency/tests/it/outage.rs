@@ -1,0 +1,148 @@
+//! Without the database: nothing is done, unless the route says otherwise.
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::{Router, http::StatusCode, routing::post};
+use tokio_postgres::config::Host;
+use walpost_idempotency::{Mode, OnStoreFailure, Policy, http::Database};
+use walpost_testkit::{Proxy, Target};
+
+use crate::{
+    call::post as call,
+    handler::{Gate, layer, router},
+    support::{World, metric},
+};
+
+/// A database behind a proxy, and connections through it.
+struct Rig {
+    world: World,
+    proxy: Proxy,
+    pool: Database,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let config = world.database.config();
+        let (hosts, ports) = (config.get_hosts(), config.get_ports());
+        let Host::Tcp(host) = &hosts[0] else { panic!("a URL names a host") };
+        let host = if host == "localhost" { "127.0.0.1" } else { host };
+        let target = SocketAddr::new(host.parse().unwrap(), ports[0]);
+        let proxy = Proxy::start(Target::Tcp(target)).await;
+        let mut through = tokio_postgres::Config::new();
+        through.host("127.0.0.1").port(proxy.port());
+        if let Some(user) = config.get_user() {
+            through.user(user);
+        }
+        if let Some(password) = config.get_password() {
+            through.password(password);
+        }
+        through.dbname(world.database.name());
+        let pool = Database::config(through);
+        Self { world, proxy, pool }
+    }
+}
+
+#[tokio::test]
+async fn without_the_database_nothing_is_done() {
+    let rig = Rig::new().await;
+    let router = router(&layer(rig.pool.clone(), Policy::new("closed")), &Gate::new());
+    assert_eq!(call(&router, "alice", "a", "apply 1").await.status, StatusCode::CREATED);
+    rig.proxy.cut();
+    for key in ["a", "b"] {
+        let refused = call(&router, "alice", key, "apply 1").await;
+        assert_eq!((refused.status.as_u16(), &*refused.problem()), (503, "store-unavailable"));
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    assert_eq!(rig.world.effects().await, ["apply 1"]);
+    let counted = [("route", "closed"), ("result", "store_error")];
+    assert_eq!(metric("walpost_idempotency_requests_total", &counted), 2.0);
+    rig.proxy.restore();
+    assert!(call(&router, "alice", "a", "apply 1").await.is_replay());
+}
+
+#[tokio::test]
+async fn a_connection_from_before_a_restart_costs_nobody_his_answer() {
+    let rig = Rig::new().await;
+    let router = router(&layer(rig.pool.clone(), Policy::new("restart")), &Gate::new());
+    for round in 0..20 {
+        let key = round.to_string();
+        assert_eq!(call(&router, "alice", &key, "apply").await.status, StatusCode::CREATED);
+        rig.proxy.cut_connections();
+    }
+}
+
+#[tokio::test]
+async fn an_open_route_runs_unprotected_and_is_counted() {
+    let rig = Rig::new().await;
+    rig.proxy.cut();
+    for mode in [Mode::Transactional, Mode::Leased] {
+        let route = format!("open {mode:?}");
+        let policy = Policy::new(&*route).mode(mode).on_store_failure(OnStoreFailure::Open);
+        let open = layer(rig.pool.clone(), policy);
+        let notes = post(async || "noted").layer(open.clone());
+        let notes = Router::new().route("/orders", notes);
+        for _ in 0..2 {
+            assert_eq!(call(&notes, "alice", "k", "").await.body, "noted");
+        }
+        let counted = [("route", &*route), ("result", "open")];
+        assert_eq!(metric("walpost_idempotency_requests_total", &counted), 2.0);
+        // A handler that needs the transaction cannot run without it.
+        let needs = router(&open, &Gate::new());
+        let refused = call(&needs, "alice", "k", "apply 1").await;
+        assert_eq!(refused.status.as_u16(), 503, "{mode:?}");
+    }
+    assert_eq!(rig.world.effects().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_answer_whose_commit_is_lost_is_found_by_the_retry() {
+    let rig = Rig::new().await;
+    let gate = Gate::new();
+    let router = router(&layer(rig.pool.clone(), Policy::new("lost")), &gate);
+    let waiting = tokio::spawn({
+        let router = router.clone();
+        async move { call(&router, "alice", "k", "hold").await }
+    });
+    gate.reached().await;
+    // COMMIT goes out, its answer does not come back.
+    rig.proxy.hold(walpost_testkit::Direction::ToClient);
+    gate.open();
+    let committed = "select count(*) from walpost.idempotency";
+    let limit = crate::support::LIMIT;
+    walpost_testkit::until(limit, "the commit", async || rig.world.number(committed).await == 1)
+        .await;
+    rig.proxy.cut();
+    let lost = waiting.await.unwrap();
+    assert_eq!((lost.status.as_u16(), &*lost.problem()), (503, "store-unavailable"));
+    rig.proxy.restore();
+    let again = call(&router, "alice", "k", "hold").await;
+    assert_eq!((again.status, again.is_replay()), (StatusCode::CREATED, true));
+    assert_eq!(rig.world.effects().await, ["hold"]);
+}
+
+#[tokio::test]
+async fn a_request_that_gets_no_connection_in_time_is_refused() {
+    let rig = Rig::new().await;
+    let gate = Gate::new();
+    let pool = rig.pool.clone().connections(1).acquire_timeout(Duration::from_millis(100));
+    let router = router(&layer(pool, Policy::new("busy")), &gate);
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { call(&router, "alice", "k", "hold").await }
+    });
+    gate.reached().await;
+    let refused = call(&router, "alice", "other", "apply").await;
+    assert_eq!((refused.status.as_u16(), &*refused.problem()), (503, "store-unavailable"));
+    gate.open();
+    assert_eq!(first.await.unwrap().status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_is_no_reason_to_run() {
+    let rig = Rig::new().await;
+    rig.world.client.batch_execute("drop table walpost.idempotency cascade").await.unwrap();
+    let router = router(&layer(rig.pool.clone(), Policy::new("missing")), &Gate::new());
+    assert_eq!(call(&router, "alice", "k", "apply 1").await.status.as_u16(), 503);
+    assert_eq!(rig.world.effects().await, [""; 0]);
+}

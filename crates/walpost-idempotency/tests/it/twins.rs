@@ -1,0 +1,108 @@
+//! Requests that come while their twin is running, here and in another process.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use walpost_idempotency::{InFlight, Policy};
+
+use crate::{
+    call::post,
+    handler::{Gate, layer, router},
+    support::{World, metric},
+};
+
+#[tokio::test]
+async fn a_twin_gets_409_and_the_answer_when_it_asks_again() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let router = router(&layer(world.pool(), Policy::new("conflict")), &gate);
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { post(&router, "alice", "k", "hold").await }
+    });
+    gate.reached().await;
+    let twin = post(&router, "alice", "k", "hold").await;
+    assert_eq!((twin.status.as_u16(), &*twin.problem()), (409, "in-flight"));
+    assert_eq!(twin.header("retry-after"), Some("1"));
+    gate.open();
+    let first = first.await.unwrap();
+    let again = post(&router, "alice", "k", "hold").await;
+    assert_eq!(again.what(), first.what());
+    assert!(again.is_replay() && world.effects().await == ["hold"]);
+    let counted = [("route", "conflict"), ("result", "conflict")];
+    assert_eq!(metric("walpost_idempotency_requests_total", &counted), 1.0);
+}
+
+#[tokio::test]
+async fn twins_that_wait_get_the_same_answer_also_from_another_process() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let policy = || Policy::new("wait").in_flight(InFlight::Wait);
+    // One connection: whoever waits has none.
+    let pool = || world.pool().connections(1);
+    let routers = [0, 1].map(|_| router(&layer(pool(), policy()), &gate));
+    let first = tokio::spawn({
+        let router = routers[0].clone();
+        async move { post(&router, "alice", "k", "hold").await }
+    });
+    gate.reached().await;
+    let twins: Vec<_> = (0..20)
+        .map(|number| {
+            let router = routers[number % 2].clone();
+            tokio::spawn(async move { post(&router, "alice", "k", "hold").await })
+        })
+        .collect();
+    // Another key is not held up by them.
+    assert_eq!(post(&routers[1], "alice", "other", "apply").await.status, StatusCode::CREATED);
+    gate.open();
+    let first = first.await.unwrap();
+    assert_eq!(first.status, StatusCode::CREATED);
+    for twin in twins {
+        let twin = twin.await.unwrap();
+        assert_eq!(twin.what(), first.what());
+        assert!(twin.is_replay());
+    }
+    assert_eq!(world.effects().await, ["apply", "hold"]);
+}
+
+#[tokio::test]
+async fn whoever_has_waited_long_enough_gets_409() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let policy =
+        || Policy::new("wait").in_flight(InFlight::Wait).wait_max(Duration::from_millis(200));
+    let routers = [0, 1].map(|_| router(&layer(world.pool(), policy()), &gate));
+    let first = tokio::spawn({
+        let router = routers[0].clone();
+        async move { post(&router, "alice", "k", "hold").await }
+    });
+    gate.reached().await;
+    for router in &routers {
+        let twin = post(router, "alice", "k", "hold").await;
+        assert_eq!((twin.status.as_u16(), &*twin.problem()), (409, "in-flight"));
+    }
+    gate.open();
+    assert_eq!(first.await.unwrap().status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let policy =
+        Policy::new("wait").in_flight(InFlight::Wait).handler_timeout(Duration::from_secs(1));
+    let router = router(&layer(world.pool(), policy), &gate);
+    let both = [0, 1].map(|_| {
+        let router = router.clone();
+        tokio::spawn(async move { post(&router, "alice", "k", "hold").await })
+    });
+    // Nobody opens for whoever comes first, so it is rolled back.
+    gate.reached().await;
+    gate.reached().await;
+    gate.open();
+    let [a, b] = both;
+    let mut statuses = [a.await.unwrap().status.as_u16(), b.await.unwrap().status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 503]);
+    assert_eq!(world.effects().await, ["hold"]);
+}
