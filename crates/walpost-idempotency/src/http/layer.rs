@@ -194,7 +194,7 @@ impl Drop for Running {
 
 /// What one attempt to serve a request came to.
 pub(super) enum Step {
-    Answered(Response<Body>),
+    Answered(Box<Response<Body>>),
     /// Its twin has the key.
     Busy(Duration),
     /// Nothing has been done, for want of the database.
@@ -205,6 +205,10 @@ pub(super) enum Step {
 }
 
 impl Step {
+    pub(super) fn answered(response: Response<Body>) -> Self {
+        Self::Answered(Box::new(response))
+    }
+
     /// A connection could not begin.
     pub(super) fn failed(error: &Error, is_used: bool) -> Self {
         match error {
@@ -235,7 +239,7 @@ impl Shared {
                 Mode::Leased => leased::attempt(self, &mut call).await,
             };
             match step {
-                Step::Answered(response) => return response,
+                Step::Answered(response) => return *response,
                 Step::Busy(_)
                     if self.policy.in_flight == InFlight::Wait
                         && Instant::now() + pause < until =>
@@ -302,7 +306,7 @@ impl Shared {
             Claim::Unresolved => (Counted::Unresolved, problem(&self.policy, Problem::Unresolved)),
         };
         self.count(counted);
-        Err(Step::Answered(response))
+        Err(Step::answered(response))
     }
 
     /// A handler that was called has no response to store.

@@ -63,14 +63,14 @@ where
     let (max_bytes, limit) = (shared.policy.response_max_bytes, shared.policy.handler_timeout);
     let handling = handle(service, asked.request(), max_bytes, limit);
     let Some(held) = held else {
-        return Step::Answered(answer(shared, handling.await).0);
+        return Step::answered(answer(shared, handling.await).0);
     };
     let handled = select! {
         biased;
         handled = handling => handled,
-        () = held.renew() => return Step::Answered(held.lost()),
+        () = held.renew() => return Step::answered(held.lost()),
     };
-    Step::Answered(held.end(handled).await)
+    Step::answered(held.end(handled).await)
 }
 
 /// The answer, and what of it is to be stored.

@@ -90,7 +90,7 @@ async fn end(
     let (parts, body) = match handled {
         Ok(response) => response,
         // The connection may be in the middle of a statement.
-        Err(failed) => return (Step::Answered(shared.failed(failed)), false),
+        Err(failed) => return (Step::answered(shared.failed(failed)), false),
     };
     let status = parts.status.as_u16();
     let ended = match claimed {
@@ -104,12 +104,12 @@ async fn end(
         Some(_) | None => {
             metrics::failure(&shared.policy.route, "not_kept");
             let is_clean = tx.rollback().await.is_ok();
-            return (Step::Answered(Response::from_parts(parts, Body::from(body))), is_clean);
+            return (Step::answered(Response::from_parts(parts, Body::from(body))), is_clean);
         }
     };
     match ended {
-        Ok(()) => (Step::Answered(Response::from_parts(parts, Body::from(body))), true),
-        Err(error) => (Step::Answered(shared.not_stored(&error)), false),
+        Ok(()) => (Step::answered(Response::from_parts(parts, Body::from(body))), true),
+        Err(error) => (Step::answered(shared.not_stored(&error)), false),
     }
 }
 
