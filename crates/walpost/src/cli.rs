@@ -4,6 +4,8 @@ use crate::{
     command::{
         check, config, consumer, contracts, demo, demo_consumer, inbox, migrate, parked, pipeline,
         prune, replay, requeue, run, slot, source, status,
+        check, config, consumer, demo, demo_consumer, idempotency, inbox, migrate, parked,
+        pipeline, prune, replay, requeue, run, slot, source, status,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -59,6 +61,9 @@ enum Command {
     /// Shows events received from outside, and has them tried again, ignored or pruned
     #[command(after_help = EXIT_CODES)]
     Inbox(inbox::Args),
+    /// Shows a request under an idempotency key, forgets it, and prunes what has expired
+    #[command(after_help = EXIT_CODES)]
+    Idempotency(idempotency::Args),
     /// Shows consumers, their offsets and what they parked; resets, retries, prunes
     #[command(after_help = EXIT_CODES)]
     Consumer(consumer::Args),
@@ -85,6 +90,7 @@ impl Cli {
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
             Command::Inbox(args) => args.json(),
+            Command::Idempotency(args) => args.json(),
             Command::Consumer(args) => args.json(),
             Command::Contracts(args) => args.json(),
             Command::Demo(args) => args.json,
@@ -112,6 +118,7 @@ impl Cli {
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),
             Command::Inbox(args) => block_on(inbox::run(&config, &args)),
+            Command::Idempotency(args) => block_on(idempotency::run(&config, &args)),
             Command::Consumer(args) => block_on(consumer::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),
             Command::DemoConsumer(args) => block_on(demo_consumer::run(&config, &args)),

@@ -11,6 +11,8 @@ use crate::{
     failure::{Exit, Failure},
 };
 
+pub(super) use self::time::utc;
+
 /// Events received from outside: which, and what to do.
 ///
 /// The tables are those of `walpost migrate --set inbox`.

@@ -11,6 +11,7 @@ mod consumer_reset;
 mod consumer_role;
 mod contracts;
 mod demo;
+mod idempotency;
 mod inbox;
 mod migrate;
 mod mistakes;

@@ -3,7 +3,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const DAY_S: i64 = 86_400;
 
 /// A moment as ISO 8601 in UTC, to the second.
-pub(super) fn utc(at: SystemTime) -> String {
+pub(in crate::command) fn utc(at: SystemTime) -> String {
     let seconds = match at.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or_default(),
         Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or_default(),
