@@ -1,5 +1,6 @@
 use std::{
     fmt,
+    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,12 +16,10 @@ use tokio_postgres::{
     tls::{MakeTlsConnect, TlsConnect},
 };
 
-use crate::report::report;
+use crate::{Error, report::report};
 
 const CONNECTIONS: usize = 16;
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for a new connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Connecting = BoxFuture<'static, Result<Session, PgError>>;
 type Connect = dyn Fn() -> Connecting + Send + Sync;
@@ -36,7 +35,7 @@ pub struct Database {
     connect: Arc<Connect>,
     slots: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Session>>>,
-    acquire_timeout: Duration,
+    answer_timeout: Duration,
 }
 
 struct Session {
@@ -104,31 +103,45 @@ impl Database {
             connect: Arc::new(connect),
             slots: Arc::new(Semaphore::new(CONNECTIONS)),
             idle: Arc::default(),
-            acquire_timeout: ACQUIRE_TIMEOUT,
+            answer_timeout: ANSWER_TIMEOUT,
         }
     }
 
     /// How many connections there are at most: 1 to 1,000, 16 unless set. That
     /// many requests run at a time, and the others wait for
-    /// [`acquire_timeout`](Self::acquire_timeout).
+    /// [`answer_timeout`](Self::answer_timeout).
     #[must_use]
     pub fn connections(mut self, connections: usize) -> Self {
         self.slots = Arc::new(Semaphore::new(connections.clamp(1, 1_000)));
         self
     }
 
-    /// How long a request waits for a connection; 5 s unless set. Then the
-    /// database counts as away.
+    /// How long a request waits for its turn, for a connection, and for the answer
+    /// to a statement of the layer's own; 5 s each unless set. Then the database
+    /// counts as away.
     #[must_use]
-    pub fn acquire_timeout(mut self, acquire_timeout: Duration) -> Self {
-        self.acquire_timeout = acquire_timeout;
+    pub fn answer_timeout(mut self, answer_timeout: Duration) -> Self {
+        self.answer_timeout = answer_timeout;
         self
     }
 
+    /// What the database answers in time.
+    pub(crate) async fn in_time<T>(
+        &self,
+        attempted: &'static str,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let late = |_| {
+            let detail = format!("no answer in {:?}", self.answer_timeout);
+            Err(Error::Unavailable { attempted, detail })
+        };
+        timeout(self.answer_timeout, answer).await.unwrap_or_else(late)
+    }
+
     pub(crate) async fn get(&self) -> Result<Lent, NoConnection> {
-        let permit = timeout(self.acquire_timeout, Arc::clone(&self.slots).acquire_owned()).await;
+        let permit = timeout(self.answer_timeout, Arc::clone(&self.slots).acquire_owned()).await;
         let permit = permit
-            .map_err(|_| NoConnection(format!("all busy for {:?}", self.acquire_timeout)))?
+            .map_err(|_| NoConnection(format!("all busy for {:?}", self.answer_timeout)))?
             .expect("it is never closed");
         let kept = std::iter::from_fn(|| self.take_idle()).find(|one| !one.client.is_closed());
         let is_used = kept.is_some();
@@ -150,10 +163,10 @@ impl Database {
     }
 
     async fn connect(&self) -> Result<Session, NoConnection> {
-        match timeout(CONNECT_TIMEOUT, (self.connect)()).await {
+        match timeout(self.answer_timeout, (self.connect)()).await {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(error)) => Err(NoConnection(report(&error))),
-            Err(_) => Err(NoConnection(format!("no answer in {CONNECT_TIMEOUT:?}"))),
+            Err(_) => Err(NoConnection(format!("no answer in {:?}", self.answer_timeout))),
         }
     }
 }

@@ -101,8 +101,8 @@ impl Held {
             Err(NoConnection(reason)) => return Err(Step::StoreFailed(reason)),
         };
         let is_used = lent.is_used;
-        let claim =
-            shared.idempotency.lease(lent.client(), &lookup, &fingerprint, &shared.policy).await;
+        let claim = shared.idempotency.lease(lent.client(), &lookup, &fingerprint, &shared.policy);
+        let claim = shared.database.in_time("claiming a request", claim).await;
         let claim = match claim {
             Ok(claim) => claim,
             Err(Error::GivenUp { .. } | Error::Conflict { .. }) => {
@@ -189,10 +189,12 @@ impl Held {
     async fn end(&self, handled: Handled) -> Response<Body> {
         let (response, kept) = answer(&self.shared, handled);
         Failpoint::BeforeFinish.reached();
-        let mut ended = self.end_once(kept.as_ref()).await;
+        let database = &self.shared.database;
+        const ATTEMPTED: &str = "ending a lease";
+        let mut ended = database.in_time(ATTEMPTED, self.end_once(kept.as_ref())).await;
         if let Err(Error::Unavailable { .. }) = ended {
-            self.shared.database.forget_idle();
-            ended = self.end_once(kept.as_ref()).await;
+            database.forget_idle();
+            ended = database.in_time(ATTEMPTED, self.end_once(kept.as_ref())).await;
         }
         Failpoint::AfterFinish.reached();
         match ended {

@@ -54,17 +54,19 @@ where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<BoxError>,
 {
-    let tx = match shared.idempotency.begin(client).await {
+    let begun = shared.idempotency.begin(client);
+    let tx = match shared.database.in_time("beginning a transaction", begun).await {
         Ok(tx) => tx,
         Err(error) => return (Step::failed(&error, is_used), false),
     };
     let claimed = match call.as_ref().and_then(|(_, asked)| asked.claim) {
         None => None,
         Some((lookup, fingerprint)) => {
-            let claim = shared.idempotency.claim(&tx, &lookup, &fingerprint, &shared.policy).await;
+            let claim = shared.idempotency.claim(&tx, &lookup, &fingerprint, &shared.policy);
+            let claim = shared.database.in_time("claiming a request", claim).await;
             match claim.map(|claim| shared.granted(claim)) {
                 Ok(Ok(claimed)) => Some(claimed),
-                Ok(Err(step)) => return (step, tx.rollback().await.is_ok()),
+                Ok(Err(step)) => return (step, rolled_back(shared, tx).await),
                 Err(error) => return (Step::failed(&error, is_used), false),
             }
         }
@@ -96,14 +98,15 @@ async fn end(
     let ended = match claimed {
         Some(claimed) if shared.policy.keep.keeps(status) => {
             let response = stored(&shared.policy, &parts, &body);
-            keep(shared, tx, &claimed, &response).await
+            let kept = keep(shared, tx, &claimed, &response);
+            shared.database.in_time("storing a response", kept).await
         }
         None if parts.status.is_success() || parts.status.is_redirection() => {
-            commit(shared, tx).await
+            shared.database.in_time("committing a request", commit(shared, tx)).await
         }
         Some(_) | None => {
             metrics::failure(&shared.policy.route, "not_kept");
-            let is_clean = tx.rollback().await.is_ok();
+            let is_clean = rolled_back(shared, tx).await;
             return (Step::answered(Response::from_parts(parts, Body::from(body))), is_clean);
         }
     };
@@ -126,6 +129,13 @@ async fn keep(
     shared.idempotency.complete_and_commit(tx, claimed, response).await?;
     Failpoint::AfterCommit.reached();
     Ok(())
+}
+
+/// Whether the connection has nothing open.
+async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> bool {
+    const ATTEMPTED: &str = "rolling back";
+    let ended = async { tx.rollback().await.map_err(|e| shared.idempotency.failed(ATTEMPTED, &e)) };
+    shared.database.in_time(ATTEMPTED, ended).await.is_ok()
 }
 
 async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<(), Error> {

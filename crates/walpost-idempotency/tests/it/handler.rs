@@ -119,6 +119,7 @@ async fn act(gate: Gate, tx: Tx, body: String) -> Response {
             batch(&tx, "select 1/0").await.unwrap_err();
             return refused(400);
         }
+        "swallow" => batch(&tx, "select 1/0").await.unwrap_or_default(),
         "deadlock" => {
             let raise = "do $$ begin raise 'x' using errcode = '40P01'; end $$";
             return batch(&tx, raise).await.unwrap_err().into_response();

@@ -187,6 +187,7 @@ async fn a_handler_that_fails_is_rolled_back_and_its_key_is_free() {
         ("panic", 500, "handler-failed"),
         ("job_panic", 500, "handler-failed"),
         ("broken", 500, "handler-failed"),
+        ("swallow", 500, "handler-failed"),
         ("large", 500, "response-too-large"),
         ("endless", 500, "response-too-large"),
         ("silent", 503, "timed-out"),

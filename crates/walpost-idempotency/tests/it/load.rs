@@ -24,7 +24,7 @@ impl Load {
         let world = World::new().await;
         let policy =
             Policy::new("load").in_flight(in_flight).wait_max(LIMIT).handler_timeout(LIMIT);
-        let pool = world.pool().acquire_timeout(LIMIT);
+        let pool = world.pool().answer_timeout(LIMIT);
         let router = router(&layer(pool, policy), &Gate::new());
         Self { world, router }
     }

@@ -4,6 +4,7 @@
 
 mod call;
 mod core;
+mod cost;
 mod expiry;
 mod grants;
 mod handler;

@@ -5,23 +5,24 @@ use std::{net::SocketAddr, time::Duration};
 use axum::{Router, http::StatusCode, routing::post};
 use tokio_postgres::config::Host;
 use walpost_idempotency::{Mode, OnStoreFailure, Policy, http::Database};
-use walpost_testkit::{Proxy, Target};
+use walpost_testkit::{Direction, Proxy, Target, until};
 
 use crate::{
     call::post as call,
     handler::{Gate, layer, router},
-    support::{World, metric},
+    support::{LIMIT, World, metric},
 };
 
 /// A database behind a proxy, and connections through it.
-struct Rig {
+pub(crate) struct Rig {
     world: World,
-    proxy: Proxy,
-    pool: Database,
+    pub(crate) proxy: Proxy,
+    pub(crate) pool: Database,
+    config: tokio_postgres::Config,
 }
 
 impl Rig {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let world = World::new().await;
         let config = world.database.config();
         let (hosts, ports) = (config.get_hosts(), config.get_ports());
@@ -38,8 +39,15 @@ impl Rig {
             through.password(password);
         }
         through.dbname(world.database.name());
-        let pool = Database::config(through);
-        Self { world, proxy, pool }
+        let pool = Database::config(through.clone());
+        Self { world, proxy, pool, config: through }
+    }
+
+    /// A session through the proxy.
+    pub(crate) async fn connect(&self) -> tokio_postgres::Client {
+        let (client, connection) = self.config.connect(tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
     }
 }
 
@@ -106,12 +114,10 @@ async fn an_answer_whose_commit_is_lost_is_found_by_the_retry() {
     });
     gate.reached().await;
     // COMMIT goes out, its answer does not come back.
-    rig.proxy.hold(walpost_testkit::Direction::ToClient);
+    rig.proxy.hold(Direction::ToClient);
     gate.open();
     let committed = "select count(*) from walpost.idempotency";
-    let limit = crate::support::LIMIT;
-    walpost_testkit::until(limit, "the commit", async || rig.world.number(committed).await == 1)
-        .await;
+    until(LIMIT, "the commit", async || rig.world.number(committed).await == 1).await;
     rig.proxy.cut();
     let lost = waiting.await.unwrap();
     assert_eq!((lost.status.as_u16(), &*lost.problem()), (503, "store-unavailable"));
@@ -122,10 +128,33 @@ async fn an_answer_whose_commit_is_lost_is_found_by_the_retry() {
 }
 
 #[tokio::test]
+async fn a_database_that_does_not_answer_counts_as_away() {
+    let rig = Rig::new().await;
+    let pool = rig.pool.clone().answer_timeout(Duration::from_millis(300));
+    let policy = |mode| Policy::new("silent").mode(mode).on_store_failure(OnStoreFailure::Open);
+    assert_eq!(
+        call(&router(&layer(pool.clone(), Policy::new("silent")), &Gate::new()), "a", "k", "apply")
+            .await
+            .status,
+        StatusCode::CREATED
+    );
+    // Half open: what is sent is taken, and nothing comes back.
+    rig.proxy.swallow(Direction::Both);
+    for mode in [Mode::Transactional, Mode::Leased] {
+        let notes = post(async || "noted").layer(layer(pool.clone(), policy(mode)));
+        let notes = Router::new().route("/orders", notes);
+        assert_eq!(call(&notes, "alice", "other", "").await.body, "noted", "{mode:?}");
+    }
+    let closed = router(&layer(pool, Policy::new("silent")), &Gate::new());
+    let refused = call(&closed, "alice", "other", "apply").await;
+    assert_eq!((refused.status.as_u16(), &*refused.problem()), (503, "store-unavailable"));
+}
+
+#[tokio::test]
 async fn a_request_that_gets_no_connection_in_time_is_refused() {
     let rig = Rig::new().await;
     let gate = Gate::new();
-    let pool = rig.pool.clone().connections(1).acquire_timeout(Duration::from_millis(100));
+    let pool = rig.pool.clone().connections(1).answer_timeout(Duration::from_millis(100));
     let router = router(&layer(pool, Policy::new("busy")), &gate);
     let first = tokio::spawn({
         let router = router.clone();
