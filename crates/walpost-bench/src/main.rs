@@ -7,6 +7,7 @@
 //! cargo run --release -p walpost-bench -- consumer
 //! cargo run --release -p walpost-bench -- slow
 //! cargo run --release -p walpost-bench -- transaction
+//! cargo run --release -p walpost-bench -- idempotency
 //! ```
 //!
 //! `relay`: `relay.rs` fills a backlog (`workload.rs`) behind one slot for each
@@ -19,12 +20,14 @@
 //! with several.
 //! `transaction`: `transaction.rs` has walpost publish one transaction of many
 //! rows, once in peace and once with a kill; `arrivals.rs` looks at what came.
-//! `report.rs` prints all of them.
+//! `idempotency.rs` measures what the layer of idempotency keys adds to a handler.
+//! `report.rs` prints the others.
 
 mod arrivals;
 mod consumer;
 mod database;
 mod drain;
+mod idempotency;
 mod latency;
 mod measure;
 mod publish;
@@ -62,6 +65,7 @@ enum Command {
     Consumer(consumer::ConsumerArgs),
     Slow(slow::SlowArgs),
     Transaction(transaction::TransactionArgs),
+    Idempotency(idempotency::IdempotencyArgs),
     #[command(hide = true)]
     ConsumerSubject(consumer::SubjectArgs),
 }
@@ -82,6 +86,7 @@ fn run(command: Command) -> Result<()> {
         Command::Consumer(args) => consumer::run(&args),
         Command::Slow(args) => slow::run(&args),
         Command::Transaction(args) => transaction::run(&args),
+        Command::Idempotency(args) => idempotency::run(&args),
         Command::ConsumerSubject(args) => consumer::run_subject(&args),
     }
 }
