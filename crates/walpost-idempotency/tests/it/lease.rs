@@ -82,6 +82,10 @@ async fn what_died_is_resumed_begun_anew_or_left_to_an_operator() {
     assert_eq!(second.recovery_point(), Some("charged"));
     assert_eq!(second.key_for("charge"), derived);
     world.idempotency.release(&client, &second).await.unwrap();
+    // Also for whoever comes after a run that got no further.
+    let further = granted(&world, &mut client, &policy()).await;
+    assert_eq!(further.recovery_point(), Some("charged"));
+    world.idempotency.release(&client, &further).await.unwrap();
     let third = granted(&world, &mut client, &policy().overtake(Overtake::Rerun)).await;
     assert_eq!(third.recovery_point(), None);
     world.idempotency.release(&client, &third).await.unwrap();

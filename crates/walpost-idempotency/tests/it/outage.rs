@@ -15,7 +15,7 @@ use crate::{
 
 /// A database behind a proxy, and connections through it.
 pub(crate) struct Rig {
-    world: World,
+    pub(crate) world: World,
     pub(crate) proxy: Proxy,
     pub(crate) pool: Database,
     config: tokio_postgres::Config,

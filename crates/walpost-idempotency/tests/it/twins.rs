@@ -8,6 +8,7 @@ use walpost_idempotency::{InFlight, Policy};
 use crate::{
     call::post,
     handler::{Gate, layer, router},
+    outage::Rig,
     support::{World, metric},
 };
 
@@ -63,6 +64,34 @@ async fn twins_that_wait_get_the_same_answer_also_from_another_process() {
         assert!(twin.is_replay());
     }
     assert_eq!(world.effects().await, ["apply", "hold"]);
+}
+
+#[tokio::test]
+async fn twins_that_wait_ask_the_database_nothing() {
+    let rig = Rig::new().await;
+    let gate = Gate::new();
+    let policy = || Policy::new("wait").in_flight(InFlight::Wait);
+    let watched = router(&layer(rig.pool.clone(), policy()), &gate);
+    let unwatched = router(&layer(rig.world.pool(), policy()), &gate);
+    let place = || {
+        let router = watched.clone();
+        tokio::spawn(async move { post(&router, "alice", "k", "hold").await })
+    };
+    let first = place();
+    gate.reached().await;
+    let asked = rig.proxy.bytes_to_target();
+    let twins: Vec<_> = (0..20).map(|_| place()).collect();
+    // While others come and go.
+    for number in 0..20 {
+        let other = post(&unwatched, "alice", &number.to_string(), "apply").await;
+        assert_eq!(other.status, StatusCode::CREATED);
+    }
+    assert_eq!(rig.proxy.bytes_to_target(), asked);
+    gate.open();
+    assert_eq!(first.await.unwrap().status, StatusCode::CREATED);
+    for twin in twins {
+        assert!(twin.await.unwrap().is_replay());
+    }
 }
 
 #[tokio::test]
