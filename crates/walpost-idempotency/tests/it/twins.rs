@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use walpost_idempotency::{InFlight, Policy};
+use walpost_testkit::until_some;
 
 use crate::{
     call::post,
     handler::{Gate, layer, router},
     outage::Rig,
-    support::{World, metric},
+    support::{LIMIT, World, metric},
 };
 
 #[tokio::test]
@@ -79,7 +80,13 @@ async fn twins_that_wait_ask_the_database_nothing() {
     };
     let first = place();
     gate.reached().await;
-    let asked = rig.proxy.bytes_to_target();
+    // Until the last of its bytes has come through.
+    let asked = until_some(LIMIT, "silence", async || {
+        let asked = rig.proxy.bytes_to_target();
+        let other = post(&unwatched, "bob", &asked.to_string(), "apply").await;
+        (other.is_replay() && rig.proxy.bytes_to_target() == asked).then_some(asked)
+    })
+    .await;
     let twins: Vec<_> = (0..20).map(|_| place()).collect();
     // While others come and go.
     for number in 0..20 {
