@@ -2,10 +2,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     command::{
-        check, config, consumer, contracts, demo, demo_consumer, inbox, migrate, parked, pipeline,
-        prune, replay, requeue, run, slot, source, status,
-        check, config, consumer, demo, demo_consumer, idempotency, inbox, migrate, parked,
-        pipeline, prune, replay, requeue, run, slot, source, status,
+        check, config, consumer, contracts, demo, demo_consumer, idempotency, inbox, migrate,
+        parked, pipeline, prune, replay, requeue, run, slot, source, status,
     },
     config::ConfigArgs,
     failure::Failure,
