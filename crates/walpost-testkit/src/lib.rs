@@ -23,6 +23,7 @@
 //!   freeze a service start their own with [`walpost_local`].
 //! - [`Proxy`]: faults between a client and a service.
 //! - [`Process`]: a program under test, with its log.
+//! - [`npm_packages`], [`python_packages`]: published packages to test against.
 //! - [`judge`]: the oracle over what was committed, published and applied.
 //! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
 //!   wait for.
@@ -32,6 +33,7 @@
 mod consumer;
 mod kafka;
 mod oracle;
+mod packages;
 mod process;
 mod property;
 mod proxy;
@@ -46,6 +48,7 @@ pub use crate::{
         read_all, read_all_with,
     },
     oracle::{Applied, Committed, Published, Report, judge},
+    packages::{npm_packages, python_packages},
     process::Process,
     property::{Seeded, property},
     proxy::{Direction, Proxy, Target},

@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 23] = [
+const CRATES: [(&str, May, bool); 24] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
@@ -25,6 +25,7 @@ const CRATES: [(&str, May, bool); 23] = [
     ("walpost-kafka", Use(&["event", "librdkafka", "relay"]), true),
     ("walpost-inbox", Use(&["event"]), false),
     ("walpost-idempotency", Use(&[]), false),
+    ("walpost-webhook", Use(&["event"]), false),
     ("walpost-consumer", Use(&["event", "librdkafka"]), true),
     ("walpost-consumer-sqlx", Use(&["consumer"]), true),
     ("walpost-local", Use(&[]), false),
