@@ -2,4 +2,5 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod addresses;
 mod oracle;
