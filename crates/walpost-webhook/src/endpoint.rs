@@ -24,7 +24,7 @@ const URL_BYTES_MAX: usize = 8_000;
 /// assert!(Endpoint::parse("http://0x7f.1/", policy).is_err());
 /// # Ok::<(), EndpointError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     url: Url,
     uri: Uri,
@@ -160,6 +160,13 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.url.as_str())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A path and its query may be secret, as those of Slack's webhooks are.
+        write!(f, "Endpoint({}://{}/***)", self.url.scheme(), self.authority())
     }
 }
 

@@ -7,19 +7,30 @@
 //!   Slack and Shopify, over the bytes as they were received, in constant time.
 //! - [`AddressPolicy`] says which addresses may be dialled, [`Schedule`] when to
 //!   try again, and [`judge`] what becomes of a delivery after an attempt.
+//! - [`Client`] makes one attempt, at an address that was checked and within one
+//!   deadline; [`Destination`] says what is sent.
 //!
-//! All of it is pure: time and randomness are arguments. No key is in an error, a log
-//! line or a `Debug` of this crate.
+//! All but the client are pure: time and randomness are arguments. No key, token
+//! or body is in an error, a log line or a `Debug` of this crate.
+//!
+//! Who only receives needs none of the feature `delivery`, which is on by
+//! default.
 //!
 //! [Standard Webhooks]: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
 mod address;
+#[cfg(feature = "delivery")]
+mod client;
+#[cfg(feature = "delivery")]
+mod destination;
 #[cfg(feature = "delivery")]
 mod endpoint;
 mod judge;
 mod key;
 mod outcome;
 mod schedule;
+#[cfg(feature = "delivery")]
+mod secret;
 mod sign;
 mod verify;
 
@@ -33,4 +44,9 @@ pub use crate::{
     verify::{Encoding, HmacScheme, Rejection, Sha, Verified, Verifier},
 };
 #[cfg(feature = "delivery")]
-pub use crate::endpoint::{Endpoint, EndpointError};
+pub use crate::{
+    client::{Attempt, CertificateError, Client, ClientSettings, Request, Resolver, Tls},
+    destination::{Destination, Message, RequestError},
+    endpoint::{Endpoint, EndpointError},
+    secret::{Secret, SecretError},
+};
