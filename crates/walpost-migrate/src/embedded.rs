@@ -12,6 +12,8 @@ pub enum Set {
     Inbox,
     /// Requests under idempotency keys: goes where their effects are.
     Idempotency,
+    /// Webhooks that are sent: goes where the application writes its events.
+    Webhook,
 }
 
 /// How the outbox is kept.
@@ -61,19 +63,21 @@ impl Migration {
 
 impl Set {
     /// All sets.
-    pub const ALL: &'static [Self] = &[Self::Relay, Self::Consumer, Self::Inbox, Self::Idempotency];
+    pub const ALL: &'static [Self] =
+        &[Self::Relay, Self::Consumer, Self::Inbox, Self::Idempotency, Self::Webhook];
 
     /// Those of an application that publishes and consumes; the others are for
-    /// those who receive events or requests over HTTP.
+    /// those who receive events or requests over HTTP, or send webhooks.
     pub const DEFAULT: &'static [Self] = &[Self::Relay, Self::Consumer];
 
-    /// `relay`, `consumer`, `inbox` or `idempotency`.
+    /// `relay`, `consumer`, `inbox`, `idempotency` or `webhook`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
             Self::Consumer => "consumer",
             Self::Inbox => "inbox",
             Self::Idempotency => "idempotency",
+            Self::Webhook => "webhook",
         }
     }
 
@@ -84,6 +88,7 @@ impl Set {
             Self::Consumer => CONSUMER,
             Self::Inbox => INBOX,
             Self::Idempotency => IDEMPOTENCY,
+            Self::Webhook => WEBHOOK,
         }
     }
 }
@@ -135,6 +140,8 @@ const IDEMPOTENCY: &[Migration] = &[Migration::new(
     "idempotency",
     include_str!("../migrations/idempotency/0001_idempotency.sql"),
 )];
+const WEBHOOK: &[Migration] =
+    &[Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql"))];
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,11 @@
 //!   try again, and [`judge`] what becomes of a delivery after an attempt.
 //! - [`Client`] makes one attempt, at an address that was checked and within one
 //!   deadline; [`Destination`] says what is sent.
+//! - [`Deliveries`] are rows, one for each event and destination, and a
+//!   [`Processor`] sends those of a destination: claimed under a lease and a fence,
+//!   with no transaction open during a call.
 //!
-//! All but the client are pure: time and randomness are arguments. No key, token
+//! The first three are pure: time and randomness are arguments. No key, token
 //! or body is in an error, a log line or a `Debug` of this crate.
 //!
 //! Who only receives needs none of the feature `delivery`, which is on by
@@ -25,13 +28,21 @@ mod client;
 mod destination;
 #[cfg(feature = "delivery")]
 mod endpoint;
+#[cfg(feature = "delivery")]
+mod failpoint;
 mod judge;
 mod key;
+#[cfg(feature = "delivery")]
+mod metrics;
 mod outcome;
+#[cfg(feature = "delivery")]
+mod processor;
 mod schedule;
 #[cfg(feature = "delivery")]
 mod secret;
 mod sign;
+#[cfg(feature = "delivery")]
+mod store;
 mod verify;
 
 pub use crate::{
@@ -48,5 +59,8 @@ pub use crate::{
     client::{Attempt, CertificateError, Client, ClientSettings, Request, Resolver, Tls},
     destination::{Destination, Message, RequestError},
     endpoint::{Endpoint, EndpointError},
+    metrics::Snapshot,
+    processor::{Processor, ProcessorSettings},
     secret::{Secret, SecretError},
+    store::{Deliveries, NewDelivery, StoreError},
 };

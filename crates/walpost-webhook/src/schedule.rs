@@ -142,7 +142,7 @@ impl Pace {
 }
 
 impl Default for Pace {
-    /// Every 200 ms, 20 on their way, up to 100 claimed ahead of them.
+    /// Every 200 ms, up to 100 in one claim, 20 on their way at once.
     fn default() -> Self {
         Self { batch: 100, ..Self::looping() }
     }

@@ -1,11 +1,16 @@
-//! Webhooks against what others have published, and against receivers that do
-//! what they should not.
+//! Webhooks against what others have published, receivers that do what they
+//! should not, and a real PostgreSQL.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod addresses;
 mod client;
+mod deliveries;
 mod dialling;
+mod faults;
+mod grants;
 mod oracle;
 mod receiver;
 mod tls;
+mod transitions;
+mod world;

@@ -15,8 +15,8 @@ use crate::{
 ///
 /// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers,
 /// --set inbox that of received events, --set idempotency that of requests under idempotency keys,
-/// --set all all of them. Without it: relay and consumer, and the others are brought up to date
-/// where they are there already.
+/// --set webhook those of webhooks that are sent, --set all all of them. Without it: relay and
+/// consumer, and the others are brought up to date where they are there already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema
@@ -108,6 +108,7 @@ fn take_sets(assignments: &mut Vec<String>) -> Option<&'static [Set]> {
             "consumer" => &[Set::Consumer],
             "inbox" => &[Set::Inbox],
             "idempotency" => &[Set::Idempotency],
+            "webhook" => &[Set::Webhook],
             "all" => Set::ALL,
             _ => return true,
         });
@@ -168,9 +169,12 @@ mod tests {
         assert_eq!(take_sets(&mut assignments), Some(&[Set::Consumer][..]));
         assert_eq!(assignments, ["pipeline.schema=s"]);
         assert_eq!(take_sets(&mut assignments), None);
-        for (text, set) in
-            [("inbox", &[Set::Inbox][..]), ("idempotency", &[Set::Idempotency]), ("all", Set::ALL)]
-        {
+        for (text, set) in [
+            ("inbox", &[Set::Inbox][..]),
+            ("idempotency", &[Set::Idempotency]),
+            ("webhook", &[Set::Webhook]),
+            ("all", Set::ALL),
+        ] {
             assert_eq!(take_sets(&mut vec![text.to_owned()]), Some(set));
         }
     }

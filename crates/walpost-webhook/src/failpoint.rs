@@ -1,0 +1,104 @@
+//! Points at which a test kills or stops the process. Compiled to nothing without
+//! the feature `failpoints`.
+//!
+//! `WALPOST_FAILPOINT=name[@count]:kill|stop` acts when the point is reached for
+//! the `count`-th time (1 unless given): SIGKILL or SIGSTOP.
+
+/// Where a process can be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failpoint {
+    /// A claim is committed, nothing is sent.
+    Claimed,
+    /// The receiver has answered, nothing says so.
+    Answered,
+    /// The end of an attempt is committed.
+    Finished,
+}
+
+impl Failpoint {
+    /// The name in the environment variable.
+    #[cfg(any(feature = "failpoints", test))]
+    fn name(self) -> &'static str {
+        match self {
+            Self::Claimed => "after_claim",
+            Self::Answered => "after_answer",
+            Self::Finished => "after_finish",
+        }
+    }
+
+    pub(crate) fn reached(self) {
+        #[cfg(feature = "failpoints")]
+        self.act_if_armed();
+        #[cfg(not(feature = "failpoints"))]
+        let _ = self;
+    }
+
+    #[cfg(feature = "failpoints")]
+    fn act_if_armed(self) {
+        use std::sync::{
+            OnceLock,
+            atomic::{AtomicU64, Ordering},
+        };
+
+        static ARMED: OnceLock<Option<(String, u64, Action)>> = OnceLock::new();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+
+        let armed = ARMED.get_or_init(|| {
+            let text = std::env::var("WALPOST_FAILPOINT").ok()?;
+            Some(parse(&text).unwrap_or_else(|| panic!("WALPOST_FAILPOINT={text} is no failpoint")))
+        });
+        let Some((name, count, action)) = armed else { return };
+        if name == self.name() && COUNT.fetch_add(1, Ordering::SeqCst) + 1 == *count {
+            act(*action);
+        }
+    }
+}
+
+#[cfg(any(feature = "failpoints", test))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Kill,
+    Stop,
+}
+
+#[cfg(any(feature = "failpoints", test))]
+fn parse(text: &str) -> Option<(String, u64, Action)> {
+    let (point, action) = text.split_once(':')?;
+    let action = match action {
+        "kill" => Action::Kill,
+        "stop" => Action::Stop,
+        _ => return None,
+    };
+    let (name, count) = match point.split_once('@') {
+        Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
+        None => (point, 1),
+    };
+    let known = [Failpoint::Claimed, Failpoint::Answered, Failpoint::Finished];
+    known.iter().any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
+}
+
+#[cfg(feature = "failpoints")]
+fn act(action: Action) {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    tracing::warn!(?action, "failpoint");
+    let signal = match action {
+        Action::Kill => Signal::KILL,
+        Action::Stop => Signal::STOP,
+    };
+    kill_process(getpid(), signal).expect("a process may signal itself");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_name_count_and_action() {
+        assert_eq!(parse("after_claim:stop"), Some(("after_claim".into(), 1, Action::Stop)));
+        assert_eq!(parse("after_answer@7:kill"), Some(("after_answer".into(), 7, Action::Kill)));
+        for text in ["", "after_claim", "nowhere:kill", "after_claim@0:kill", "after_claim:halt"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

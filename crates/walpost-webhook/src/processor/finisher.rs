@@ -1,0 +1,158 @@
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_postgres::Client;
+use walpost_event::{RetrySchedule, jitter};
+
+use super::{Shared, attempt::ToFinish};
+use crate::{StoreError, Verdict, failpoint::Failpoint, metrics::What, store::Ended};
+
+/// How many ends one statement writes down.
+const BATCH_MAX: usize = 256;
+/// Longest time for a statement, beyond which its connection is given up.
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Writes ends of attempts down: those that come while it writes go together.
+pub(super) struct Finisher {
+    shared: Arc<Shared>,
+    received: mpsc::Receiver<ToFinish>,
+    session: Option<Client>,
+}
+
+impl Finisher {
+    pub(super) fn new(shared: Arc<Shared>, received: mpsc::Receiver<ToFinish>) -> Self {
+        Self { shared, received, session: None }
+    }
+
+    /// Until nobody sends any more.
+    pub(super) async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH_MAX);
+        while self.received.recv_many(&mut batch, BATCH_MAX).await > 0 {
+            let is_gone = |each: &&ToFinish| each.ended.verdict == Verdict::Disable;
+            let gone = batch.iter().filter(is_gone).count();
+            self.finish(std::mem::take(&mut batch)).await;
+            self.shared.gone.fetch_sub(gone, Ordering::SeqCst);
+        }
+    }
+
+    /// Tries until it is written down, or no lease of the batch holds.
+    async fn finish(&mut self, batch: Vec<ToFinish>) {
+        let deadline = batch.iter().map(|each| each.deadline).max().unwrap_or_else(Instant::now);
+        let ended: Vec<Ended> = batch.into_iter().map(|each| each.ended).collect();
+        let metrics = &self.shared.metrics;
+        let mut failures = 0;
+        loop {
+            let written =
+                timeout(STATEMENT_TIMEOUT, write(&self.shared, &mut self.session, &ended));
+            let error = match written.await {
+                Ok(Ok(held)) => {
+                    Failpoint::Finished.reached();
+                    for each in &ended {
+                        tell(&self.shared, each, held.contains(&each.lapsed.id));
+                    }
+                    return;
+                }
+                Ok(Err(error)) => error,
+                Err(_) => StoreError::Unavailable {
+                    attempted: "ending deliveries",
+                    detail: format!("no answer in {STATEMENT_TIMEOUT:?}"),
+                },
+            };
+            self.session = None;
+            failures += 1;
+            let pause = again(failures);
+            if !error.is_transient() || Instant::now() + pause >= deadline {
+                // Their leases will end.
+                let deliveries = ended.len();
+                metrics.add(What::Lost, deliveries as u64);
+                tracing::error!(%error, deliveries, "ends of attempts were not written down");
+                return;
+            }
+            tracing::warn!(%error, failures, "ending deliveries failed; trying again");
+            sleep(pause).await;
+        }
+    }
+}
+
+/// In one transaction with the destination's end, where that wants nothing more.
+async fn write(
+    shared: &Shared,
+    session: &mut Option<Client>,
+    ended: &[Ended],
+) -> Result<std::collections::HashSet<i64>, StoreError> {
+    let client = shared.session(session).await?;
+    let deliveries = &shared.settings.deliveries;
+    if !ended.iter().any(|each| each.verdict == Verdict::Disable) {
+        return deliveries.finish(client, ended).await;
+    }
+    let failed =
+        |error: tokio_postgres::Error| deliveries.error("ending deliveries", "sender", &error);
+    let tx = client.transaction().await.map_err(failed)?;
+    deliveries.gone(&tx, &shared.settings.name).await?;
+    let held = deliveries.finish(&tx, ended).await?;
+    tx.commit().await.map_err(failed)?;
+    Ok(held)
+}
+
+/// Counts an end, and says it.
+pub(super) fn tell(shared: &Shared, ended: &Ended, held: bool) {
+    let Ended { lapsed, end, verdict } = ended;
+    let (delivery, attempt, outcome) = (lapsed.id, lapsed.attempt, end.outcome);
+    let destination = &*shared.settings.name;
+    let detail = &*end.detail;
+    if !held {
+        shared.metrics.add(What::Lost, 1);
+        tracing::warn!(destination, delivery, attempt, %outcome, "the claim was given up");
+        return;
+    }
+    match verdict {
+        Verdict::Delivered => shared.metrics.add(What::Delivered, 1),
+        Verdict::Retry { wait, .. } => {
+            tracing::warn!(destination, delivery, attempt, %outcome, detail, ?wait, "failed");
+        }
+        Verdict::Failed => {
+            shared.metrics.add(What::Exhausted, 1);
+            tracing::error!(destination, delivery, attempt, %outcome, detail, "failed for good");
+        }
+        Verdict::Held => {
+            shared.metrics.add(What::Unknown, 1);
+            tracing::error!(destination, delivery, attempt, %outcome, detail, "unknown");
+        }
+        Verdict::Disable => {
+            shared.metrics.add(What::Disabled, 1);
+            tracing::error!(destination, delivery, "the destination is gone: disabled");
+        }
+    }
+}
+
+/// Between attempts to reach the database.
+pub(super) fn again(failures: u32) -> Duration {
+    let pauses = RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(5));
+    pauses.delay(failures, jitter()).unwrap_or_default()
+}
+
+impl Shared {
+    /// The session in its place, opened where there is none.
+    pub(super) async fn session<'a>(
+        &self,
+        place: &'a mut Option<Client>,
+    ) -> Result<&'a mut Client, StoreError> {
+        if place.as_ref().is_none_or(Client::is_closed) {
+            let connected = self.database.connect().await.map_err(|error| {
+                let (attempted, detail) = ("connecting", error.to_string());
+                match error.is_transient() {
+                    true => StoreError::Unavailable { attempted, detail },
+                    false => StoreError::Refused { attempted, detail },
+                }
+            })?;
+            *place = Some(connected);
+        }
+        Ok(place.as_mut().expect("it was filled"))
+    }
+}

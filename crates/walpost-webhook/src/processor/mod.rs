@@ -1,0 +1,237 @@
+//! Claims of one destination's deliveries, an attempt for each, and their ends:
+//! no transaction is open during a call.
+
+mod attempt;
+mod finisher;
+mod running;
+
+use std::{
+    fmt,
+    pin::pin,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use tokio::{
+    select,
+    sync::{Semaphore, mpsc},
+};
+use walpost_postgres::Database;
+
+use self::{finisher::Finisher, running::Running};
+use crate::{
+    Client, ClientSettings, Deliveries, Destination, Pace, RetryPolicy, Schedule, StoreError,
+    metrics::{self, Metrics, Snapshot},
+};
+
+/// What a lease has beyond the time of an attempt: for its claim and its end.
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
+const CONCURRENCY_MAX: u32 = 10_000;
+const BATCH_MAX: u32 = 10_000;
+/// Ends of attempts that wait to be written down.
+const ENDS_MAX: usize = 1_024;
+
+/// What a [`Processor`] is to do.
+#[derive(Clone, Debug)]
+pub struct ProcessorSettings {
+    /// The destination's name, as deliveries have it.
+    pub name: String,
+    /// Where it is, and what is sent there.
+    pub destination: Destination,
+    /// How it is sent.
+    pub client: ClientSettings,
+    /// What is done about attempts that fail.
+    pub policy: RetryPolicy,
+    /// How deliveries are taken.
+    pub pace: Pace,
+    /// How long a claim holds; longer than an attempt takes by 5 s at least. Where
+    /// it is longer than two of them, as many deliveries are claimed ahead as are
+    /// on their way.
+    pub lease: Duration,
+    /// Name of this processor, in the column `claimed_by`.
+    pub claimed_by: String,
+    /// The tables.
+    pub deliveries: Deliveries,
+}
+
+impl ProcessorSettings {
+    /// By the schedule of [`Schedule::erp`], 20 at once, under leases of a minute.
+    pub fn new(name: impl Into<String>, destination: Destination) -> Self {
+        Self {
+            name: name.into(),
+            destination,
+            client: ClientSettings::default(),
+            policy: RetryPolicy::new(Schedule::erp()),
+            pace: Pace::default(),
+            lease: Duration::from_secs(60),
+            claimed_by: "walpost".to_owned(),
+            deliveries: Deliveries::new(),
+        }
+    }
+
+    /// How many deliveries are claimed at a time.
+    fn claimed_max(&self) -> usize {
+        let hands = self.pace.concurrency as usize;
+        let has_time = self.lease >= self.client.timeout * 2 + LEASE_MARGIN;
+        if has_time { hands * 2 } else { hands }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let bad = |setting, problem: String| Err(StoreError::Setting { setting, problem });
+        let Pace { poll, batch, concurrency } = self.pace;
+        if !(1..=CONCURRENCY_MAX).contains(&concurrency) {
+            return bad(
+                "concurrency",
+                format!("{concurrency} is not within 1 to {CONCURRENCY_MAX}"),
+            );
+        }
+        if !(1..=BATCH_MAX).contains(&batch) {
+            return bad("batch", format!("{batch} is not within 1 to {BATCH_MAX}"));
+        }
+        if poll.is_zero() {
+            return bad("poll", "0 would ask the database without end".to_owned());
+        }
+        let least = self.client.timeout + LEASE_MARGIN;
+        if self.lease < least {
+            let lease = self.lease;
+            return bad(
+                "lease",
+                format!(
+                    "{lease:?} may end before an attempt does, which takes {:?} at most; \
+                     give it {least:?}",
+                    self.client.timeout
+                ),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Sends the deliveries of one destination.
+///
+/// Any number of processors, in any number of processes, share a destination: a
+/// delivery is claimed by one at a time, under a lease. Whoever dies with a claim
+/// leaves it to the others once the lease has ended: then nobody knows whether it
+/// arrived, and it is sent again with the same key, or held as
+/// [`OnUnknownOutcome`](crate::OnUnknownOutcome) says.
+///
+/// One destination that is slow or away delays no other: each has its own
+/// processor.
+///
+/// ```no_run
+/// use walpost_postgres::Database;
+/// use walpost_webhook::{AddressPolicy, Destination, Endpoint, Processor, ProcessorSettings};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = Endpoint::parse("https://logistics.example/webhooks", AddressPolicy::public())?;
+/// let settings = ProcessorSettings::new("logistics", Destination::new(endpoint));
+/// let database = Database::parse("postgres://walpost@localhost/shop")?;
+/// let processor = Processor::new(database, settings)?;
+/// processor.run(async { /* wait for SIGTERM */ }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Processor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    database: Database,
+    settings: ProcessorSettings,
+    client: Client,
+    metrics: Metrics,
+    /// One for each attempt that is made at a time.
+    hands: Semaphore,
+    /// Answers 410 that are not written down yet: nothing is claimed meanwhile.
+    gone: AtomicUsize,
+}
+
+impl Processor {
+    /// # Errors
+    /// When a setting is out of its bounds.
+    pub fn new(database: Database, settings: ProcessorSettings) -> Result<Self, StoreError> {
+        settings.check()?;
+        let client = Client::new(settings.client.clone());
+        let metrics = Metrics::new(&settings.name);
+        let hands = Semaphore::new(settings.pace.concurrency as usize);
+        let gone = AtomicUsize::new(0);
+        let shared = Shared { database, settings, client, metrics, hands, gone };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// What it has done so far.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.metrics.snapshot()
+    }
+
+    /// Sends deliveries until `shutdown` is ready. Then it claims nothing more,
+    /// ends what it has begun, and returns.
+    ///
+    /// A server that cannot be reached is waited for. If this future is dropped,
+    /// attempts end where they are, and their deliveries wait for their leases.
+    ///
+    /// # Errors
+    /// When the tables are missing or refused, once what was begun is done.
+    pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Result<(), StoreError> {
+        metrics::describe();
+        let (ends, received) = mpsc::channel(ENDS_MAX);
+        // Ends with this future, wherever that is dropped.
+        let mut finishing = tokio::task::JoinSet::new();
+        finishing.spawn(Finisher::new(Arc::clone(&self.shared), received).run());
+        let mut running = Running::new(Arc::clone(&self.shared), ends);
+        let mut shutdown = pin!(shutdown);
+        let ended = loop {
+            // Never dropped half-way: a claim whose answer is lost keeps its
+            // deliveries until their leases end.
+            if let Err(error) = running.turn().await {
+                break Err(error);
+            }
+            select! {
+                biased;
+                () = &mut shutdown => break Ok(()),
+                () = running.wait() => {}
+            }
+        };
+        running.drain().await;
+        let _ = finishing.join_next().await;
+        ended
+    }
+}
+
+impl fmt::Debug for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processor")
+            .field("settings", &self.shared.settings)
+            .field("database", &self.shared.database.to_string())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AddressPolicy, Endpoint};
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_by_name() {
+        let endpoint = Endpoint::parse("https://example.com/", AddressPolicy::public()).unwrap();
+        let good = ProcessorSettings::new("a", Destination::new(endpoint));
+        good.check().unwrap();
+        let named = |settings: ProcessorSettings| match settings.check().unwrap_err() {
+            StoreError::Setting { setting, .. } => setting,
+            other => panic!("{other}"),
+        };
+        let pace = |pace: Pace| named(ProcessorSettings { pace, ..good.clone() });
+        assert_eq!(pace(Pace { concurrency: 0, ..Pace::default() }), "concurrency");
+        assert_eq!(pace(Pace { batch: 0, ..Pace::default() }), "batch");
+        assert_eq!(pace(Pace { poll: Duration::ZERO, ..Pace::default() }), "poll");
+        let lease = Duration::from_secs(19);
+        assert_eq!(named(ProcessorSettings { lease, ..good.clone() }), "lease");
+        let lease = Duration::from_secs(20);
+        let short = ProcessorSettings { lease, ..good.clone() };
+        short.check().unwrap();
+        // Whoever waits for a hand has its lease still.
+        assert_eq!((short.claimed_max(), good.claimed_max()), (20, 40));
+    }
+}

@@ -1,0 +1,138 @@
+use std::{error::Error as StdError, fmt::Write, io};
+
+use tokio_postgres::Error as PgError;
+
+/// What was asked of the tables could not be done.
+///
+/// No text of it has contents: of what PostgreSQL says there remain SQLSTATE and
+/// names of objects.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A text of a delivery is too short or too long. Nothing was sent.
+    #[error("the delivery's {what} has {bytes} bytes; it has {min_bytes} to {max_bytes}")]
+    Bounds {
+        /// Which.
+        what: &'static str,
+        /// How many it has.
+        bytes: usize,
+        /// How many it has at least.
+        min_bytes: usize,
+        /// How many it has at most.
+        max_bytes: usize,
+    },
+    /// A setting of a processor cannot work.
+    #[error("setting {setting}: {problem}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+    /// The tables are missing.
+    #[error(
+        "schema {schema} has not the tables of webhooks ({detail}); run \
+         `walpost migrate --set webhook` on this database, or apply migrations/webhook"
+    )]
+    NotMigrated {
+        /// Schema that was looked at.
+        schema: String,
+        /// What the database said.
+        detail: String,
+    },
+    /// The role lacks a right.
+    #[error(
+        "{attempted} was refused ({detail}); have the owner run \
+         select {schema}.webhook_grant('{kind}', '<role>')"
+    )]
+    Denied {
+        /// What was attempted.
+        attempted: &'static str,
+        /// What the database said.
+        detail: String,
+        /// Schema of the tables, quoted where it has to be.
+        schema: String,
+        /// Kind of role that may do it.
+        kind: &'static str,
+    },
+    /// The server refused a statement.
+    #[error("{attempted} was refused ({detail})")]
+    Refused {
+        /// What was attempted.
+        attempted: &'static str,
+        /// What the database said.
+        detail: String,
+    },
+    /// The connection, or the server, failed for a while.
+    #[error("{attempted} failed ({detail}); try again")]
+    Unavailable {
+        /// What was attempted.
+        attempted: &'static str,
+        /// What happened.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// From the driver. `schema` is quoted, `kind` of role may do what was
+    /// attempted.
+    pub(crate) fn from_driver(
+        attempted: &'static str,
+        (schema, kind): (&str, &'static str),
+        error: &PgError,
+    ) -> Self {
+        let detail = detail_of(error);
+        let schema = schema.to_owned();
+        let Some(code) = error.code().map(|code| code.code()) else {
+            let is_passing = error.is_closed() || has_io_cause(error);
+            return match is_passing {
+                true => Self::Unavailable { attempted, detail },
+                false => Self::Refused { attempted, detail },
+            };
+        };
+        match code {
+            "3F000" | "42P01" | "42883" | "42703" => Self::NotMigrated { schema, detail },
+            "42501" => Self::Denied { attempted, detail, schema, kind },
+            _ if is_passing(code) => Self::Unavailable { attempted, detail },
+            _ => Self::Refused { attempted, detail },
+        }
+    }
+}
+
+/// Conflicts, locks, resources, shutdowns, and the way to the server.
+fn is_passing(code: &str) -> bool {
+    matches!(code.get(..2), Some("08" | "40" | "53" | "55" | "57" | "58"))
+}
+
+/// What names and does not quote.
+fn detail_of(error: &PgError) -> String {
+    let Some(said) = error.as_db_error() else {
+        // Behind a colon a value may be quoted.
+        return error.to_string().split(": ").next().unwrap_or_default().to_owned();
+    };
+    let mut text = format!("PostgreSQL says {}", said.code().code());
+    let names =
+        [("constraint", said.constraint()), ("table", said.table()), ("column", said.column())];
+    for (of, name) in names {
+        if let Some(name) = name {
+            let _ = write!(text, ", {of} {name}");
+        }
+    }
+    text
+}
+
+fn has_io_cause(error: &PgError) -> bool {
+    let mut cause = StdError::source(error);
+    while let Some(error) = cause {
+        if error.is::<io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

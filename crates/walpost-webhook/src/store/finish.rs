@@ -1,0 +1,119 @@
+use std::collections::HashSet;
+
+use tokio_postgres::{
+    GenericClient,
+    types::{ToSql, Type},
+};
+
+use super::{Deliveries, StoreError, claim::Lapsed, millis};
+use crate::{Attempt, Outcome, Verdict};
+
+/// Why a destination is disabled that answered 410.
+const GONE: &str = "gone";
+
+/// A claim that has come to its end.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) lapsed: Lapsed,
+    pub(crate) end: End,
+    pub(crate) verdict: Verdict,
+}
+
+/// What came of its attempt.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) outcome: Outcome,
+    pub(crate) elapsed_ms: i32,
+    pub(crate) detail: String,
+    /// Of an answer that was no success.
+    pub(crate) response: Option<Vec<u8>>,
+}
+
+impl End {
+    pub(crate) fn of(attempt: Attempt) -> Self {
+        let is_success =
+            matches!(attempt.outcome, Outcome::Answered { status, .. } if status.is_success());
+        let response = !is_success && !attempt.body.is_empty();
+        Self {
+            outcome: attempt.outcome,
+            elapsed_ms: i32::try_from(attempt.elapsed.as_millis()).unwrap_or(i32::MAX),
+            detail: attempt.detail,
+            response: response.then(|| attempt.body.to_vec()),
+        }
+    }
+
+    pub(crate) fn without_call(outcome: Outcome, detail: String) -> Self {
+        Self { outcome, elapsed_ms: 0, detail, response: None }
+    }
+
+    fn status(&self) -> Option<i32> {
+        match self.outcome {
+            Outcome::Answered { status, .. } => Some(i32::from(status.as_u16())),
+            Outcome::Unanswered { .. } => None,
+        }
+    }
+}
+
+impl Ended {
+    /// The state that its row comes to, and the wait before its next attempt.
+    fn state(&self) -> (&'static str, Option<i64>) {
+        match self.verdict {
+            Verdict::Delivered => ("delivered", None),
+            Verdict::Retry { wait, .. } => ("pending", Some(millis(wait))),
+            Verdict::Failed => ("failed", None),
+            Verdict::Held => ("unknown", None),
+            Verdict::Disable => ("held", None),
+        }
+    }
+}
+
+impl Deliveries {
+    /// Writes down the ends of claims; returns the ids of those that still held.
+    /// In one transaction where `client` is one, and else in one statement.
+    pub(crate) async fn finish(
+        &self,
+        client: &impl GenericClient,
+        ended: &[Ended],
+    ) -> Result<HashSet<i64>, StoreError> {
+        let ids: Vec<i64> = ended.iter().map(|each| each.lapsed.id).collect();
+        let fences: Vec<i64> = ended.iter().map(|each| each.lapsed.fence).collect();
+        let (states, waits): (Vec<&str>, Vec<Option<i64>>) = ended.iter().map(Ended::state).unzip();
+        let outcomes: Vec<&str> = ended.iter().map(|each| each.end.outcome.name()).collect();
+        let statuses: Vec<Option<i32>> = ended.iter().map(|each| each.end.status()).collect();
+        let elapsed: Vec<i32> = ended.iter().map(|each| each.end.elapsed_ms).collect();
+        // PostgreSQL's text holds no NUL.
+        let details: Vec<Option<String>> = ended
+            .iter()
+            .map(|each| {
+                Some(each.end.detail.replace('\0', "\u{fffd}")).filter(|text| !text.is_empty())
+            })
+            .collect();
+        let responses: Vec<Option<&[u8]>> =
+            ended.iter().map(|each| each.end.response.as_deref()).collect();
+        let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
+            (&ids, Type::INT8_ARRAY),
+            (&fences, Type::INT8_ARRAY),
+            (&states, Type::TEXT_ARRAY),
+            (&waits, Type::INT8_ARRAY),
+            (&outcomes, Type::TEXT_ARRAY),
+            (&statuses, Type::INT4_ARRAY),
+            (&elapsed, Type::INT4_ARRAY),
+            (&details, Type::TEXT_ARRAY),
+            (&responses, Type::BYTEA_ARRAY),
+        ];
+        let rows = client
+            .query_typed(&self.sql.finish, &parameters)
+            .await
+            .map_err(|error| self.error("ending deliveries", "sender", &error))?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Disables a destination that wants nothing more.
+    pub(crate) async fn gone(
+        &self,
+        client: &impl GenericClient,
+        destination: &str,
+    ) -> Result<(), StoreError> {
+        self.disable(client, destination, GONE).await
+    }
+}

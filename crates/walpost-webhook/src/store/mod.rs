@@ -1,0 +1,251 @@
+//! Deliveries as rows: created with what they are about, claimed under a lease,
+//! ended under the fence of their claim.
+
+mod claim;
+mod error;
+mod finish;
+mod sql;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio_postgres::{
+    GenericClient,
+    types::{ToSql, Type},
+};
+
+use crate::Message;
+
+pub use self::error::StoreError;
+
+pub(crate) use self::{
+    claim::{Claim, Lapsed},
+    finish::{End, Ended},
+};
+
+use self::sql::Sql;
+
+const SCHEMA: &str = "walpost";
+/// Bounds of the columns, in bytes.
+const DESTINATION_BYTES_MAX: usize = 128;
+const TEXT_BYTES_MAX: usize = 512;
+const PATH_BYTES_MAX: usize = 8_000;
+
+/// The tables of `walpost migrate --set webhook`.
+///
+/// ```no_run
+/// use walpost_webhook::{Deliveries, Message, NewDelivery};
+///
+/// # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let deliveries = Deliveries::new();
+/// let message = Message::new("invoice.paid:7:1", br#"{"invoice":7}"#.as_slice());
+/// let tx = client.transaction().await?;
+/// // … what is true from now on …
+/// let delivery = NewDelivery::new("logistics", "0192-7a", message);
+/// assert_eq!(deliveries.insert(&tx, &[delivery]).await?, 1);
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Deliveries {
+    pub(crate) sql: Arc<Sql>,
+}
+
+/// An event for a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDelivery {
+    /// Name of the destination: up to 128 bytes.
+    pub destination: String,
+    /// Identity of the event: with the destination, that of the delivery.
+    pub event_id: String,
+    /// What happened.
+    pub event_type: Option<String>,
+    /// What is sent.
+    pub message: Message,
+    /// Retries behind the first attempt, where the destination's do not count.
+    pub retry_limit: Option<u32>,
+    /// The wait before each of them, where the destination's do not count.
+    pub retry_wait: Option<Duration>,
+    /// When to try first; at once unless set.
+    pub not_before: Option<SystemTime>,
+}
+
+impl NewDelivery {
+    /// To be sent at once, as its destination has it.
+    pub fn new(
+        destination: impl Into<String>,
+        event_id: impl Into<String>,
+        message: Message,
+    ) -> Self {
+        Self {
+            destination: destination.into(),
+            event_id: event_id.into(),
+            event_type: None,
+            message,
+            retry_limit: None,
+            retry_wait: None,
+            not_before: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let Message { key, path, content_type, .. } = &self.message;
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        for (what, bytes, min_bytes, max_bytes) in [
+            ("destination", self.destination.len(), 1, DESTINATION_BYTES_MAX),
+            ("event_id", self.event_id.len(), 1, TEXT_BYTES_MAX),
+            ("event_type", of(&self.event_type), 0, TEXT_BYTES_MAX),
+            ("idempotency_key", key.len(), 1, TEXT_BYTES_MAX),
+            ("path", of(path), 0, PATH_BYTES_MAX),
+            ("content_type", of(content_type), 0, TEXT_BYTES_MAX),
+        ] {
+            if !(min_bytes..=max_bytes).contains(&bytes) {
+                return Err(StoreError::Bounds { what, bytes, min_bytes, max_bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Deliveries {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deliveries {
+    /// In the schema `walpost`.
+    pub fn new() -> Self {
+        Self::in_schema(SCHEMA)
+    }
+
+    /// In another schema: its name as stored, without quotes.
+    pub fn in_schema(schema: &str) -> Self {
+        Self { sql: Arc::new(Sql::new(schema)) }
+    }
+
+    /// Creates deliveries, in the caller's transaction where `client` is one.
+    /// Those that are there already stay as they are; returns how many are new.
+    ///
+    /// # Errors
+    /// When one is out of bounds, or the database refuses them.
+    pub async fn insert(
+        &self,
+        client: &impl GenericClient,
+        deliveries: &[NewDelivery],
+    ) -> Result<u64, StoreError> {
+        for delivery in deliveries {
+            delivery.check()?;
+        }
+        let column = |of: fn(&NewDelivery) -> Option<&str>| {
+            deliveries.iter().map(of).collect::<Vec<Option<&str>>>()
+        };
+        let destinations = column(|delivery| Some(&delivery.destination));
+        let events = column(|delivery| Some(&delivery.event_id));
+        let types = column(|delivery| delivery.event_type.as_deref());
+        let keys = column(|delivery| Some(&delivery.message.key));
+        let paths = column(|delivery| delivery.message.path.as_deref());
+        let contents = column(|delivery| delivery.message.content_type.as_deref());
+        let bodies: Vec<&[u8]> = deliveries.iter().map(|each| &*each.message.body).collect();
+        let limit = |limit: u32| i32::try_from(limit).unwrap_or(i32::MAX);
+        let limits: Vec<_> = deliveries.iter().map(|each| each.retry_limit.map(limit)).collect();
+        let waits: Vec<_> = deliveries.iter().map(|each| each.retry_wait.map(millis)).collect();
+        let starts: Vec<_> = deliveries.iter().map(|each| each.not_before).collect();
+        let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
+            (&destinations, Type::TEXT_ARRAY),
+            (&events, Type::TEXT_ARRAY),
+            (&types, Type::TEXT_ARRAY),
+            (&keys, Type::TEXT_ARRAY),
+            (&paths, Type::TEXT_ARRAY),
+            (&contents, Type::TEXT_ARRAY),
+            (&bodies, Type::BYTEA_ARRAY),
+            (&limits, Type::INT4_ARRAY),
+            (&waits, Type::INT8_ARRAY),
+            (&starts, Type::TIMESTAMPTZ_ARRAY),
+        ];
+        client
+            .execute_typed(&self.sql.insert, &parameters)
+            .await
+            .map_err(|error| self.error("creating deliveries", "writer", &error))
+    }
+
+    /// Disables a destination: what is for it is held, until it is enabled.
+    ///
+    /// # Errors
+    /// When the database refuses it.
+    pub async fn disable(
+        &self,
+        client: &impl GenericClient,
+        destination: &str,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&destination, Type::TEXT), (&reason, Type::TEXT)];
+        let disabled = client.execute_typed(&self.sql.disable, &parameters).await;
+        disabled.map(drop).map_err(|error| self.error("disabling it", "operator", &error))
+    }
+
+    /// Enables a destination. What is held for it is let go by
+    /// [`release`](Self::release).
+    ///
+    /// # Errors
+    /// When the database refuses it.
+    pub async fn enable(
+        &self,
+        client: &impl GenericClient,
+        destination: &str,
+    ) -> Result<(), StoreError> {
+        let enabled = client.execute_typed(&self.sql.enable, &[(&destination, Type::TEXT)]).await;
+        enabled.map(drop).map_err(|error| self.error("enabling it", "operator", &error))
+    }
+
+    /// Lets up to `limit` held deliveries of an enabled destination go, oldest
+    /// first; returns how many.
+    ///
+    /// # Errors
+    /// When the database refuses it.
+    pub async fn release(
+        &self,
+        client: &impl GenericClient,
+        destination: &str,
+        limit: u32,
+    ) -> Result<u64, StoreError> {
+        let limit = i64::from(limit);
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&destination, Type::TEXT), (&limit, Type::INT8)];
+        let released = client.execute_typed(&self.sql.release, &parameters).await;
+        released.map_err(|error| self.error("releasing deliveries", "operator", &error))
+    }
+
+    /// Has deliveries that failed, are held or unknown sent again at once, with
+    /// the same key and all attempts; returns how many.
+    ///
+    /// # Errors
+    /// When the database refuses it.
+    pub async fn retry(
+        &self,
+        client: &impl GenericClient,
+        deliveries: &[i64],
+    ) -> Result<u64, StoreError> {
+        let retried =
+            client.execute_typed(&self.sql.retry, &[(&deliveries, Type::INT8_ARRAY)]).await;
+        retried.map_err(|error| self.error("retrying deliveries", "operator", &error))
+    }
+
+    /// `kind` of role may do what was attempted.
+    pub(crate) fn error(
+        &self,
+        attempted: &'static str,
+        kind: &'static str,
+        error: &tokio_postgres::Error,
+    ) -> StoreError {
+        StoreError::from_driver(attempted, (&self.sql.schema, kind), error)
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,112 @@
+use postgres_protocol::escape::escape_identifier;
+
+/// The statements, with their schema.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    /// Quoted where it has to be.
+    pub(crate) schema: String,
+    pub(crate) insert: String,
+    pub(crate) claim: String,
+    pub(crate) lapsed: String,
+    pub(crate) finish: String,
+    pub(crate) register: String,
+    pub(crate) disable: String,
+    pub(crate) enable: String,
+    pub(crate) hold: String,
+    pub(crate) release: String,
+    pub(crate) retry: String,
+}
+
+impl Sql {
+    pub(crate) fn new(schema: &str) -> Self {
+        let schema = escape_identifier(schema);
+        let deliveries = format!("{schema}.webhook_delivery");
+        let destinations = format!("{schema}.webhook_destination");
+        let is = |state: &str| {
+            format!("select from {destinations} where name = $1 and state = '{state}'")
+        };
+        Self {
+            insert: format!(
+                "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
+                 path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
+                 select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
+                 from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                 as new (d, e, t, k, p, c, b, l, w, n) \
+                 on conflict (event_id, destination) do nothing"
+            ),
+            // In the order of an index, also where statistics are old, as those
+            // of a queue often are.
+            claim: format!(
+                "with due as (select id from {deliveries} where destination = $1 \
+                 and state = 'pending' and next_attempt_at <= clock_timestamp() \
+                 and exists ({active}) order by next_attempt_at, id limit $2 \
+                 for update skip locked) \
+                 update {deliveries} d set state = 'sending', attempts = attempts + 1, \
+                 fence = fence + 1, claimed_by = $4, next_attempt_at = null, \
+                 lease_until = clock_timestamp() + $3::int8 * interval '1 ms' \
+                 from due where d.id = due.id \
+                 returning d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms, \
+                 d.idempotency_key, d.path, d.content_type, d.body",
+                active = is("active"),
+            ),
+            lapsed: format!(
+                "select id, fence, attempts, retry_limit, retry_wait_ms from {deliveries} \
+                 where destination = $1 and state = 'sending' \
+                 and lease_until <= clock_timestamp() \
+                 order by lease_until limit $2 for update skip locked"
+            ),
+            finish: finish(&schema),
+            register: format!(
+                "insert into {destinations} (name) values ($1) on conflict (name) do nothing"
+            ),
+            disable: format!(
+                "insert into {destinations} as d (name, state, reason) \
+                 values ($1, 'disabled', $2) on conflict (name) do update \
+                 set state = 'disabled', reason = excluded.reason, \
+                 changed_at = clock_timestamp() where d.state <> 'disabled'"
+            ),
+            enable: format!(
+                "update {destinations} set state = 'active', reason = null, \
+                 changed_at = clock_timestamp() where name = $1 and state = 'disabled'"
+            ),
+            hold: moved(&deliveries, ("pending", "held"), &is("disabled")),
+            release: moved(&deliveries, ("held", "pending"), &is("active")),
+            retry: format!(
+                "update {deliveries} set state = 'pending', attempts = 0, \
+                 next_attempt_at = clock_timestamp() \
+                 where id = any ($1) and state in ('failed', 'held', 'unknown')"
+            ),
+            schema,
+        }
+    }
+}
+
+/// Up to `$2` deliveries of destination `$1` from one state to another while its
+/// row says so, which is locked against a change.
+fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String {
+    let next = if to == "pending" { "clock_timestamp()" } else { "null" };
+    format!(
+        "with place as ({condition} for share), \
+         moved as (select id from {deliveries} where destination = $1 and state = '{from}' \
+         and exists (select from place) order by id limit $2 for update skip locked) \
+         update {deliveries} d set state = '{to}', next_attempt_at = {next} \
+         from moved where d.id = moved.id"
+    )
+}
+
+/// Ends claims whose fences still hold, and writes down what came of them.
+fn finish(schema: &str) -> String {
+    format!(
+        "with ended as (select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         as e (id, fence, state, wait_ms, outcome, status, elapsed_ms, detail, response)), \
+         done as (update {schema}.webhook_delivery d set state = e.state, lease_until = null, \
+         outcome = e.outcome, next_attempt_at = case when e.state = 'pending' \
+         then clock_timestamp() + e.wait_ms * interval '1 ms' end from ended e \
+         where d.id = e.id and d.fence = e.fence and d.state = 'sending' returning d.id), \
+         noted as (insert into {schema}.webhook_attempt \
+         (delivery, number, outcome, status, elapsed_ms, detail, response) \
+         select e.id, e.fence, e.outcome, e.status, e.elapsed_ms, e.detail, e.response \
+         from ended e join done on done.id = e.id) \
+         select id from done"
+    )
+}

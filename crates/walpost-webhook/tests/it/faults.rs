@@ -1,0 +1,225 @@
+//! Whoever dies or sleeps with a claim loses no delivery, and what may have
+//! arrived is sent again with its key or held.
+
+use std::{env, sync::Arc};
+
+use tokio::{
+    io::AsyncWriteExt,
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+use walpost_testkit::{Process, until};
+use walpost_webhook::{OnUnknownOutcome, Processor};
+
+use crate::{
+    receiver::{Receiver, answer},
+    world::{LIMIT, World, ids, keys, run, settings},
+};
+
+const DATABASE: &str = "MEMBER_DATABASE";
+const URL: &str = "MEMBER_URL";
+const TEST: &str = "faults::a_processor_in_a_process_of_its_own_drains_on_sigterm";
+
+/// Starts a processor in a process of its own, which is this binary.
+fn member(world: &World, receiver: &Receiver, failpoint: Option<&str>) -> Process {
+    let url = receiver.url("127.0.0.1");
+    let mut environment =
+        vec![(DATABASE, world.database.url()), (URL, &url), ("RUST_LOG", "walpost_webhook=debug")];
+    environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
+    let program = env::current_exe().unwrap();
+    Process::start(program, ["--exact", TEST, "--nocapture"], environment)
+}
+
+/// Without the environment: a test. With it: the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_processor_in_a_process_of_its_own_drains_on_sigterm() {
+    if let Ok(url) = env::var(URL) {
+        return act(&url).await;
+    }
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    world.insert(&ids("a", 100)).await;
+    let member = member(&world, &receiver, None);
+    world.until("delivered", 100).await;
+    assert!(member.terminate(LIMIT).success(), "{}", member.log());
+    assert_eq!(receiver.requests().len(), 100);
+}
+
+async fn act(url: &str) {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .init();
+    let database = env::var(DATABASE).unwrap();
+    let database = walpost_postgres::Database::parse(&database).unwrap();
+    let mut terminated = signal(SignalKind::terminate()).unwrap();
+    let processor = Processor::new(database, settings(url)).unwrap();
+    let ended = processor.run(async {
+        terminated.recv().await;
+    });
+    ended.await.unwrap();
+}
+
+/// Ends a lease as time would.
+async fn end_leases(world: &World) {
+    let past = "update walpost.webhook_delivery set lease_until = now() - interval '1 s' \
+                where state = 'sending'";
+    world.past_triggers(past).await;
+}
+
+async fn killed_at(failpoint: &str) -> (World, Receiver) {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    world.insert(&ids("a", 1)).await;
+    let member = member(&world, &receiver, Some(failpoint));
+    until(LIMIT, "a death", async || !member.is_running()).await;
+    (world, receiver)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_between_claim_and_call_counts_and_the_delivery_is_sent_by_another() {
+    let (world, receiver) = killed_at("after_claim:kill").await;
+    assert_eq!(world.row("a000").await, ("sending".to_owned(), 1, None));
+    assert_eq!(receiver.requests().len(), 0);
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    end_leases(&world).await;
+    world.until("delivered", 1).await;
+    let snapshot = running.stop().await;
+    assert_eq!(keys(&receiver), ["a000"]);
+    assert_eq!((snapshot.stuck, snapshot.delivered), (1, 1));
+    assert_eq!(world.row("a000").await, ("delivered".to_owned(), 2, Some("success".to_owned())));
+    let outcomes = "select outcome from walpost.webhook_attempt order by number";
+    assert_eq!(world.texts(outcomes).await, ["lease_expired", "success"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_between_the_answer_and_its_row_sends_it_again_with_its_key() {
+    let (world, receiver) = killed_at("after_answer:kill").await;
+    assert_eq!(world.row("a000").await, ("sending".to_owned(), 1, None));
+    assert_eq!(keys(&receiver), ["a000"]);
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    end_leases(&world).await;
+    world.until("delivered", 1).await;
+    running.stop().await;
+    assert_eq!(keys(&receiver), ["a000", "a000"]);
+    // The same, where it must not happen twice.
+    world.insert(&ids("b", 1)).await;
+    let claimed = "update walpost.webhook_delivery set state = 'sending', fence = 1, attempts = 1, \
+                   next_attempt_at = null, lease_until = now() - interval '1 s' \
+                   where event_id = 'b000'";
+    world.past_triggers(claimed).await;
+    let mut holding = settings(&receiver.url("127.0.0.1"));
+    holding.policy.on_unknown_outcome = OnUnknownOutcome::Hold;
+    let running = run(&world, holding);
+    world.until("unknown", 1).await;
+    running.stop().await;
+    assert_eq!(keys(&receiver), ["a000", "a000"]);
+    let expected = ("unknown".to_owned(), 1, Some("lease_expired".to_owned()));
+    assert_eq!(world.row("b000").await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_behind_the_row_changes_nothing_any_more() {
+    let (world, receiver) = killed_at("after_finish:kill").await;
+    assert_eq!(world.row("a000").await, ("delivered".to_owned(), 1, Some("success".to_owned())));
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.insert(&ids("b", 1)).await;
+    world.until("delivered", 2).await;
+    running.stop().await;
+    assert_eq!(keys(&receiver), ["a000", "b000"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_slept_past_its_lease_writes_nothing() {
+    let world = World::new().await;
+    let failing = Receiver::answering(answer("500 Oops", "", "")).await;
+    world.insert(&ids("a", 1)).await;
+    let zombie = member(&world, &failing, Some("after_answer:stop"));
+    until(LIMIT, "a call", async || failing.requests().len() == 1).await;
+    zombie.wait_for_log("failpoint", LIMIT);
+    // Its successor is in its call.
+    let go_on = Arc::new(Notify::new());
+    let waits = Arc::clone(&go_on);
+    let receiver = Receiver::scripted(move |mut stream, notes| {
+        let waits = Arc::clone(&waits);
+        async move {
+            notes.read(&mut stream).await?;
+            waits.notified().await;
+            stream.write_all(answer("200 OK", "", "").as_bytes()).await
+        }
+    })
+    .await;
+    let mut patient = settings(&receiver.url("127.0.0.1"));
+    patient.client.timeout = LIMIT;
+    patient.lease = LIMIT * 2;
+    let running = run(&world, patient);
+    end_leases(&world).await;
+    until(LIMIT, "a second call", async || receiver.requests().len() == 1).await;
+    zombie.resume();
+    zombie.wait_for_log("the claim was given up", LIMIT);
+    let (state, attempts, _) = world.row("a000").await;
+    assert_eq!((&*state, attempts), ("sending", 2));
+    go_on.notify_one();
+    world.until("delivered", 1).await;
+    running.stop().await;
+    assert_eq!(world.row("a000").await, ("delivered".to_owned(), 2, Some("success".to_owned())));
+    let outcomes = "select outcome from walpost.webhook_attempt order by number";
+    assert_eq!(world.texts(outcomes).await, ["lease_expired", "success"]);
+    zombie.terminate(LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_ends_every_process_fails() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    world.insert(&ids("a", 1)).await;
+    let claimed = "update walpost.webhook_delivery set state = 'sending', fence = 3, attempts = 3, \
+                   next_attempt_at = null, lease_until = now() - interval '1 s'";
+    world.past_triggers(claimed).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("failed", 1).await;
+    running.stop().await;
+    let expected = ("failed".to_owned(), 3, Some("lease_expired".to_owned()));
+    assert_eq!(world.row("a000").await, expected);
+    assert_eq!(receiver.connections(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_goes_away_loses_no_delivery() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    let ids = ids("a", 300);
+    for some in ids.chunks(30) {
+        world.insert(some).await;
+        // Every session but ours: between, before and behind claims and ends.
+        world
+            .client
+            .batch_execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity \
+                 where datname = current_database() and pid <> pg_backend_pid()",
+            )
+            .await
+            .unwrap();
+        let unfinished = "select count(*) from walpost.webhook_delivery where state = 'pending'";
+        until(LIMIT, "claims", async || world.number(unfinished).await == 0).await;
+    }
+    // Claims whose answers were lost.
+    until(LIMIT, "all deliveries", async || {
+        end_leases_of_the_lost(&world).await;
+        let done = "select count(*) from walpost.webhook_delivery where state = 'delivered'";
+        world.number(done).await == 300
+    })
+    .await;
+    running.stop().await;
+    let mut got = keys(&receiver);
+    got.sort();
+    got.dedup();
+    assert_eq!(got, ids);
+}
+
+/// Of those that have been on their way for longer than any attempt takes.
+async fn end_leases_of_the_lost(world: &World) {
+    let past = "update walpost.webhook_delivery set lease_until = now() - interval '1 s' \
+                where state = 'sending' and lease_until < now() + interval '57 s'";
+    world.past_triggers(past).await;
+}

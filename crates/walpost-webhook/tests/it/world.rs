@@ -1,0 +1,143 @@
+//! A migrated database, receivers, and processors of a destination.
+
+use std::time::Duration;
+
+use tokio::{sync::oneshot, task::JoinHandle};
+use tokio_postgres::Client;
+use walpost_migrate::{Migrator, Set};
+use walpost_testkit::{Database, fresh_database, until};
+use walpost_webhook::{
+    AddressPolicy, Deliveries, Destination, Endpoint, Message, NewDelivery, Pace, Processor,
+    ProcessorSettings, RetryPolicy, Schedule, Snapshot, StoreError,
+};
+
+use crate::receiver::Receiver;
+
+/// Bound on every wait.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// Of the one destination.
+pub(crate) const NAME: &str = "logistics";
+
+pub(crate) struct World {
+    pub(crate) database: Database,
+    pub(crate) client: Client,
+    pub(crate) deliveries: Deliveries,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let database = fresh_database().await;
+        let mut client = database.connect().await;
+        Migrator::new().set(Set::Webhook).migrate(&mut client).await.unwrap();
+        Self { database, client, deliveries: Deliveries::new() }
+    }
+
+    /// Deliveries by the ids of their events, which are their keys as well.
+    pub(crate) async fn insert(&self, ids: &[String]) {
+        let new: Vec<NewDelivery> = ids.iter().map(|id| delivery(id)).collect();
+        assert_eq!(self.deliveries.insert(&self.client, &new).await.unwrap(), ids.len() as u64);
+    }
+
+    /// State, attempts and last outcome of an event's delivery.
+    pub(crate) async fn row(&self, event_id: &str) -> (String, i32, Option<String>) {
+        let sql = "select state, attempts, outcome from walpost.webhook_delivery \
+                   where event_id = $1";
+        let row = self.client.query_one(sql, &[&event_id]).await.unwrap();
+        (row.get(0), row.get(1), row.get(2))
+    }
+
+    /// Waits until so many deliveries are in a state.
+    pub(crate) async fn until(&self, state: &str, count: i64) {
+        let sql = format!("select count(*) from walpost.webhook_delivery where state = '{state}'");
+        let what = format!("{count} deliveries {state}");
+        until(LIMIT, &what, async || self.number(&sql).await == count).await;
+    }
+
+    /// The one number that a query gives.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// The texts of a query's first column.
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
+        let rows = self.client.query(sql, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Runs what the triggers would refuse: as time would, say.
+    pub(crate) async fn past_triggers(&self, sql: &str) {
+        let sql = format!("begin; set local session_replication_role = replica; {sql}; commit");
+        self.client.batch_execute(&sql).await.unwrap();
+    }
+}
+
+pub(crate) fn delivery(id: &str) -> NewDelivery {
+    NewDelivery::new(NAME, id, Message::new(id, format!("{{\"id\":\"{id}\"}}")))
+}
+
+/// `prefix` and a number of three digits, `count` times.
+pub(crate) fn ids(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number:03}")).collect()
+}
+
+/// Of a processor that tries twice more almost at once.
+pub(crate) fn settings(url: &str) -> ProcessorSettings {
+    let addresses = AddressPolicy::with_private_networks();
+    let endpoint = Endpoint::parse(url, addresses).unwrap();
+    let mut settings = ProcessorSettings::new(NAME, Destination::new(endpoint));
+    settings.client = crate::client::settings();
+    settings.policy = RetryPolicy::new(Schedule::fixed(Duration::from_millis(10), 2));
+    settings.pace = Pace { poll: Duration::from_millis(20), ..Pace::default() };
+    settings
+}
+
+/// A processor that runs until it is told to stop.
+pub(crate) struct Running {
+    processor: Processor,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), StoreError>>,
+}
+
+pub(crate) fn run(world: &World, settings: ProcessorSettings) -> Running {
+    let database = walpost_postgres::Database::parse(world.database.url()).unwrap();
+    let processor = Processor::new(database, settings).unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let running = processor.clone();
+    let task = tokio::spawn(async move {
+        let stopped = async {
+            // A test that failed has dropped the other end.
+            let _ = stopped.await;
+        };
+        running.run(stopped).await
+    });
+    Running { processor, stop, task }
+}
+
+impl Running {
+    pub(crate) async fn stop(self) -> Snapshot {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap().unwrap();
+        self.processor.snapshot()
+    }
+
+    /// Waits for the error that ends it.
+    pub(crate) async fn error(self) -> StoreError {
+        self.task.await.unwrap().unwrap_err()
+    }
+}
+
+/// The keys that a receiver got, in order.
+pub(crate) fn keys(receiver: &Receiver) -> Vec<String> {
+    let key = |request: String| {
+        let line = request.lines().find_map(|line| line.strip_prefix("Idempotency-Key: "));
+        line.expect("each request has a key").to_owned()
+    };
+    receiver.requests().into_iter().map(key).collect()
+}
+
+/// The same without their order.
+pub(crate) fn sorted_keys(receiver: &Receiver) -> Vec<String> {
+    let mut keys = keys(receiver);
+    keys.sort();
+    keys
+}
