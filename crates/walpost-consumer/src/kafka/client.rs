@@ -224,7 +224,7 @@ mod tests {
         for name in ["sasl.pasword", "security.protocol"] {
             let mut settings = Settings::new("shipping".into());
             settings.kafka.insert(name.to_owned(), "s3cret".to_owned());
-            let error = start(&settings).err().expect("librdkafka refuses it");
+            let error = start(&settings).map(drop).expect_err("librdkafka refuses it");
             let text = walpost_event::error_chain(&error);
             assert!(text.contains(name) && !text.contains("s3cret"), "{text}");
         }

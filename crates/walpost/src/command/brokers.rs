@@ -10,6 +10,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     metadata::Metadata,
 };
+use walpost_librdkafka::without_value;
 
 /// Longest wait for the brokers.
 const LIMIT: Duration = Duration::from_secs(10);
