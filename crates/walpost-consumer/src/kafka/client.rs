@@ -1,8 +1,4 @@
-use std::{
-    sync::Arc,
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
 use rdkafka::{config::FromClientConfigAndContext, consumer::BaseConsumer};
 use tokio::sync::{mpsc, oneshot};
@@ -11,11 +7,10 @@ use walpost_librdkafka::{Committed, without_value};
 use super::{
     command::{
         AssignmentId, Command, Commit, FoundTopic, GroupEvent, KafkaFailure, Place, Question,
-        Reply, Start, TopicIdentity,
+        Reply, Start,
     },
     config::client_config,
     context::Context,
-    identity::{Identities, Identity},
     signal::Signal,
     thread,
 };
@@ -34,7 +29,6 @@ pub(crate) type Started = (Kafka, KafkaThread, mpsc::Receiver<GroupEvent>);
 pub(crate) struct Kafka {
     commands: mpsc::Sender<Command>,
     signal: Signal,
-    identities: Identities,
 }
 
 /// The thread, to be waited for.
@@ -67,7 +61,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
         let consumer = BaseConsumer::from_config_and_context(&config, Context::default());
         thread::run(plan, consumer);
     })?;
-    Ok((Kafka { commands, signal, identities: Identities::default() }, thread, event_receiver))
+    Ok((Kafka { commands, signal }, thread, event_receiver))
 }
 
 /// The same for `run`, which stands in for librdkafka.
@@ -80,7 +74,7 @@ pub(super) fn start_as(
     let signal = Signal::default();
     let waking = signal.clone();
     let thread = KafkaThread::start(move || run(waking, command_receiver, events))?;
-    Ok((Kafka { commands, signal, identities: Identities::default() }, thread, event_receiver))
+    Ok((Kafka { commands, signal }, thread, event_receiver))
 }
 
 impl KafkaThread {
@@ -113,27 +107,6 @@ impl Kafka {
     pub(crate) async fn topic(&self, topic: &Arc<str>) -> Result<FoundTopic, KafkaFailure> {
         let topic = Arc::clone(topic);
         self.ask(|reply| Command::Ask(Question::Topic { topic, reply })).await
-    }
-
-    /// Which topic the name stands for, as it was at `since` or later; or for each
-    /// of its partitions, up to 1,000, `more` before.
-    pub(crate) async fn identity(
-        &self,
-        topic: &Arc<str>,
-        since: Instant,
-        more: Duration,
-    ) -> Result<TopicIdentity, KafkaFailure> {
-        let told = self.identities.told(topic);
-        let mut told = told.lock().await;
-        let is_new = |told: &&Identity| told.asked_at + more * told.partitions.min(1_000) >= since;
-        if let Some(identity) = told.as_ref().filter(is_new) {
-            return Ok(identity.of.clone());
-        }
-        let asked_at = Instant::now();
-        let FoundTopic { identity: of, partitions } = self.topic(topic).await?;
-        let partitions = u32::try_from(partitions.len()).unwrap_or(u32::MAX);
-        *told = Some(Identity { asked_at, of: of.clone(), partitions });
-        Ok(of)
     }
 
     /// What the group holds, once Kafka has answered the last commit of the

@@ -10,7 +10,6 @@ mod context;
 mod fatal;
 mod fetch;
 mod group_offsets;
-mod identity;
 mod kept;
 #[cfg(feature = "test-kit")]
 mod memory;

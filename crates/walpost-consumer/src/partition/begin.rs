@@ -43,7 +43,7 @@ impl<H: Handler> Partition<H> {
         let group = self.group(&claimed, &committed).await?;
         let stored = Stored { next_offset: claimed.next_offset, known: claimed.known.clone() };
         let decision = decide(&stored, group, self.shared.settings.on_reset);
-        let log = self.ends(&claimed.owner).await?;
+        let log = self.shared.kafka.watermarks(&self.of).await?;
         self.meter.asked(Some(log.1), Instant::now());
         tracing::debug!(partition = %self.of, ?group, ?decision, ?log, "decided how to start");
         let next_offset = match decision {
@@ -94,7 +94,7 @@ impl<H: Handler> Partition<H> {
         let trials = Trials::new(settings.max_batch_events);
         let lane = Lane { client, replay, held, trials };
         let (batch, answer, commit_after, look_after) = (Vec::new(), None, None, None);
-        let (count_after, sure_at) = (None, None);
+        let count_after = None;
         Ok(Session {
             lane,
             key,
@@ -107,7 +107,6 @@ impl<H: Handler> Partition<H> {
             answer,
             commit_after,
             count_after,
-            sure_at,
             look_after,
         })
     }

@@ -97,13 +97,10 @@ impl<H: Handler> Partition<H> {
     pub(super) fn placed_otherwise(&self, stored: [&str; 3], now: &TopicIdentity) -> Interrupt {
         let [group, cluster, topic] = stored;
         let settings = &self.shared.settings;
-        if group == settings.group_id() && cluster == now.cluster_id {
-            return self.created_anew(topic, &now.topic_id);
-        }
         Interrupt::Halt(format!(
             "the stored position belongs to group {group}, cluster {cluster}, topic id {topic}; \
              now it is group {}, cluster {}, topic id {}. If another group or cluster was \
-             meant, correct the configuration. If the consumer is to move, delete \
+             meant, correct the configuration. If the topic was created anew or the consumer is to move, delete \
              the row of consumer {}, topic {}, part {} from {}.position and restart: it then \
              starts as a new one, and events that are done stay done",
             settings.group_id(),
@@ -113,20 +110,6 @@ impl<H: Handler> Partition<H> {
             self.of.topic,
             self.of.partition,
             self.shared.sql.schema(),
-        ))
-    }
-
-    /// Another topic has the name. Its ids, then and now.
-    fn created_anew(&self, then: &str, now: &str) -> Interrupt {
-        let (schema, consumer) = (self.shared.sql.schema(), &self.shared.settings.consumer);
-        let (topic, part) = (&self.of.topic, self.of.partition);
-        let (consumer, name) = (escape_literal(consumer), escape_literal(topic));
-        Interrupt::Halt(format!(
-            "topic {topic} was deleted and created anew: the stored position belongs to topic id \
-             {then}, and the topic of that name is now topic id {now}, whose offsets are others. \
-             To read that one, delete the row of the partition: run delete from {schema}.position \
-             where consumer = {consumer} and topic = {name} and part = {part} on the database, \
-             and restart; it then starts as a new one, and events that are done stay done"
         ))
     }
 

@@ -156,11 +156,9 @@ impl<H: Handler> Partition<H> {
         if let Some(row) = self.next_request(session).await? {
             lanes.request(row, &mut session.looks);
         }
-        let held_until = self.take_sure(session, lanes).await?;
-        let came = !session.batch.is_empty() && held_until.is_none();
-        if came {
-            lanes.give(session.batch.drain(..));
-        }
+        let paced_until = self.take_paced(session, lanes).await?;
+        let came = !session.batch.is_empty();
+        lanes.give(session.batch.drain(..));
         if let Some(oldest) = lanes.progress.oldest_ms() {
             self.meter.next_is_of(Some(oldest));
         }
@@ -173,15 +171,14 @@ impl<H: Handler> Partition<H> {
         }
         if lanes.is_idle() {
             self.catch_up(session).await?;
-            self.look_at_idle_topic(session).await?;
         } else {
             self.take_answer(session)?;
             self.send_commit(session).await;
         }
-        let has_room = lanes.progress.has_room() && held_until.is_none();
+        let has_room = lanes.progress.has_room() && paced_until.is_none();
         let moves_at = lanes.watermark.map(|_| lanes.moved_at + self.commit_interval());
         let looks_at = session.look_after.filter(|_| lanes.is_idle());
-        let at = [moves_at, looks_at, held_until].into_iter().flatten().min();
+        let at = [moves_at, looks_at, paced_until].into_iter().flatten().min();
         let Lanes { running, .. } = lanes;
         let next = async {
             match running.join_next().await {
@@ -193,23 +190,6 @@ impl<H: Handler> Partition<H> {
             Some(ended) => lanes.take_in(session, ended),
             None => Ok(()),
         }
-    }
-
-    /// Takes events for the lanes, unless it has some, and returns until when
-    /// they wait.
-    async fn take_sure(
-        &self,
-        session: &mut Session,
-        lanes: &Lanes,
-    ) -> Result<Option<Instant>, Interrupt> {
-        let paced_until = match session.batch.is_empty() {
-            true => self.take_paced(session, lanes).await?,
-            false => None,
-        };
-        if session.batch.is_empty() {
-            return Ok(paced_until);
-        }
-        self.unsure_until(session).await
     }
 
     /// Takes events for the lanes, if there is room for some. In a replay that

@@ -19,7 +19,6 @@ mod progress;
 mod replay;
 mod session;
 mod stop;
-mod topic;
 mod trials;
 mod unpark;
 mod watch;

@@ -20,7 +20,6 @@ impl<H: Handler> Partition<H> {
     /// Nothing has arrived: catches up, then waits.
     pub(super) async fn idle(&self, session: &mut Session) -> Result<(), Interrupt> {
         self.catch_up(session).await?;
-        self.look_at_idle_topic(session).await?;
         let look_after = session.look_after;
         self.wait(session, true, look_after, std::future::pending::<()>()).await?;
         Ok(())

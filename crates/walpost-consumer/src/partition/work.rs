@@ -1,9 +1,6 @@
 //! A claimed partition at work, with one lane: batch after batch.
 
-use std::{
-    future::pending,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
@@ -28,11 +25,6 @@ impl<H: Handler> Partition<H> {
         self.gather(session).await?;
         if session.batch.is_empty() {
             return self.idle(session).await;
-        }
-        if let Some(until) = self.unsure_until(session).await? {
-            self.catch_up(session).await?;
-            self.wait(session, false, Some(until), pending::<()>()).await?;
-            return Ok(());
         }
         self.meter.next_is_of(session.batch.first().and_then(Event::timestamp_ms));
         let count = session.lane.next(&session.batch).len();
@@ -86,7 +78,7 @@ impl<H: Handler> Partition<H> {
             Ok(full) => Ok(full),
             Err(FetchFailure::OutOfRange) => Err(self.out_of_range(session).await),
             Err(FetchFailure::Replaced { offset, then, now }) => {
-                Err(self.replaced(session, offset, (then, now)).await)
+                Err(self.replaced(offset, then, now).await)
             }
             Err(FetchFailure::Lost(reason)) => Err(Interrupt::Fault(reason)),
         }
@@ -112,20 +104,20 @@ impl<H: Handler> Partition<H> {
 
     async fn out_of_range(&self, session: &Session) -> Interrupt {
         let next = session.key.next_offset;
-        match self.ends(&session.owner).await {
+        match self.shared.kafka.watermarks(&self.of).await {
             Ok((low, high)) if (low..=high).contains(&next) => {
                 Interrupt::Fault(format!("offset {next} was out of the log's range, and is not"))
             }
             Ok((low, high)) => self.outside_of_log(next, low, high),
-            Err(interrupt) => interrupt,
+            Err(failure) => failure.into(),
         }
     }
 
     /// The log was cut and has grown again.
-    async fn replaced(&self, session: &Session, offset: i64, epochs: (i32, i32)) -> Interrupt {
-        match self.ends(&session.owner).await {
-            Ok((low, _)) => self.log_replaced(offset, epochs, low),
-            Err(interrupt) => interrupt,
+    async fn replaced(&self, offset: i64, then: i32, now: i32) -> Interrupt {
+        match self.shared.kafka.watermarks(&self.of).await {
+            Ok((low, _)) => self.log_replaced(offset, (then, now), low),
+            Err(failure) => failure.into(),
         }
     }
 }

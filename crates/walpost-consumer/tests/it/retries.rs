@@ -90,6 +90,7 @@ async fn a_retry_that_waits(consumer: impl Fn(Builder) -> Builder, in_wait: i64)
     assert_eq!(world.number(waits).await, 1);
     let left = "select count(*) from walpost.consumer_parked";
     assert_eq!(world.number(left).await, in_wait, "those of its key wait with it");
+    // One that was given up does not wait for its next attempt.
     moody.about(["k-bad"], Fails::Transiently);
     testkit::until(LIMIT, "another attempt", async || moody.tried().len() > 1).await;
     moody.about([""; 0], Fails::Parks);
@@ -145,7 +146,7 @@ async fn attempts_of_an_event_that_waits_are_counted_while_others_are_applied() 
     world.publish_keyed(0, &events).await;
     let moody = Moody::default();
     moody.about(["bad"].into_iter().chain(others.iter().map(String::as_str)), Fails::Parks);
-    let schedule = RetrySchedule::new([Duration::from_millis(3_000)]).repeating_last();
+    let schedule = RetrySchedule::new([Duration::from_millis(1_500)]).repeating_last();
     let consumer = world.consumer().park(Park::Key).max_attempts(3).retry_schedule(schedule);
     let mut running = run(consumer.handler(moody.clone()).unwrap());
     until_seen(&mut running, 22).await;
