@@ -28,8 +28,6 @@ pub(super) struct Session {
     pub(super) commit_after: Option<Instant>,
     /// No count of parked events before this.
     pub(super) count_after: Option<Instant>,
-    /// When the topic was last looked at for events.
-    pub(super) sure_at: Option<Instant>,
     /// No look at the owner before this.
     pub(super) look_after: Option<Instant>,
 }
