@@ -6,7 +6,8 @@
 //! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`;
 //! `TEST_SESSION_TIMEOUT_MS`; `TEST_KAFKA=name=value;…` for settings of
 //! librdkafka; `WALPOST_FAILPOINT` as in the consumer crate. SIGUSR1 has it
-//! raise SIGSTOP within the handler of the next event.
+//! raise SIGSTOP within the handler of the next event. It prints a line when
+//! SIGTERM no longer just kills it.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -24,6 +25,9 @@ use walpost_consumer::{
     Consumer, Database, Event, Handler, HandlerError, OnReset, RetrySchedule,
     tokio_postgres::Transaction,
 };
+
+/// `walpost_tests::chaos` waits for it.
+const LISTENS: &str = "consumer: listens to SIGTERM";
 
 struct Effects {
     handled: AtomicU64,
@@ -54,6 +58,8 @@ impl Handler for Effects {
 
 #[tokio::main]
 async fn main() {
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    eprintln!("{LISTENS}");
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [url, bootstrap, name, topic] = args.as_slice() else {
         panic!("walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC");
@@ -82,7 +88,6 @@ async fn main() {
         .retry_schedule(RetrySchedule::new([Duration::from_millis(10)]))
         .handler(handler)
         .unwrap();
-    let mut terminate = signal(SignalKind::terminate()).unwrap();
     if let Err(error) = consumer
         .run(async move {
             terminate.recv().await;

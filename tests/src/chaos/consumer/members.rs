@@ -9,6 +9,9 @@ use walpost_testkit::{Process, until};
 use super::{blows::Pause, stage::off};
 use crate::LIMIT;
 
+/// What `walpost-test-consumer` prints.
+const LISTENS: &str = "consumer: listens to SIGTERM";
+
 /// A consumer in a process of its own, whose log outlives it.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -49,8 +52,10 @@ impl Member {
         self.process.log()
     }
 
-    /// SIGTERM; whether it ended as it should.
+    /// SIGTERM, as soon as it listens to it; whether it ended as it should.
     pub(super) async fn terminate(self) -> bool {
+        let listens = || self.printed().contains(LISTENS) || !self.is_running();
+        until(LIMIT, "a consumer that listens to signals", async || listens()).await;
         off(move || self.process.terminate(LIMIT).success()).await
     }
 
