@@ -3,6 +3,7 @@
 use jsonschema::{
     Validator,
     canonical::{self, CanonicalSchema, Containment},
+    error::ValidationErrorKind,
 };
 use serde_json::{Map, Value};
 
@@ -66,11 +67,23 @@ impl JsonSchema {
                 "" => "/".to_owned(),
                 path => path.to_owned(),
             },
-            problem: error.masked().to_string(),
+            problem: match error.kind() {
+                // Names of properties are contents too.
+                ValidationErrorKind::AdditionalProperties { .. }
+                | ValidationErrorKind::UnevaluatedProperties { .. }
+                | ValidationErrorKind::PropertyNames { .. } => {
+                    "a property has a name that is not allowed".to_owned()
+                }
+                _ => error.masked().to_string(),
+            },
         })
     }
 
     pub(crate) fn cannot_read(&self, writer: &Self) -> Option<Unreadable> {
+        // Also where nobody could prove it.
+        if self == writer {
+            return None;
+        }
         let answer = match self.reader.covers(&writer.writer) {
             Ok(Containment::Yes) => return None,
             Ok(answer) => answer,
@@ -145,13 +158,17 @@ fn narrows(reader: &Value, writer: &Value) -> bool {
 }
 
 /// Has each object that names its properties allow no others, where it does not
-/// say what becomes of others itself.
+/// say what becomes of others itself. Nothing within a composition is closed: what
+/// one part does not name, another may.
 fn close(schema: &mut Value) {
     let Value::Object(keywords) = schema else { return };
     let has = |keywords: &Map<String, Value>, names: &[&str]| {
         names.iter().any(|name| keywords.contains_key(*name))
     };
-    if keywords.contains_key("properties") && !has(keywords, &COMPOSED) && !has(keywords, &OPEN) {
+    if has(keywords, &COMPOSED) {
+        return;
+    }
+    if keywords.contains_key("properties") && !has(keywords, &OPEN) {
         keywords.insert("additionalProperties".to_owned(), false.into());
     }
     for (keyword, value) in keywords.iter_mut() {
@@ -159,7 +176,7 @@ fn close(schema: &mut Value) {
             "properties" | "patternProperties" => {
                 value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(close);
             }
-            "anyOf" | "oneOf" | "prefixItems" => {
+            "prefixItems" => {
                 value.as_array_mut().into_iter().flatten().for_each(close);
             }
             "items" | "additionalProperties" => close(value),
@@ -265,6 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn a_union_hides_no_change() {
+        let with = |id: &str| {
+            json!({"type": "object", "required": ["id"], "properties": {"id": {"type": id}},
+            "oneOf": [
+                {"required": ["kind"], "properties": {"kind": {"const": "card"}}},
+                {"required": ["kind"], "properties": {"kind": {"const": "cash"}}},
+            ]})
+        };
+        assert!(judged(&with("integer"), &with("string")).is_some());
+        assert!(judged(&with("integer"), &with("integer")).is_none());
+    }
+
+    #[test]
+    fn what_is_the_same_takes_the_same() {
+        let list = json!({"type": "object", "properties": {"next": {"$ref": "#"}}});
+        assert!(judged(&list, &list).is_none());
+    }
+
+    #[test]
     fn definitions_are_followed() {
         let with = |zip: &Value| {
             json!({
@@ -292,5 +328,13 @@ mod tests {
             }
         }
         assert!(matches!(schema.check(b"{"), Err(Unfit::Unreadable("JSON"))));
+        let closed = json!({"type": "object", "additionalProperties": false});
+        let named = json!({"type": "object", "propertyNames": {"pattern": "^[0-9]+$"}});
+        for strict in [closed, named] {
+            match self::schema(&strict).check(br#"{"s3cret": 1}"#) {
+                Err(Unfit::Refused { problem, .. }) => assert!(!problem.contains("s3cret")),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

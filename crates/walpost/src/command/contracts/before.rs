@@ -45,7 +45,9 @@ fn in_commit(folder: &Path, commit: &str) -> anyhow::Result<Contracts> {
     let names = git(folder, &["ls-tree", "-r", "-z", "--name-only", commit, "."])?;
     let mut documents = Vec::new();
     for name in names.split('\0').filter(|name| !name.is_empty()) {
-        if Contracts::is_document(Path::new(name)) {
+        let path = Path::new(name);
+        // Deeper ones are none, as in a folder that is read.
+        if path.components().count() == 2 && Contracts::is_document(path) {
             let text = git(folder, &["show", &format!("{commit}:./{name}")])?;
             documents.push((PathBuf::from(format!("{commit}:{name}")), text));
         }
