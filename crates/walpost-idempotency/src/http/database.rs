@@ -63,7 +63,11 @@ pub(crate) struct Lent {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub(crate) struct NoConnection(pub(crate) String);
+pub(crate) enum NoConnection {
+    /// All are lent; the database may be well.
+    Busy(String),
+    Away(String),
+}
 
 impl Database {
     /// Connects by `config`, without TLS.
@@ -141,7 +145,7 @@ impl Database {
     pub(crate) async fn get(&self) -> Result<Lent, NoConnection> {
         let permit = timeout(self.answer_timeout, Arc::clone(&self.slots).acquire_owned()).await;
         let permit = permit
-            .map_err(|_| NoConnection(format!("all busy for {:?}", self.answer_timeout)))?
+            .map_err(|_| NoConnection::Busy(format!("all busy for {:?}", self.answer_timeout)))?
             .expect("it is never closed");
         let kept = std::iter::from_fn(|| self.take_idle()).find(|one| !one.client.is_closed());
         let is_used = kept.is_some();
@@ -165,8 +169,8 @@ impl Database {
     async fn connect(&self) -> Result<Session, NoConnection> {
         match timeout(self.answer_timeout, (self.connect)()).await {
             Ok(Ok(session)) => Ok(session),
-            Ok(Err(error)) => Err(NoConnection(report(&error))),
-            Err(_) => Err(NoConnection(format!("no answer in {:?}", self.answer_timeout))),
+            Ok(Err(error)) => Err(NoConnection::Away(report(&error))),
+            Err(_) => Err(NoConnection::Away(format!("no answer in {:?}", self.answer_timeout))),
         }
     }
 }

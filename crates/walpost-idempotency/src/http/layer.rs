@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::{
     Database,
+    database::NoConnection,
     extract::Given,
     handling::{Failed, handle},
     leased,
@@ -202,6 +203,17 @@ pub(super) enum Step {
     /// The same, on a connection that may be of the time before a restart of the
     /// server.
     Stale(String),
+    /// The same, since all connections are lent.
+    Full(String),
+}
+
+impl From<NoConnection> for Step {
+    fn from(none: NoConnection) -> Self {
+        match none {
+            NoConnection::Busy(reason) => Self::Full(reason),
+            NoConnection::Away(reason) => Self::StoreFailed(reason),
+        }
+    }
 }
 
 impl Step {
@@ -255,6 +267,8 @@ impl Shared {
                 Step::StoreFailed(reason) | Step::Stale(reason) => {
                     return self.without_store(call, &reason).await;
                 }
+                // Never open: another one may be at work on the same request.
+                Step::Full(reason) => return self.refuse(&reason),
             }
         }
     }
@@ -270,6 +284,13 @@ impl Shared {
         }
     }
 
+    fn refuse(&self, reason: &str) -> Response<Body> {
+        let route = &*self.policy.route;
+        tracing::error!(route, reason, "no idempotency without the database: refused");
+        self.count(Counted::StoreError);
+        self.store_failed()
+    }
+
     /// Nothing has been done yet, and `call` is what could be.
     async fn without_store<S, B>(&self, call: Option<(S, Asked)>, reason: &str) -> Response<Body>
     where
@@ -281,9 +302,7 @@ impl Shared {
         let (OnStoreFailure::Open, Some((service, mut asked))) =
             (self.policy.on_store_failure, call)
         else {
-            tracing::error!(route, reason, "no idempotency without the database: refused");
-            self.count(Counted::StoreError);
-            return self.store_failed();
+            return self.refuse(reason);
         };
         tracing::error!(route, reason, "no idempotency without the database: runs unprotected");
         self.count(Counted::Open);

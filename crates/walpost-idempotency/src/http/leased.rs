@@ -98,7 +98,7 @@ impl Held {
     ) -> Result<Self, Step> {
         let mut lent = match shared.database.get().await {
             Ok(lent) => lent,
-            Err(NoConnection(reason)) => return Err(Step::StoreFailed(reason)),
+            Err(none) => return Err(none.into()),
         };
         let is_used = lent.is_used;
         let claim = shared.idempotency.lease(lent.client(), &lookup, &fingerprint, &shared.policy);
@@ -139,7 +139,10 @@ impl Held {
 
     async fn connection(&self) -> Result<Lent, Error> {
         let lent = self.shared.database.get().await;
-        lent.map_err(|NoConnection(detail)| Error::Unavailable { attempted: "connecting", detail })
+        lent.map_err(|none| {
+            let (NoConnection::Busy(detail) | NoConnection::Away(detail)) = none;
+            Error::Unavailable { attempted: "connecting", detail }
+        })
     }
 
     /// Renews the lease until it is lost, and ends then. While a phase is open

@@ -1,5 +1,6 @@
 //! What a request asks for, before anything is done.
 
+use axum::extract::OriginalUri;
 use axum_core::body::Body;
 use bytes::Bytes;
 use http::{
@@ -66,11 +67,14 @@ async fn read_body(shared: &Shared, parts: &Parts, body: Body) -> Result<Bytes, 
     }
 }
 
+/// By the path as it was asked for: below a `nest` the request has the rest of
+/// it alone, which is that of other resources too.
 fn fingerprint(parts: &Parts, body: &[u8]) -> Fingerprint {
+    let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
     Fingerprint::of(&Request {
         method: parts.method.as_str(),
-        route: parts.uri.path(),
-        query: parts.uri.query().unwrap_or_default(),
+        route: uri.path(),
+        query: uri.query().unwrap_or_default(),
         content_type: parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes()),
         body,
     })

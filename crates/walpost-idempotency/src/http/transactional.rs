@@ -1,6 +1,6 @@
 //! A request whose claim, writes and response are one transaction.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, mem::ManuallyDrop, sync::Arc};
 
 use axum_core::{BoxError, body::Body};
 use bytes::Bytes;
@@ -9,7 +9,6 @@ use tokio_postgres::{Client, Transaction};
 use tower_service::Service;
 
 use super::{
-    database::NoConnection,
     extract::{Given, Tx},
     handling::{Handled, handle, serve},
     layer::{Shared, Step},
@@ -30,7 +29,7 @@ where
 {
     let mut lent = match shared.database.get().await {
         Ok(lent) => lent,
-        Err(NoConnection(reason)) => return Step::StoreFailed(reason),
+        Err(none) => return none.into(),
     };
     let is_used = lent.is_used;
     let (step, is_clean) = attempt_on(shared, lent.client(), is_used, call).await;
@@ -138,7 +137,11 @@ async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> bool {
     shared.database.in_time(ATTEMPTED, ended).await.is_ok()
 }
 
+/// An error where a statement has failed: COMMIT alone would undo the transaction,
+/// and call that a success.
 async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<(), Error> {
-    let committed = tx.commit().await;
+    // It is over then, so nothing is left for its `Drop` to do.
+    let tx = ManuallyDrop::new(tx);
+    let committed = tx.batch_execute("select 1; commit").await;
     committed.map_err(|error| shared.idempotency.failed("committing a request", &error))
 }

@@ -257,6 +257,29 @@ async fn other_methods_pass_and_keys_may_be_optional() {
 }
 
 #[tokio::test]
+async fn without_a_key_what_was_rolled_back_is_no_success() {
+    let shop = Shop::new(policy().key_optional()).await;
+    let keyless = Request::post("/orders").body(Body::from("swallow")).unwrap();
+    assert!(send(&shop.router, keyless).await.status.is_server_error());
+    shop.is_clean().await;
+}
+
+#[tokio::test]
+async fn below_a_nest_another_path_is_another_request() {
+    let shop = Shop::new(policy()).await;
+    let nested = Router::new().nest("/accounts/{account}", shop.router.clone());
+    let to = |account: u32| {
+        let mut request = request("alice", "k", "apply 1");
+        *request.uri_mut() = format!("/accounts/{account}/orders").parse().unwrap();
+        request
+    };
+    assert_eq!(send(&nested, to(1)).await.status, StatusCode::CREATED);
+    assert_eq!(send(&nested, to(2)).await.status.as_u16(), 422);
+    assert!(send(&nested, to(1)).await.is_replay());
+    assert_eq!(shop.world.effects().await, ["apply 1"]);
+}
+
+#[tokio::test]
 async fn a_transaction_is_there_under_its_layer_and_while_the_request_lasts() {
     let world = World::new().await;
     let bare = Router::new().route("/orders", post(async |_: Tx| "served"));
