@@ -102,12 +102,8 @@ begin
             raise exception 'a delivery begins as pending, with its body' using errcode = 'WP010';
         end if;
         new.created_at := moment;
-        if (select d.state from {schema}.webhook_destination d where d.name = new.destination)
-            = 'disabled'
-        then
-            new.state := 'held';
-            new.next_attempt_at := null;
-        end if;
+        -- Pending for a disabled destination as well: by the time that this commits it
+        -- may be enabled, and nobody would release it. It is not claimed meanwhile.
         return new;
     end if;
     if tg_op = 'DELETE' then

@@ -91,7 +91,8 @@ const V4: [(Ipv4Addr, u32, Forbidden); 19] = [
 ];
 
 const V6: [(Ipv6Addr, u32, Forbidden); 18] = [
-    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Metadata),
+    // Names, time and credentials of pods are in it as well.
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, Metadata),
     (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Metadata),
     (Ipv6Addr::UNSPECIFIED, 128, Unspecified),
     (Ipv6Addr::LOCALHOST, 128, Loopback),
@@ -337,9 +338,20 @@ mod tests {
                 assert_eq!(check(private, text), expected, "{text}");
             }
         }
-        for text in ["100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"] {
+        for text in [
+            "100.100.100.200",
+            "192.0.0.192",
+            "fd00:ec2::23",
+            "fd00:ec2::253",
+            "fd00:ec2::254",
+            "fd00:ec2:ffff:ffff:ffff:ffff:ffff:ffff",
+            "fd20:ce::254",
+        ] {
             assert_eq!(check(private, text), Err(Metadata), "{text}");
             assert_eq!(check(AddressPolicy::public(), text), Err(Metadata), "{text}");
+        }
+        for text in ["fd00:ec1:ffff:ffff:ffff:ffff:ffff:ffff", "fd00:ec3::"] {
+            assert_eq!(check(private, text), Ok(()), "{text}");
         }
     }
 

@@ -65,8 +65,8 @@ pub enum EndpointError {
     },
     /// A path that is no path below the URL.
     #[error(
-        "a path begins with a slash, has no fragment, no backslash, no control character, and no \
-         segment that is . or .."
+        "a path begins with a slash, has no fragment, no backslash, no control character, no %2F \
+         and no %5C, and no segment that is . or .., alone or ahead of a semicolon"
     )]
     Path,
 }
@@ -114,12 +114,13 @@ impl Endpoint {
         let is_fit = |c: char| !c.is_control() && !matches!(c, '#' | '\\');
         let (path, query) =
             path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-        let is_dots = |segment: &str| {
-            matches!(segment.replace("%2e", ".").replace("%2E", ".").as_str(), "." | "..")
-        };
-        let has_dots = path.split('/').any(is_dots);
+        // As a receiver may read it that decodes first, or drops parameters.
+        let read = path.to_ascii_lowercase().replace("%2e", ".");
+        let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+        let has_dots = read.split('/').any(is_dots);
+        let has_slash = read.contains("%2f") || read.contains("%5c");
         let is_text = path.chars().chain(query.unwrap_or_default().chars()).all(is_fit);
-        if !path.starts_with('/') || has_dots || !is_text {
+        if !path.starts_with('/') || has_dots || has_slash || !is_text {
             return Err(EndpointError::Path);
         }
         let mut url = self.url.clone();
@@ -247,6 +248,8 @@ mod tests {
             ("/@evil.example", "https://example.com/api/@evil.example?key=1"),
             ("/ä b", "https://example.com/api/%C3%A4%20b?key=1"),
             ("/a..b/.c", "https://example.com/api/a..b/.c?key=1"),
+            ("/a;..=1/b;c", "https://example.com/api/a;..=1/b;c?key=1"),
+            ("/A%2B?b=%2F..;", "https://example.com/api/A%2B?b=%2F..;"),
         ] {
             assert_eq!(base.at_path(path).unwrap().to_string(), expected, "{path}");
         }
@@ -260,6 +263,13 @@ mod tests {
             "/a/%2e%2E/b",
             "/a/.%2e",
             "/./a",
+            "/..;/admin",
+            "/a/.;b=1/c",
+            "/%2E%2e;x",
+            "/a%2f..",
+            "/a%2Fb",
+            "/..%5cadmin",
+            "/a%5Cb",
             "/a#b",
             "/a?b#c",
             "/a\\..\\b",

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::{Failure, Outcome, Schedule};
+use crate::{Failure, Outcome, Schedule, schedule::WAIT_MAX};
 
 /// Longest wait that a receiver may ask for, unless set.
 const RETRY_AFTER_CAP: Duration = Duration::from_secs(24 * 3_600);
@@ -14,7 +14,7 @@ pub struct RetryPolicy {
     pub schedule: Schedule,
     /// What becomes of a delivery of which nobody knows whether it had its effect.
     pub on_unknown_outcome: OnUnknownOutcome,
-    /// Longest wait that a receiver may ask for by `retry-after`.
+    /// Longest wait that a receiver may ask for by `retry-after`; a year at most.
     pub retry_after_cap: Duration,
 }
 
@@ -101,7 +101,7 @@ pub fn judge(policy: &RetryPolicy, attempt: u32, outcome: Outcome, random: f64) 
     let Some(wait) = policy.schedule.wait(attempt, random) else { return Verdict::Failed };
     let wait = match outcome {
         Outcome::Unanswered { failure: Failure::LeaseExpired, .. } => Duration::ZERO,
-        _ => wait.max(hint.unwrap_or_default().min(policy.retry_after_cap)),
+        _ => wait.max(hint.unwrap_or_default().min(policy.retry_after_cap).min(WAIT_MAX)),
     };
     Verdict::Retry { wait, throttle }
 }
@@ -215,6 +215,9 @@ mod tests {
             let outcome = answered(status, hint);
             assert_eq!(judge(&policy, attempt, outcome, 0.5), expected, "{status} {hint:?}");
         }
+        let endless = RetryPolicy { retry_after_cap: Duration::MAX, ..policy.clone() };
+        let longest = Verdict::Retry { wait: WAIT_MAX, throttle: true };
+        assert_eq!(judge(&endless, 1, answered(429, Some(u64::MAX)), 0.5), longest);
         let short = RetryPolicy { retry_after_cap: Duration::from_secs(8), ..policy };
         assert_eq!(judge(&short, 1, answered(429, Some(60)), 0.5), seconds(8, true));
     }
@@ -234,9 +237,10 @@ mod tests {
             (400, seconds(5, false)),
             (410, Verdict::Disable),
             (429, seconds(5, true)),
-            (503, seconds(5, true)),
+            (501, seconds(5, false)),
             (500, Verdict::Held),
             (502, Verdict::Held),
+            (503, Verdict::Held),
             (504, Verdict::Held),
         ] {
             assert_eq!(judge(&policy, 1, answered(status, None), 0.5), expected, "{status}");

@@ -69,15 +69,11 @@ impl Outcome {
     /// Whether nobody knows if the request had its effect: it may have arrived,
     /// and no answer says what became of it. An error of the receiver's that came
     /// in the midst of its work says nothing either, and a gateway's says that it
-    /// had no answer.
+    /// had no answer, with 503 as well once the request was passed on.
     pub fn is_unknown(self) -> bool {
         match self {
             Self::Answered { status, .. } => {
-                let refused = [
-                    StatusCode::NOT_IMPLEMENTED,
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-                ];
+                let refused = [StatusCode::NOT_IMPLEMENTED, StatusCode::HTTP_VERSION_NOT_SUPPORTED];
                 status.is_server_error() && !refused.contains(&status)
             }
             Self::Unanswered { sent, .. } => sent,
@@ -163,10 +159,10 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
         };
-        for status in [500, 502, 504, 507, 599] {
+        for status in [500, 502, 503, 504, 507, 599] {
             assert!(answered(status).is_unknown(), "{status}");
         }
-        for status in [200, 302, 400, 404, 408, 410, 429, 501, 503, 505] {
+        for status in [200, 302, 400, 404, 408, 410, 429, 501, 505] {
             assert!(!answered(status).is_unknown(), "{status}");
         }
         for failure in [Failure::Timeout, Failure::Broken, Failure::Malformed] {

@@ -4,7 +4,7 @@ const SECOND: u64 = 1;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 /// Longer waits are cut to this, so that no time overflows.
-const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * HOUR);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * HOUR);
 
 /// How long to wait before each further attempt, and how many there are.
 ///

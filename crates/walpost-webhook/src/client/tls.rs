@@ -13,7 +13,7 @@ use rustls::{
 #[derive(Clone)]
 pub struct Tls {
     roots: Roots,
-    config: Arc<OnceLock<Result<Arc<ClientConfig>, String>>>,
+    config: Arc<OnceLock<Arc<ClientConfig>>>,
 }
 
 #[derive(Clone)]
@@ -47,7 +47,12 @@ impl Tls {
     }
 
     pub(super) fn config(&self) -> Result<Arc<ClientConfig>, String> {
-        self.config.get_or_init(|| self.build().map(Arc::new)).clone()
+        if let Some(config) = self.config.get() {
+            return Ok(Arc::clone(config));
+        }
+        // What is missing may come: an error is not kept.
+        let config = Arc::new(self.build()?);
+        Ok(Arc::clone(self.config.get_or_init(|| config)))
     }
 
     fn build(&self) -> Result<ClientConfig, String> {
@@ -76,5 +81,20 @@ impl fmt::Debug for Tls {
             Roots::System => f.write_str("Tls(system)"),
             Roots::Given(certificates) => write!(f, "Tls({} certificates)", certificates.len()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_that_come_later_are_found_and_kept() {
+        let mut tls = Tls { roots: Roots::Given(Vec::new()), config: Arc::default() };
+        let other = tls.clone();
+        assert!(tls.config().is_err());
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        tls.roots = Roots::Given(vec![made.cert.der().clone()]);
+        assert!(Arc::ptr_eq(&tls.config().unwrap(), &other.config().unwrap()));
     }
 }

@@ -1,4 +1,5 @@
 use std::{
+    collections::HashSet,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -41,22 +42,35 @@ impl Finisher {
         }
     }
 
-    /// Tries until it is written down, or no lease of the batch holds.
+    /// Writes a batch down; where that is refused, its ends one by one, so that one
+    /// that cannot be written takes no other with it.
     async fn finish(&mut self, batch: Vec<ToFinish>) {
         let deadline = batch.iter().map(|each| each.deadline).max().unwrap_or_else(Instant::now);
         let ended: Vec<Ended> = batch.into_iter().map(|each| each.ended).collect();
-        let metrics = &self.shared.metrics;
+        let Err(error) = self.write_down(&ended, deadline).await else { return };
+        // Without a session it was not the statement that was refused.
+        if error.is_transient() || ended.len() == 1 || self.session.is_none() {
+            return lost(&self.shared, &error, ended.len());
+        }
+        for one in ended.chunks(1) {
+            if let Err(error) = self.write_down(one, deadline).await {
+                lost(&self.shared, &error, 1);
+            }
+        }
+    }
+
+    /// Tries until they are written down, or none of their leases holds.
+    async fn write_down(&mut self, ended: &[Ended], deadline: Instant) -> Result<(), StoreError> {
         let mut failures = 0;
         loop {
-            let written =
-                timeout(STATEMENT_TIMEOUT, write(&self.shared, &mut self.session, &ended));
+            let written = timeout(STATEMENT_TIMEOUT, write(&self.shared, &mut self.session, ended));
             let error = match written.await {
                 Ok(Ok(held)) => {
                     Failpoint::Finished.reached();
-                    for each in &ended {
-                        tell(&self.shared, each, held.contains(&each.lapsed.id));
+                    for each in ended {
+                        tell(&self.shared, each, held.contains(&each.lapsed.claim()));
                     }
-                    return;
+                    return Ok(());
                 }
                 Ok(Err(error)) => error,
                 Err(_) => StoreError::Unavailable {
@@ -64,15 +78,14 @@ impl Finisher {
                     detail: format!("no answer in {STATEMENT_TIMEOUT:?}"),
                 },
             };
+            if !error.is_transient() {
+                return Err(error);
+            }
             self.session = None;
             failures += 1;
             let pause = again(failures);
-            if !error.is_transient() || Instant::now() + pause >= deadline {
-                // Their leases will end.
-                let deliveries = ended.len();
-                metrics.add(What::Lost, deliveries as u64);
-                tracing::error!(%error, deliveries, "ends of attempts were not written down");
-                return;
+            if Instant::now() + pause >= deadline {
+                return Err(error);
             }
             tracing::warn!(%error, failures, "ending deliveries failed; trying again");
             sleep(pause).await;
@@ -80,22 +93,34 @@ impl Finisher {
     }
 }
 
-/// In one transaction with the destination's end, where that wants nothing more.
+/// Their leases will end.
+fn lost(shared: &Shared, error: &StoreError, deliveries: usize) {
+    shared.metrics.add(What::Lost, deliveries as u64);
+    tracing::error!(%error, deliveries, "ends of attempts were not written down");
+}
+
+/// In one transaction with the destination's end, where that wants nothing more
+/// and says so to a claim that still held.
 async fn write(
     shared: &Shared,
     session: &mut Option<Client>,
     ended: &[Ended],
-) -> Result<std::collections::HashSet<i64>, StoreError> {
+) -> Result<HashSet<(i64, i64)>, StoreError> {
     let client = shared.session(session).await?;
     let deliveries = &shared.settings.deliveries;
-    if !ended.iter().any(|each| each.verdict == Verdict::Disable) {
+    let gone = ended.iter().filter(|each| each.verdict == Verdict::Disable);
+    let gone: Vec<_> = gone.map(|each| each.lapsed.claim()).collect();
+    if gone.is_empty() {
         return deliveries.finish(client, ended).await;
     }
     let failed =
         |error: tokio_postgres::Error| deliveries.error("ending deliveries", "sender", &error);
     let tx = client.transaction().await.map_err(failed)?;
-    deliveries.gone(&tx, &shared.settings.name).await?;
     let held = deliveries.finish(&tx, ended).await?;
+    // Whoever has lost its claim has no say any more.
+    if gone.iter().any(|claim| held.contains(claim)) {
+        deliveries.gone(&tx, &shared.settings.name).await?;
+    }
     tx.commit().await.map_err(failed)?;
     Ok(held)
 }
@@ -144,6 +169,7 @@ impl Shared {
         place: &'a mut Option<Client>,
     ) -> Result<&'a mut Client, StoreError> {
         if place.as_ref().is_none_or(Client::is_closed) {
+            *place = None;
             let connected = self.database.connect().await.map_err(|error| {
                 let (attempted, detail) = ("connecting", error.to_string());
                 match error.is_transient() {

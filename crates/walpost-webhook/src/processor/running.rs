@@ -214,7 +214,7 @@ async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
     tx.commit().await.map_err(failed)?;
     shared.metrics.add(What::Stuck, held.len() as u64);
     for each in &ended {
-        tell(shared, each, held.contains(&each.lapsed.id));
+        tell(shared, each, held.contains(&each.lapsed.claim()));
     }
     Ok(())
 }

@@ -43,6 +43,11 @@ impl Lapsed {
         }
     }
 
+    /// Which claim of which delivery: its id and its fence.
+    pub(crate) fn claim(&self) -> (i64, i64) {
+        (self.id, self.fence)
+    }
+
     /// The schedule that counts for it.
     pub(crate) fn schedule(&self, of_destination: &Schedule) -> Schedule {
         of_destination.overridden(self.retry_limit, self.retry_wait)

@@ -68,13 +68,13 @@ impl Ended {
 }
 
 impl Deliveries {
-    /// Writes down the ends of claims; returns the ids of those that still held.
-    /// In one transaction where `client` is one, and else in one statement.
+    /// Writes down the ends of claims; returns the ids and fences of those that
+    /// still held. In one transaction where `client` is one, and else in one statement.
     pub(crate) async fn finish(
         &self,
         client: &impl GenericClient,
         ended: &[Ended],
-    ) -> Result<HashSet<i64>, StoreError> {
+    ) -> Result<HashSet<(i64, i64)>, StoreError> {
         let ids: Vec<i64> = ended.iter().map(|each| each.lapsed.id).collect();
         let fences: Vec<i64> = ended.iter().map(|each| each.lapsed.fence).collect();
         let (states, waits): (Vec<&str>, Vec<Option<i64>>) = ended.iter().map(Ended::state).unzip();
@@ -105,7 +105,7 @@ impl Deliveries {
             .query_typed(&self.sql.finish, &parameters)
             .await
             .map_err(|error| self.error("ending deliveries", "sender", &error))?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     /// Disables a destination that wants nothing more.

@@ -26,12 +26,13 @@ impl Sql {
             format!("select from {destinations} where name = $1 and state = '{state}'")
         };
         Self {
+            // In one order, so that no two inserters wait for each other.
             insert: format!(
                 "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
                  path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
                  select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
                  from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                 as new (d, e, t, k, p, c, b, l, w, n) \
+                 as new (d, e, t, k, p, c, b, l, w, n) order by e collate \"C\", d collate \"C\" \
                  on conflict (event_id, destination) do nothing"
             ),
             // In the order of an index, also where statistics are old, as those
@@ -102,11 +103,12 @@ fn finish(schema: &str) -> String {
          done as (update {schema}.webhook_delivery d set state = e.state, lease_until = null, \
          outcome = e.outcome, next_attempt_at = case when e.state = 'pending' \
          then clock_timestamp() + e.wait_ms * interval '1 ms' end from ended e \
-         where d.id = e.id and d.fence = e.fence and d.state = 'sending' returning d.id), \
+         where d.id = e.id and d.fence = e.fence and d.state = 'sending' \
+         returning d.id, d.fence), \
          noted as (insert into {schema}.webhook_attempt \
          (delivery, number, outcome, status, elapsed_ms, detail, response) \
          select e.id, e.fence, e.outcome, e.status, e.elapsed_ms, e.detail, e.response \
-         from ended e join done on done.id = e.id) \
-         select id from done"
+         from ended e join done on (done.id, done.fence) = (e.id, e.fence)) \
+         select id, fence from done"
     )
 }

@@ -138,8 +138,9 @@ async fn a_destination_that_is_gone_is_disabled_and_what_is_for_it_held() {
     settings.pace = Pace { concurrency: 4, ..settings.pace };
     let running = run(&world, settings.clone());
     world.until("held", 50).await;
-    // What comes from then on is held at once.
+    // What comes from then on is held as well.
     world.insert(&ids[50..]).await;
+    world.until("held", 60).await;
     assert_eq!(world.row("a059").await, ("held".to_owned(), 0, None));
     let snapshot = running.stop().await;
     let sent = receiver.requests().len();
@@ -156,6 +157,46 @@ async fn a_destination_that_is_gone_is_disabled_and_what_is_for_it_held() {
     world.until("delivered", 60).await;
     running.stop().await;
     assert_eq!(sorted_keys(&healthy), ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_committed_once_its_destination_is_enabled_again_is_sent() {
+    let mut world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let operator = world.database.connect().await;
+    world.deliveries.disable(&operator, NAME, "a reason").await.unwrap();
+    let tx = world.client.transaction().await.unwrap();
+    assert_eq!(world.deliveries.insert(&tx, &[delivery("late")]).await.unwrap(), 1);
+    world.deliveries.enable(&operator, NAME).await.unwrap();
+    assert_eq!(world.deliveries.release(&operator, NAME, 100).await.unwrap(), 0);
+    tx.commit().await.unwrap();
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("delivered", 1).await;
+    running.stop().await;
+    assert_eq!(keys(&receiver), ["late"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_create_the_same_deliveries_wait_for_each_other_in_one_order() {
+    let world = World::new().await;
+    // Each row takes its time, so that both are in the midst of theirs.
+    world
+        .client
+        .batch_execute(
+            "create function linger() returns trigger language plpgsql as \
+             $$ begin perform pg_sleep(0.3); return new; end $$; \
+             create trigger linger before insert on walpost.webhook_delivery \
+             for each row execute function linger()",
+        )
+        .await
+        .unwrap();
+    let other = world.database.connect().await;
+    let (there, back) = ([delivery("a"), delivery("b")], [delivery("b"), delivery("a")]);
+    let (first, second) = tokio::join!(
+        world.deliveries.insert(&world.client, &there),
+        world.deliveries.insert(&other, &back),
+    );
+    assert_eq!(first.unwrap() + second.unwrap(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

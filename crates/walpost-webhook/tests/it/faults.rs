@@ -1,12 +1,18 @@
 //! Whoever dies or sleeps with a claim loses no delivery, and what may have
 //! arrived is sent again with its key or held.
 
-use std::{env, sync::Arc};
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use tokio::{
     io::AsyncWriteExt,
     signal::unix::{SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, Semaphore},
 };
 use walpost_testkit::{Process, until};
 use walpost_webhook::{OnUnknownOutcome, Processor};
@@ -165,6 +171,98 @@ async fn whoever_slept_past_its_lease_writes_nothing() {
     let outcomes = "select outcome from walpost.webhook_attempt order by number";
     assert_eq!(world.texts(outcomes).await, ["lease_expired", "success"]);
     zombie.terminate(LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_lost_disables_nothing() {
+    let world = World::new().await;
+    let go_on = Arc::new(Notify::new());
+    let waits = Arc::clone(&go_on);
+    let receiver = Receiver::scripted(move |mut stream, notes| {
+        let waits = Arc::clone(&waits);
+        async move {
+            notes.read(&mut stream).await?;
+            waits.notified().await;
+            stream.write_all(answer("410 Gone", "", "").as_bytes()).await
+        }
+    })
+    .await;
+    world.insert(&ids("a", 1)).await;
+    let mut patient = settings(&receiver.url("127.0.0.1"));
+    patient.client.timeout = LIMIT;
+    patient.lease = LIMIT * 2;
+    let running = run(&world, patient);
+    until(LIMIT, "a call", async || receiver.requests().len() == 1).await;
+    // Another has it now.
+    world.past_triggers("update walpost.webhook_delivery set fence = fence + 1").await;
+    go_on.notify_one();
+    let snapshot = running.stop().await;
+    assert_eq!((snapshot.lost, snapshot.disabled), (1, 0));
+    let states = "select state from walpost.webhook_destination";
+    assert_eq!(world.texts(states).await, ["active"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_claims_that_end_together_the_last_one_alone_counts() {
+    let world = World::new().await;
+    let (gate, closed) = (Arc::new(Semaphore::new(0)), Arc::<AtomicUsize>::default());
+    let (waits, counted) = (Arc::clone(&gate), Arc::clone(&closed));
+    let receiver = Receiver::scripted(move |mut stream, notes| {
+        let (waits, counted) = (Arc::clone(&waits), Arc::clone(&counted));
+        async move {
+            notes.read(&mut stream).await?;
+            waits.acquire().await.unwrap().forget();
+            let closing = answer("200 OK", "connection: close\r\n", "");
+            stream.write_all(closing.as_bytes()).await?;
+            let _ = notes.read(&mut stream).await;
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    })
+    .await;
+    world.insert(&ids("a", 1)).await;
+    let mut patient = settings(&receiver.url("127.0.0.1"));
+    patient.client.timeout = LIMIT;
+    patient.lease = LIMIT * 2;
+    let running = run(&world, patient);
+    for calls in 1..=3 {
+        until(LIMIT, "a call", async || receiver.requests().len() == calls).await;
+        if calls < 3 {
+            let again = "update walpost.webhook_delivery set state = 'pending', \
+                         lease_until = null, next_attempt_at = now()";
+            world.past_triggers(again).await;
+        }
+    }
+    // The first end waits for the table, and the others for the first.
+    let mut other = world.database.connect().await;
+    let tx = other.transaction().await.unwrap();
+    tx.batch_execute("lock table walpost.webhook_attempt in share mode").await.unwrap();
+    gate.add_permits(1);
+    let waiting = "select count(*) from pg_stat_activity \
+                   where datname = current_database() and wait_event_type = 'Lock'";
+    until(LIMIT, "an end that waits", async || world.number(waiting).await == 1).await;
+    gate.add_permits(2);
+    until(LIMIT, "all answers", async || closed.load(Ordering::SeqCst) == 3).await;
+    tx.commit().await.unwrap();
+    world.until("delivered", 1).await;
+    let snapshot = running.stop().await;
+    assert_eq!((snapshot.delivered, snapshot.lost), (1, 2));
+    let numbers = "select number::text from walpost.webhook_attempt";
+    assert_eq!(world.texts(numbers).await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_is_refused_takes_no_other_with_it() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let odd = "alter table walpost.webhook_attempt add check (delivery % 2 = 0)";
+    world.client.batch_execute(odd).await.unwrap();
+    world.insert(&ids("a", 40)).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("delivered", 20).await;
+    let snapshot = running.stop().await;
+    assert_eq!((snapshot.delivered, snapshot.lost), (20, 20));
+    assert_eq!(receiver.requests().len(), 40);
 }
 
 #[tokio::test(flavor = "multi_thread")]
