@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 ///
 /// let mut config = ClientConfig::new();
 /// config.set("sasl.pasword", "s3cret");
-/// let error = config.create_native_config().unwrap_err();
+/// let error = config.create_native_config().err().unwrap();
 /// assert_eq!(
 ///     without_value(&error),
 ///     "sasl.pasword: No such configuration property: \"sasl.pasword\""

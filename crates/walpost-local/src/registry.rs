@@ -2,6 +2,7 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
+    thread,
     time::Duration,
 };
 
@@ -15,6 +16,8 @@ const NAME: &str = "the schema registry";
 const KIND: Kind =
     Kind { start_limit: Duration::from_secs(240), orderly: Signal::Terminate, hasty: Signal::Kill };
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// How often a schema is sent that the server fails to take.
+const REGISTER_MOST: u32 = 5;
 /// Where it has Confluent's API.
 const API: &str = "/apis/ccompat/v7";
 const OLDEST_JAVA: u32 = 21;
@@ -62,11 +65,24 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// When it does not answer.
+    /// When it does not answer, or fails several times.
     pub fn register(&self, subject: &str, body: &str) -> Result<String, LocalError> {
         let path = format!("{API}/subjects/{subject}/versions");
-        let (_, body) = ask(self.address(), "POST", &path, body).map_err(failed)?;
-        Ok(body)
+        let mut asked = 0;
+        loop {
+            let (status, answer) = ask(self.address(), "POST", &path, body).map_err(failed)?;
+            asked += 1;
+            // Two that are registered at once may get in each other's way.
+            if (status == 0 || status >= 500) && asked < REGISTER_MOST {
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+            if status == 0 || status >= 500 || answer.is_empty() {
+                let said = format!("it answered {status} to a schema: {answer:?}");
+                return Err(failed(io::Error::other(said)));
+            }
+            return Ok(answer);
+        }
     }
 
     /// Freezes it: connections stay open and nothing answers.

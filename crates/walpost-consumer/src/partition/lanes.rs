@@ -295,7 +295,7 @@ impl<H: Handler> Partition<H> {
         ended: &mut Ended,
     ) -> Result<(), Interrupt> {
         if let Some(row) = request {
-            let served = self.serve(lane, fence, row).await?;
+            let served = self.serve_late(lane, fence, row).await?;
             self.shared.board.count(|all| all.add(served.counts));
             ended.served = Some(served);
         }

@@ -10,9 +10,9 @@ use super::trials::Trials;
 
 /// Time between two looks for requests while anything is parked, in milliseconds.
 const LOOK_MS: u64 = 1_000;
-/// Requests that are passed over at a time. Where more have to wait, those
+/// Requests that are passed over at a time. Where more have to wait, retries
 /// behind them do too.
-const MAX_WAITING: usize = 100;
+const MAX_WAITING: usize = 500;
 
 /// When to look: never while nothing is parked, as only the owner parks.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub(super) struct PassedOver {
     pub(super) retries: Vec<i64>,
     /// For their lanes.
     pub(super) in_lanes: Vec<i64>,
+    /// Whether all other retries are passed over too.
+    pub(super) all_retries: bool,
 }
 
 impl Looks {
@@ -56,18 +58,14 @@ impl Looks {
         self.at.get_or_insert(now + Duration::from_millis(LOOK_MS));
     }
 
-    /// The time of the next look. `None` where only a lane brings it about.
+    /// The time of the next look.
     pub(super) fn at(&self) -> Option<Instant> {
         let look = self.at?;
         let until = self.waiting.values().filter_map(|wait| match wait {
             Wait::Until(at) => Some(*at),
             Wait::Lane(_) => None,
         });
-        match until.min() {
-            first if self.waiting.len() >= MAX_WAITING => first,
-            Some(first) => Some(look.min(first)),
-            None => Some(look),
-        }
+        Some(until.fold(look, Instant::min))
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -77,7 +75,8 @@ impl Looks {
     /// What a look now passes over.
     pub(super) fn passed_over(&mut self, now: Instant) -> PassedOver {
         self.waiting.retain(|_, wait| !matches!(wait, Wait::Until(at) if *at <= now));
-        let mut over = PassedOver::default();
+        let all_retries = self.waiting.len() >= MAX_WAITING;
+        let mut over = PassedOver { all_retries, ..PassedOver::default() };
         for (id, wait) in &self.waiting {
             match wait {
                 Wait::Until(_) => over.retries.push(*id),
@@ -171,22 +170,24 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_passed_over_than_can_be_named() {
+    fn no_more_retries_are_passed_over_than_can_be_named() {
         let now = Instant::now();
         let mut looks = Looks::claimed(true, now);
         for id in 0..MAX_WAITING as i64 {
-            assert!(looks.is_due(now));
+            assert!(!looks.passed_over(now).all_retries);
             looks.served(id, Some(at(now, 500 + id.unsigned_abs())), now);
         }
+        assert!(looks.passed_over(now).all_retries);
+        assert!(looks.is_due(now), "for discards");
+        looks.later(now);
         assert_eq!(looks.at(), Some(at(now, 500)));
-        assert_eq!(looks.passed_over(at(now, 500)).retries.len(), MAX_WAITING - 1);
-        assert!(looks.is_due(at(now, 500)));
-        let mut looks = Looks::claimed(true, now);
+        let over = looks.passed_over(at(now, 500));
+        assert_eq!((over.retries.len(), over.all_retries), (MAX_WAITING - 1, false));
         for id in 0..MAX_WAITING as i64 {
             looks.behind(id, 3, now);
         }
-        assert_eq!(looks.at(), None, "the lane brings it about");
+        assert!(looks.passed_over(now).all_retries);
         looks.is_free(3);
-        assert!(looks.is_due(now));
+        assert_eq!(looks.passed_over(now), PassedOver::default());
     }
 }

@@ -46,12 +46,13 @@ impl<H: Handler> Partition<H> {
         if !session.looks.is_due(now) {
             return Ok(None);
         }
-        let PassedOver { retries, in_lanes } = session.looks.passed_over(now);
-        let of: [(&(dyn ToSql + Sync), Type); 4] = [
+        let PassedOver { retries, in_lanes, all_retries } = session.looks.passed_over(now);
+        let of: [(&(dyn ToSql + Sync), Type); 5] = [
             (&session.key.position, Type::INT4),
             (&session.key.next_offset, Type::INT8),
             (&retries, Type::INT8_ARRAY),
             (&in_lanes, Type::INT8_ARRAY),
+            (&all_retries, Type::BOOL),
         ];
         let asked = session.lane.client.query_typed_opt(&self.shared.sql.parked.request, &of);
         let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
@@ -60,6 +61,25 @@ impl<H: Handler> Partition<H> {
             self.count_parked(session).await?;
         }
         Ok(asked.as_ref().map(ParkedRow::read))
+    }
+
+    /// The same of a request that has waited for its lane: a retry may have been
+    /// taken back meanwhile, by a discard or by a replay that made the effect.
+    pub(super) async fn serve_late(
+        &self,
+        lane: &mut Lane,
+        fence: Fence<'_>,
+        row: ParkedRow,
+    ) -> Result<Served, Interrupt> {
+        if row.wish == Wish::Retry {
+            let (sql, id) = (&self.shared.sql.parked.still_retries, [(&row.id as _, Type::INT8)]);
+            let still = lane.client.query_typed_one(sql, &id).await;
+            let still = still.map_err(|error| self.failed("reading a request again", error))?;
+            if !still.get::<_, bool>(0) {
+                return Ok(Served { id: row.id, counts: Counts::default(), not_before: None });
+            }
+        }
+        self.serve(lane, fence, row).await
     }
 
     /// Fulfils one request.

@@ -19,9 +19,12 @@ pub(crate) struct ParkedSql {
     /// $1 position: keys that are held back.
     pub(crate) held_keys: String,
     /// $1 position, $2 next offset, $3 rows whose retry waits, $4 rows that wait
-    /// whatever is wanted of them: the next row that somebody has a request for,
-    /// and the request. For a retry of a held key the first row of the key.
+    /// whatever is wanted of them, $5 whether retries are full: the next row that
+    /// somebody has a request for, and the request. For a retry of a held key the
+    /// first row of the key.
     pub(crate) request: String,
+    /// $1 id: whether a retry that was read is still to be made.
+    pub(crate) still_retries: String,
     /// Parameters as of a deduplication: a row unless the effect was made by
     /// another record.
     pub(crate) stamp: String,
@@ -35,7 +38,7 @@ pub(crate) struct ParkedSql {
     /// $1 position, $2 key: whether any row of the key is there.
     pub(crate) key_waits: String,
     /// $1 position, $2 id, $3 key, $4 reason, $5 attempts more: stays parked,
-    /// and no retry of its key is wanted any more.
+    /// and no retry of its key is wanted any more. A discard still is.
     pub(crate) keep: String,
 }
 
@@ -74,6 +77,10 @@ impl ParkedSql {
                  where pos_id = $1 and holds_key and state <> 'discarded'"
             ),
             request: request(s),
+            still_retries: format!(
+                "select exists (select from {s}.consumer_parked where id = $1 \
+                 and state <> 'discarded' and request is distinct from 'discard')"
+            ),
             stamp: format!(
                 "insert into {s}.done as d (consumer, source, event_id, pos_id, off, run) \
                  select $1, u.src, u.id, $2, u.off, $6 \
@@ -143,7 +150,7 @@ fn request(schema: &str) -> String {
          and q.state <> 'discarded' and sha256(q.key) = sha256(a.key) order by q.off limit 1) \
          else a.id end as id) f \
          where a.pos_id = $1 and a.off < $2 and a.request is not null \
-         and f.id <> all($4) and (a.request = 'discard' or f.id <> all($3) \
+         and f.id <> all($4) and (a.request = 'discard' or not $5 and f.id <> all($3) \
          and not exists (select from {schema}.consumer_parked w where w.id = any($3 || $4) \
          and w.off < a.off and w.key = a.key)) order by a.off limit 1) \
          select a.request, p.id, p.state, p.topic, p.part, p.off, p.event_id, p.key, p.value, \
@@ -168,7 +175,8 @@ fn keep_parked(schema: &str) -> String {
         "with calm as (update {schema}.consumer_parked set request = null \
          where pos_id = $1 and id <> $2 and request = 'retry' and holds_key \
          and sha256(key) = sha256($3)) \
-         update {schema}.consumer_parked set state = 'parked', request = null, reason = $4, \
+         update {schema}.consumer_parked set state = 'parked', \
+         request = case when request = 'discard' then request end, reason = $4, \
          attempts = attempts + $5, parked_at = now() where id = $2"
     )
 }

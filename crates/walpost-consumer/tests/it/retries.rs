@@ -210,3 +210,66 @@ async fn a_lane_that_is_held_up_holds_up_no_request_of_another() {
     running.stop().await.unwrap();
     assert_eq!(world.number("select count(*) from walpost.consumer_parked").await, 0);
 }
+
+/// More retries than may be under way wait for an hour; the last one is given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_that_wait_hold_up_no_discard_however_many_they_are() {
+    const PARKED: i64 = 600;
+    let world = World::new(1).await;
+    world.publish_keyed(0, &[("k", "bad")]).await;
+    let moody = Moody::default();
+    moody.about(["bad"], Fails::Parks);
+    let hour = RetrySchedule::new([Duration::from_secs(3_600)]).repeating_last();
+    let consumer = || world.consumer().retry_schedule(hour.clone()).max_attempts(9);
+    let mut running = run(consumer().handler(moody.clone()).unwrap());
+    until_seen(&mut running, 1).await;
+    running.stop().await.unwrap();
+    let more = "insert into walpost.consumer_parked (consumer, pos_id, topic, part, off, run, \
+                source, event_id, key, value, header_names, header_values, reason, attempts, \
+                state) select consumer, pos_id, topic, part, -n, run, source, 'more-' || n, \
+                convert_to('more-' || n, 'UTF8'), value, header_names, array_replace(header_values, \
+                convert_to('bad', 'UTF8'), convert_to('more-' || n, 'UTF8')), reason, \
+                0, 'waiting' from walpost.consumer_parked, generate_series(1, $1::bigint) n";
+    world.client.execute(more, &[&PARKED]).await.unwrap();
+    let ask_all = "select count(*) from walpost.request_parked((select array_agg(id) from \
+                   walpost.consumer_parked where state = 'waiting'), 'retry', 'tester') \
+                   where answer = 'requested'";
+    assert_eq!(world.number(ask_all).await, PARKED);
+    let ids = (1..=PARKED).map(|n| format!("more-{n}"));
+    moody.about(ids, Fails::Retries);
+    let running = run(consumer().handler(moody.clone()).unwrap());
+    testkit::until(LIMIT, "retries", async || moody.tried().len() >= 500).await;
+    let tried = moody.tried();
+    let last = (1..=PARKED).map(|n| format!("more-{n}")).find(|id| !tried.contains(id));
+    let last = last.expect("one of those behind");
+    assert_eq!(ask(&world, "discard", &last).await, "requested");
+    let discarded = "select count(*) from walpost.consumer_parked where state = 'discarded'";
+    world.until_number(discarded, 1).await;
+    running.stop().await.unwrap();
+    let tried = moody.tried();
+    assert_eq!(tried.len(), 500, "each once, and no more at a time");
+}
+
+/// The lane of the event is busy when its retry is asked for, and then it is
+/// given up: what was asked for last holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_in_a_busy_lane_can_be_taken_back() {
+    let world = World::new(1).await;
+    world.publish_keyed(0, &[("k", "bad")]).await;
+    let moody = Moody::default();
+    moody.about(["bad"], Fails::Parks);
+    let mut running = run(world.consumer().lanes(4).handler(moody.clone()).unwrap());
+    until_seen(&mut running, 1).await;
+    moody.about(["stuck"], Fails::Transiently);
+    world.publish_keyed(0, &[("k", "stuck")]).await;
+    testkit::until(LIMIT, "the event", async || !moody.tried().is_empty()).await;
+    assert_eq!(ask(&world, "retry", "bad").await, "requested");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(ask(&world, "discard", "bad").await, "requested");
+    moody.about([""; 0], Fails::Parks);
+    let discarded = "select count(*) from walpost.consumer_parked where state = 'discarded'";
+    world.until_number(discarded, 1).await;
+    world.until_number("select count(*) from effect", 1).await;
+    running.stop().await.unwrap();
+    assert_eq!(made(&world, "").await, ["stuck"]);
+}
