@@ -10,6 +10,7 @@ mod lost_slots;
 mod pollers;
 mod shards;
 mod switches;
+mod webhooks;
 mod zombie_relays;
 mod zombies;
 

@@ -7,12 +7,14 @@
 
 mod binary;
 pub mod chaos;
+mod receiver;
 mod shop;
 mod writer;
 mod zombie;
 
 pub use crate::{
     binary::{release_binary, test_consumer_binary, walpost_binary},
+    receiver::Receiver,
     shop::{Effect, LIMIT, Shop},
     writer::Writer,
     zombie::{STOPS_AFTER_COMMIT, wake_beside_successor},

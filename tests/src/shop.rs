@@ -95,6 +95,21 @@ impl Shop {
         Process::start(walpost_binary(), args, env)
     }
 
+    /// Starts `walpost` with these arguments on this shop's database and under its
+    /// pipeline, without brokers.
+    pub fn walpost<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Process {
+        let listen = format!("127.0.0.1:{}", free_port().unwrap());
+        let slot = format!("walpost_{}", self.name);
+        let env = [
+            ("WALPOST_POSTGRES_URL", self.database.url()),
+            ("WALPOST_PIPELINE_NAME", self.name.as_str()),
+            ("WALPOST_PIPELINE_SLOT", slot.as_str()),
+            ("WALPOST_PIPELINE_CHECKPOINT_INTERVAL_MS", "200"),
+            ("WALPOST_HTTP_LISTEN", listen.as_str()),
+        ];
+        Process::start(walpost_binary(), args, env)
+    }
+
     /// Waits until the slot is there, so that what is written from now on is
     /// in its stream.
     pub async fn slot_made(&self) {

@@ -16,6 +16,8 @@
 //! The first three are pure: time and randomness are arguments. No key, token
 //! or body is in an error, a log line or a `Debug` of this crate.
 //!
+//! - With the feature `relay`, [`sink`] makes deliveries of a relay's events.
+//!
 //! Who only receives needs none of the feature `delivery`, which is on by
 //! default.
 //!
@@ -41,6 +43,8 @@ mod schedule;
 #[cfg(feature = "delivery")]
 mod secret;
 mod sign;
+#[cfg(feature = "relay")]
+pub mod sink;
 #[cfg(feature = "delivery")]
 mod store;
 mod verify;

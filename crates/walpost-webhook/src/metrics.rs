@@ -7,8 +7,10 @@ use metrics::{
     gauge, histogram,
 };
 
-/// Says what each metric means. Called when a processor starts.
+/// Says what each metric means. Called when a processor starts, or a sink.
 pub(crate) fn describe() {
+    describe_counter!("walpost_webhook_created_total", "Deliveries that events became");
+    describe_counter!("walpost_webhook_unsubscribed_total", "Events that no destination takes");
     describe_counter!("walpost_webhook_attempts_total", "Attempts that were made, by outcome");
     describe_counter!("walpost_webhook_delivered_total", "Deliveries that arrived");
     describe_counter!("walpost_webhook_retries_total", "Attempts behind a failed one");

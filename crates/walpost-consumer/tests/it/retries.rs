@@ -264,7 +264,8 @@ async fn a_retry_in_a_busy_lane_can_be_taken_back() {
     world.publish_keyed(0, &[("k", "stuck")]).await;
     testkit::until(LIMIT, "the event", async || !moody.tried().is_empty()).await;
     assert_eq!(ask(&world, "retry", "bad").await, "requested");
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // A second and more: the owner has looked, and its lane has the request.
+    testkit::until(LIMIT, "further attempts", async || moody.tried().len() > 5).await;
     assert_eq!(ask(&world, "discard", "bad").await, "requested");
     moody.about([""; 0], Fails::Parks);
     let discarded = "select count(*) from walpost.consumer_parked where state = 'discarded'";

@@ -63,7 +63,12 @@ impl Driver {
 
     pub(crate) async fn wait(&mut self) {
         let deliveries = self.sink.deliveries(&mut self.deliveries);
-        tokio::time::timeout(LIMIT, deliveries).await.expect("news from the sink");
+        let waited = tokio::time::timeout(LIMIT, deliveries).await;
+        let (outstanding, trouble) = (self.sink.outstanding(), self.sink.trouble());
+        assert!(
+            waited.is_ok(),
+            "no news from the sink within {LIMIT:?}: {outstanding} outstanding, trouble {trouble:?}"
+        );
     }
 
     /// Waits for the fate of everything.

@@ -76,7 +76,9 @@ impl ProcessorSettings {
         if has_time { hands * 2 } else { hands }
     }
 
-    fn check(&self) -> Result<(), StoreError> {
+    /// # Errors
+    /// When a setting is out of its bounds.
+    pub fn check(&self) -> Result<(), StoreError> {
         let bad = |setting, problem: String| Err(StoreError::Setting { setting, problem });
         let Pace { poll, batch, concurrency } = self.pace;
         if !(1..=CONCURRENCY_MAX).contains(&concurrency) {

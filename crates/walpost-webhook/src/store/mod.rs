@@ -91,7 +91,7 @@ impl NewDelivery {
         }
     }
 
-    fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         let Message { key, path, content_type, .. } = &self.message;
         let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         for (what, bytes, min_bytes, max_bytes) in [
@@ -127,8 +127,16 @@ impl Deliveries {
         Self { sql: Arc::new(Sql::new(schema)) }
     }
 
-    /// Creates deliveries, in the caller's transaction where `client` is one.
-    /// Those that are there already stay as they are; returns how many are new.
+    /// Whether the tables are there and may be written to.
+    #[cfg(feature = "relay")]
+    pub(crate) async fn probe(&self, client: &impl GenericClient) -> Result<(), StoreError> {
+        let probed = client.execute_typed(&self.sql.probe, &[]).await;
+        probed.map(drop).map_err(|error| self.error("creating deliveries", "writer", &error))
+    }
+
+    /// Creates deliveries, in the caller's transaction where `client` is one, in
+    /// the order given. Those that are there already stay as they are; returns how
+    /// many are new.
     ///
     /// # Errors
     /// When one is out of bounds, or the database refuses them.

@@ -5,6 +5,8 @@ use postgres_protocol::escape::escape_identifier;
 pub(crate) struct Sql {
     /// Quoted where it has to be.
     pub(crate) schema: String,
+    #[cfg(feature = "relay")]
+    pub(crate) probe: String,
     pub(crate) insert: String,
     pub(crate) claim: String,
     pub(crate) lapsed: String,
@@ -26,13 +28,20 @@ impl Sql {
             format!("select from {destinations} where name = $1 and state = '{state}'")
         };
         Self {
-            // In one order, so that no two inserters wait for each other.
+            #[cfg(feature = "relay")]
+            probe: format!(
+                "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
+                 path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
+                 select d, '', null, '', null, null, ''::bytea, null, null, null \
+                 from (values ('')) as none (d) where false \
+                 on conflict (event_id, destination) do nothing"
+            ),
             insert: format!(
                 "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
                  path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
                  select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
                  from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                 as new (d, e, t, k, p, c, b, l, w, n) order by e collate \"C\", d collate \"C\" \
+                 with ordinality as new (d, e, t, k, p, c, b, l, w, n, o) order by o \
                  on conflict (event_id, destination) do nothing"
             ),
             // In the order of an index, also where statistics are old, as those

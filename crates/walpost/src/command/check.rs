@@ -1,3 +1,5 @@
+mod webhooks;
+
 use rdkafka::metadata::Metadata;
 use serde_json::json;
 use walpost_event::error_chain;
@@ -25,7 +27,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
-    let connector = config.kafka()?;
+    let webhooks = config.webhooks()?;
+    let connector = if webhooks.is_none() { Some(config.kafka()?) } else { None };
     config.encoding()?;
     config.listen()?;
     let polling = config.polling()?;
@@ -37,16 +40,26 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let replacement = router.topic_replacement;
     let letters = relay.dead_letter_topic.clone();
-    let kafka = move || check_kafka(&connector, &replacement, letters.as_deref());
-    let kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
+    let sink = match (webhooks, connector) {
+        (Some(webhooks), _) => ("Webhooks", webhooks::check(&database, &webhooks).await),
+        (None, Some(connector)) => {
+            let kafka = move || check_kafka(&connector, &replacement, letters.as_deref());
+            let kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
+            ("Kafka", kafka)
+        }
+        (None, None) => ("Kafka", Vec::new()),
+    };
     let has_failed =
         |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
-    let exit = match (has_failed(&postgres), has_failed(&kafka)) {
-        (true, _) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
-        (false, true) => Some((Exit::Kafka, "Kafka is not ready for `walpost run`")),
-        (false, false) => None,
+    let exit = match (has_failed(&postgres), has_failed(&sink.1), sink.0) {
+        (true, ..) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
+        (false, true, "Kafka") => Some((Exit::Kafka, "Kafka is not ready for `walpost run`")),
+        (false, true, _) => {
+            Some((Exit::Configuration, "the destinations are not ready for `walpost run`"))
+        }
+        (false, false, _) => None,
     };
-    let groups = [("PostgreSQL", postgres), ("Kafka", kafka)];
+    let groups = [("PostgreSQL", postgres), sink];
     if args.json {
         output::print(format_args!("{}\n", as_json(&groups, exit.is_none())))?;
     } else {

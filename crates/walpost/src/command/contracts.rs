@@ -27,7 +27,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
-    /// The folder, with a file <domain>/<event>.md for each event
+    /// The folder, with a file DOMAIN/EVENT.md for each event
     #[arg(default_value = "docs/events")]
     folder: PathBuf,
     #[command(flatten)]

@@ -17,6 +17,7 @@ pub(crate) mod replay;
 pub(crate) mod requeue;
 pub(crate) mod retention;
 pub(crate) mod run;
+pub(crate) mod senders;
 pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod sql;

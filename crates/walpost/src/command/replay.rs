@@ -115,6 +115,7 @@ impl Args {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
+    config.must_go_to_kafka("`walpost webhook retry` sends deliveries again")?;
     let (database, connector) = (config.database()?, config.kafka_beside()?);
     let window_hours = config.dedup_window_hours()?;
     let (relay, router, encoding) = (config.relay()?, config.router()?, config.encoding()?);

@@ -1,11 +1,21 @@
-use std::{process, time::Duration};
+use std::{net::SocketAddr, process, time::Duration};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::time;
-use walpost_relay::{DeadLetters, Phase, PollingRelay, Relay, RunningRelay};
+use walpost_encode::Encoding;
+use walpost_kafka::KafkaConnector;
+use walpost_postgres::Database;
+use walpost_relay::{
+    DeadLetters, Phase, PollingConfig, PollingRelay, Relay, RelayConfig, RelayError,
+    RetentionConfig, RunningRelay, Sink,
+};
+use walpost_router::RouterConfig;
 
 use crate::{
-    command::retention::{self, Retention},
+    command::{
+        retention::{self, Retention},
+        senders::Senders,
+    },
     config::{Config, ConfigArgs},
     failure::{Exit, Failure},
     http, log,
@@ -24,74 +34,125 @@ const BUCKETS: [f64; 12] =
 pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let config = Config::load(args)?;
     let database = config.database()?;
-    let (connector, beside) = (config.kafka()?, config.kafka_beside()?);
-    let (relay_config, router) = (config.relay()?, config.router()?);
-    let (encoding, listen) = (config.encoding()?, config.listen()?);
-    let retention = config.settings.retention.enabled.then(|| config.retention()).transpose()?;
-    let polling = config.polling()?;
-    log::start(&config)?;
-    let mut signals = Signals::listen()?;
-    let metrics = record_metrics()?;
-    let listener = match listen {
-        Some(address) => Some(http::bind(address).await?),
-        None => None,
-    };
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        pipeline = relay_config.pipeline,
-        postgres = %database,
-        kafka = connector.bootstrap_servers(),
-        "walpost starts"
-    );
-    let (outbox, id_column) = (database.clone(), router.event_id.clone());
-    let letters = DeadLetters::new(&database, &relay_config, &router);
-    let connect = async move || connector.connect().await;
-    let refused = |error| Failure::of_relay(error, false);
-    let mut running = match polling {
-        Some(polling) => {
-            PollingRelay::new(database, relay_config.clone(), polling, router, encoding)
-                .map_err(refused)?
-                .start(connect)
+    match config.webhooks()? {
+        Some(webhooks) => {
+            let connector = webhooks.connector(&database);
+            let to: Vec<&str> = webhooks.names().collect();
+            let to = format!("webhooks: {}", to.join(", "));
+            let pipeline = Pipeline::new(&config, &to)?;
+            let senders = async move || Ok(Senders::start(&database, webhooks.processors)?);
+            pipeline.run(async move || connector.connect().await, None, senders).await
         }
-        None => Relay::new(database, relay_config.clone(), router, encoding)
-            .map_err(refused)?
-            .start(connect),
-    };
-    let watched = http::Watched::new(running.status(), &relay_config);
-    let readiness = tokio::spawn(watched.clone().watch());
-    let upkeep = tokio::spawn(upkeep(metrics.clone()));
-    let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
-    let days = retention::days(outbox.clone(), relay_config.clone(), running.status());
-    let days = tokio::spawn(days);
-    let retention = retention.map(|retention| {
-        let task = Retention { database: outbox, relay: relay_config, id_column, retention };
-        tokio::spawn(task.run(running.status()))
-    });
-    let letters = letters.map(|letters| {
-        let connect = move || {
-            let beside = beside.clone();
-            async move { beside.connect().await }
+        None => {
+            let (connector, beside) = (config.kafka()?, config.kafka_beside()?);
+            let to = format!("kafka: {}", connector.bootstrap_servers());
+            let pipeline = Pipeline::new(&config, &to)?;
+            let none = async || Ok(Senders::none());
+            pipeline.run(async move || connector.connect().await, Some(beside), none).await
+        }
+    }
+}
+
+/// A pipeline that is about to run, wherever its events go.
+struct Pipeline {
+    database: Database,
+    relay: RelayConfig,
+    router: RouterConfig,
+    encoding: Encoding,
+    polling: Option<PollingConfig>,
+    retention: Option<RetentionConfig>,
+    listen: Option<SocketAddr>,
+}
+
+impl Pipeline {
+    fn new(config: &Config, to: &str) -> Result<Self, Failure> {
+        let pipeline = Self {
+            database: config.database()?,
+            relay: config.relay()?,
+            router: config.router()?,
+            encoding: config.encoding()?,
+            polling: config.polling()?,
+            retention: config.settings.retention.enabled.then(|| config.retention()).transpose()?,
+            listen: config.listen()?,
         };
-        tokio::spawn(letters.run(running.status(), connect))
-    });
-    let done = until_stopped(&mut running, &mut signals).await;
-    if let Some(letters) = letters
-        && time::timeout(LETTERS_END, letters).await.is_err()
-    {
-        tracing::warn!("dead letters were on their way at the stop; they may come again");
+        log::start(config)?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pipeline = pipeline.relay.pipeline,
+            postgres = %pipeline.database,
+            to,
+            "walpost starts"
+        );
+        Ok(pipeline)
     }
-    for task in [Some(readiness), Some(upkeep), Some(days), retention, server].into_iter().flatten()
-    {
-        task.abort();
+
+    /// Runs until it is told to stop. `beside` is for dead letters.
+    async fn run<K: Sink + 'static>(
+        self,
+        connect: impl AsyncFnMut() -> Result<K, RelayError> + Send + 'static,
+        beside: Option<KafkaConnector>,
+        senders: impl AsyncFnOnce() -> Result<Senders, Failure>,
+    ) -> Result<(), Failure> {
+        let Self { database, relay, router, encoding, polling, retention, listen } = self;
+        let mut signals = Signals::listen()?;
+        let metrics = record_metrics()?;
+        let listener = match listen {
+            Some(address) => Some(http::bind(address).await?),
+            None => None,
+        };
+        let (outbox, id_column) = (database.clone(), router.event_id.clone());
+        let letters = DeadLetters::new(&database, &relay, &router).zip(beside);
+        let refused = |error| Failure::of_relay(error, false);
+        let mut running = match polling {
+            Some(polling) => PollingRelay::new(database, relay.clone(), polling, router, encoding)
+                .map_err(refused)?
+                .start(connect),
+            None => Relay::new(database, relay.clone(), router, encoding)
+                .map_err(refused)?
+                .start(connect),
+        };
+        let mut senders = senders().await?;
+        let watched = http::Watched::new(running.status(), &relay);
+        let readiness = tokio::spawn(watched.clone().watch());
+        let upkeep = tokio::spawn(upkeep(metrics.clone()));
+        let server = listener.map(|listener| tokio::spawn(http::serve(listener, watched, metrics)));
+        let days = retention::days(outbox.clone(), relay.clone(), running.status());
+        let days = tokio::spawn(days);
+        let retention = retention.map(|retention| {
+            let task = Retention { database: outbox, relay, id_column, retention };
+            tokio::spawn(task.run(running.status()))
+        });
+        let letters = letters.map(|(letters, beside)| {
+            let connect = move || {
+                let beside = beside.clone();
+                async move { beside.connect().await }
+            };
+            tokio::spawn(letters.run(running.status(), connect))
+        });
+        let done = until_stopped(&mut running, &mut senders, &mut signals).await;
+        let done = done.and(senders.stop().await);
+        if let Some(letters) = letters
+            && time::timeout(LETTERS_END, letters).await.is_err()
+        {
+            tracing::warn!("dead letters were on their way at the stop; they may come again");
+        }
+        let tasks = [Some(readiness), Some(upkeep), Some(days), retention, server];
+        for task in tasks.into_iter().flatten() {
+            task.abort();
+        }
+        if done.is_ok() {
+            tracing::info!("walpost has stopped");
+        }
+        done
     }
-    if done.is_ok() {
-        tracing::info!("walpost has stopped");
-    }
-    done
 }
 
 /// The first signal drains, the second ends at once.
-async fn until_stopped(running: &mut RunningRelay, signals: &mut Signals) -> Result<(), Failure> {
+async fn until_stopped(
+    running: &mut RunningRelay,
+    senders: &mut Senders,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
     let mut status = running.status();
     let mut has_streamed = false;
     let mut stopping = false;
@@ -99,6 +160,10 @@ async fn until_stopped(running: &mut RunningRelay, signals: &mut Signals) -> Res
         tokio::select! {
             done = running.finished() => {
                 return done.map_err(|error| Failure::of_relay(error, has_streamed));
+            }
+            () = senders.ended(), if !stopping => {
+                stopping = true;
+                running.stop();
             }
             signal = signals.next() => {
                 if stopping {
@@ -108,6 +173,7 @@ async fn until_stopped(running: &mut RunningRelay, signals: &mut Signals) -> Res
                 tracing::info!(signal, "stopping; a second signal ends at once");
                 stopping = true;
                 running.stop();
+                senders.tell_to_stop();
             }
             Ok(()) = status.changed() => {
                 has_streamed |= status.borrow_and_update().phase == Phase::Streaming;

@@ -53,8 +53,10 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let config = Config::load(config)?;
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
     let (polling, encoding) = (config.polling_for_switch()?, config.encoding()?);
-    let connector = config.kafka()?;
+    let webhooks = config.webhooks()?;
+    let kafka = if webhooks.is_none() { Some(config.kafka()?) } else { None };
     log::start(&config)?;
+    let webhooks = webhooks.map(|webhooks| webhooks.connector(&database));
     let pipeline = relay.pipeline.clone();
     let failed = |error: RelayError| Failure::of_relay(error, false);
     let switch = SourceSwitch::new(database, relay, polling, router, encoding).map_err(failed)?;
@@ -62,13 +64,16 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         To::Polling => SwitchTo::Polling,
         To::Wal => SwitchTo::Wal,
     };
-    let connect = async || connector.connect().await;
     let mut is_begun = false;
     let tell = async |step: SwitchStep| {
         is_begun |= !matches!(step, SwitchStep::CutMade);
         output::note(step);
     };
-    let switched = switch.run(to, connect, tell).await;
+    let switched = match (kafka, webhooks) {
+        (Some(kafka), _) => switch.run(to, async || kafka.connect().await, tell).await,
+        (None, Some(webhooks)) => switch.run(to, async || webhooks.connect().await, tell).await,
+        (None, None) => unreachable!("events go somewhere"),
+    };
     let switched = switched.map_err(|error| ended(error, is_begun))?;
     if args.json {
         return output::print(format_args!("{}\n", as_json(&pipeline, args.to, switched)));

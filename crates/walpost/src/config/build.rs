@@ -9,7 +9,7 @@ use walpost_relay::{
 };
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
-use super::{Config, ConfigError, polling::POLLING, settings::LogFormat};
+use super::{Config, ConfigError, destinations::SinkKind, polling::POLLING, settings::LogFormat};
 
 /// Debezium's keys whose values can be wrong in themselves, and ours.
 const ROUTER_KEYS: [(&str, &str); 3] = [
@@ -137,8 +137,16 @@ impl Config {
         Ok(retention)
     }
 
-    /// The routing, checked.
+    /// The routing, checked, for wherever events go.
     pub(crate) fn router(&self) -> Result<RouterConfig, ConfigError> {
+        let router = self.router_section()?;
+        match self.sink_kind()? {
+            SinkKind::Kafka => Ok(router),
+            SinkKind::Webhook => self.router_for_webhooks(router),
+        }
+    }
+
+    fn router_section(&self) -> Result<RouterConfig, ConfigError> {
         let section = self.settings.router.clone();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         let config = RouterConfig {

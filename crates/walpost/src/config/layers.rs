@@ -18,6 +18,11 @@ const USUAL_FILE: &str = "walpost.toml";
 /// The section whose keys are librdkafka's and not ours.
 const FREE_SECTION: &str = "kafka";
 
+/// The section that tables below it take their keys and defaults from.
+const NAMED_SECTION: &str = "destination";
+/// Where those tables are in the typed form.
+const NAMED: &str = "destinations";
+
 /// Variables that look like settings and are none.
 const NO_SETTINGS: [&str; 5] =
     ["WALPOST_LOG", "WALPOST_CACHE", "WALPOST_CONFIG", "WALPOST_PG_BIN", "WALPOST_FAILPOINT"];
@@ -114,7 +119,12 @@ impl Layers {
                 let name = assignment.split('=').next().unwrap_or_default();
                 return Err(ConfigError::Assignment(name.to_owned()));
             };
-            layers.lay_text(section, key, value.trim(), Origin::Flag("--set"))?;
+            let named = key.rsplit_once('.').filter(|_| section == NAMED_SECTION);
+            let (section, key) = match named {
+                Some((name, key)) => (named_section(name), key),
+                None => (section.to_owned(), key),
+            };
+            layers.lay_text(&section, key, value.trim(), Origin::Flag("--set"))?;
         }
         Ok(layers)
     }
@@ -132,13 +142,23 @@ impl Layers {
     /// The typed form.
     pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
         let mut sections = toml::Table::new();
+        let mut named = toml::Table::new();
+        // What holds for all comes before what is named.
         for ((section, key), entry) in &self.entries {
-            let section =
-                sections.entry(section).or_insert_with(|| Value::Table(toml::Table::new()));
-            if let Value::Table(section) = section {
+            let (place, section) = match name_of(section) {
+                None => (&mut sections, section.as_str()),
+                Some(name) => {
+                    let all = sections.get(NAMED_SECTION).cloned();
+                    named.entry(name).or_insert_with(|| all.unwrap_or_else(empty));
+                    (&mut named, name)
+                }
+            };
+            if let Value::Table(section) = place.entry(section).or_insert_with(empty) {
                 section.insert(key.clone(), entry.value.clone());
             }
         }
+        sections.remove(NAMED_SECTION);
+        sections.insert(NAMED.to_owned(), Value::Table(named));
         sections.try_into().map_err(|error: toml::de::Error| ConfigError::Value {
             origin: Origin::Default,
             problem: error.message().to_owned(),
@@ -180,7 +200,7 @@ impl Layers {
         text: &str,
         origin: Origin,
     ) -> Result<(), ConfigError> {
-        let default = self.entries.get(&(section.to_owned(), key.to_owned()));
+        let default = self.entries.get(&(known_as(section).to_owned(), key.to_owned()));
         let text_value = || Value::String(text.to_owned());
         let value = match default.map(|entry| &entry.value) {
             Some(Value::Integer(_)) => {
@@ -213,10 +233,16 @@ impl Layers {
             self.entries.insert(place, Entry { value, origin, place: line });
             return Ok(());
         }
-        let Some(entry) = self.entries.get_mut(&place) else {
+        let known = (known_as(section).to_owned(), key.to_owned());
+        let Some(default) = self.entries.get(&known) else {
             return Err(self.unknown(section, key, origin));
         };
-        let expected = kind(&entry.value);
+        if let Some(name) = name_of(section).filter(|name| !is_name(name)) {
+            let problem =
+                format!("{name:?} is no name of a destination: 1 to 100 letters, digits, - and _");
+            return Err(ConfigError::Value { origin, problem });
+        }
+        let (expected, line) = (kind(&default.value), default.place);
         if kind(&value) != expected {
             let found = match &value {
                 Value::Integer(number) => number.to_string(),
@@ -225,19 +251,19 @@ impl Layers {
             let key = format!("{section}.{key}");
             return Err(ConfigError::Type { key, origin, found, expected });
         }
-        entry.value = value;
-        entry.origin = origin;
+        self.entries.insert(place, Entry { value, origin, place: line });
         Ok(())
     }
 
     fn unknown(&self, section: &str, key: &str, origin: Origin) -> ConfigError {
         let sections = self.sections();
-        if !sections.iter().any(|known| known == section) {
+        let known_section = known_as(section);
+        if !sections.iter().any(|known| known == known_section) {
             let nearest = nearest(section, sections.iter().map(String::as_str));
             let nearest = nearest.map(str::to_owned);
             return ConfigError::UnknownSection { section: section.to_owned(), origin, nearest };
         }
-        let keys = self.entries.keys().filter(|(name, _)| name == section);
+        let keys = self.entries.keys().filter(|(name, _)| name == known_section);
         let nearest = nearest(key, keys.map(|(_, key)| key.as_str()))
             .map(|key| format!("{section}.{key}"))
             .or_else(|| {
@@ -297,10 +323,18 @@ fn parse(file: &str, text: &str) -> Result<Vec<Key>, ConfigError> {
             return Err(ConfigError::Value { origin, problem });
         };
         let Some(Value::Table(section)) = values.get(&name) else { continue };
-        for (key, _) in content {
+        for (key, content) in content {
             let line = line_of(text, key.span().start);
             let key = key.get_ref().to_string();
             let Some(value) = section.get(&key) else { continue };
+            if let (NAMED_SECTION, Value::Table(values)) = (&*name, value) {
+                let lines = |key: &str| {
+                    let span = content.get_ref().as_table()?.get_key_value(key)?.0.span();
+                    Some(line_of(text, span.start))
+                };
+                keys.extend(named_keys(file, (&key, line), values, lines)?);
+                continue;
+            }
             for (key, value) in flatten(&name, key, value) {
                 keys.push(Key { section: name.clone(), key, value, line });
             }
@@ -316,6 +350,50 @@ fn parse(file: &str, text: &str) -> Result<Vec<Key>, ConfigError> {
         }
     }
     Ok(keys)
+}
+
+/// The keys of one table below the section of all.
+fn named_keys(
+    file: &str,
+    (name, line): (&str, usize),
+    values: &toml::Table,
+    lines: impl Fn(&str) -> Option<usize>,
+) -> Result<Vec<Key>, ConfigError> {
+    if values.is_empty() {
+        let origin = Origin::File { file: file.to_owned(), line };
+        let problem = format!("[{}] is empty; it needs its url", named_section(name));
+        return Err(ConfigError::Value { origin, problem });
+    }
+    let key = |(key, value): (&String, &Value)| Key {
+        section: named_section(name),
+        key: key.clone(),
+        value: value.clone(),
+        line: lines(key).unwrap_or(line),
+    };
+    Ok(values.iter().map(key).collect())
+}
+
+fn named_section(name: &str) -> String {
+    format!("{NAMED_SECTION}.{name}")
+}
+
+/// The name of a table below the section of all.
+fn name_of(section: &str) -> Option<&str> {
+    section.strip_prefix(NAMED_SECTION)?.strip_prefix('.')
+}
+
+/// The section whose keys and defaults this one has.
+fn known_as(section: &str) -> &str {
+    if name_of(section).is_some() { NAMED_SECTION } else { section }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    (1..=100).contains(&name.len()) && name.chars().all(is_part)
+}
+
+fn empty() -> Value {
+    Value::Table(toml::Table::new())
 }
 
 /// An empty section is checked for its name alone.

@@ -2,6 +2,8 @@
 //! flags, in this order.
 
 mod build;
+mod destinations;
+mod duration;
 mod error;
 mod layers;
 mod nearest;
@@ -12,6 +14,7 @@ mod settings;
 
 use self::layers::Layers;
 pub(crate) use self::{
+    destinations::Webhooks,
     error::ConfigError,
     layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
     settings::{LogFormat, Settings},

@@ -13,7 +13,9 @@ impl Config {
             let of_section = entries_of(&self.layers.entries, section);
             of_section.map(|entry| entry.place).min().unwrap_or(usize::MAX)
         };
-        entries.sort_by_key(|((section, key), entry)| (first_line(section), entry.place, key));
+        entries.sort_by_key(|((section, key), entry)| {
+            (first_line(section), section, entry.place, key)
+        });
         let mut text = String::new();
         let mut current = None;
         for ((section, key), entry) in entries {
@@ -38,6 +40,13 @@ fn entries_of<'a>(
 fn line(section: &str, key: &str, entry: &Entry) -> String {
     let value = match &entry.value {
         Value::String(text) => Value::String(hide(section, key, text)),
+        Value::Array(parts) => {
+            let hidden = |part: &Value| match part {
+                Value::String(text) => Value::String(hide(section, key, text)),
+                other => other.clone(),
+            };
+            Value::Array(parts.iter().map(hidden).collect())
+        }
         other => other.clone(),
     };
     let bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');

@@ -7,8 +7,29 @@ pub(super) const HIDDEN: &str = "***";
 pub(super) fn hide(section: &str, key: &str, value: &str) -> String {
     match (section, key) {
         ("postgres", "url") => hide_password(value),
+        (section, "url") if section.starts_with("destination") => hide_path(value),
+        (section, "headers") if section.starts_with("destination") => hide_value(value),
         ("kafka", key) if is_secret(key) && !value.is_empty() => HIDDEN.to_owned(),
         _ => value.to_owned(),
+    }
+}
+
+/// Of a URL that a webhook goes to the path and the query may be its secret.
+fn hide_path(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return if url.is_empty() { String::new() } else { HIDDEN.to_owned() };
+    };
+    let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let path = if path.len() > 1 { format!("/{HIDDEN}") } else { path.to_owned() };
+    format!("{scheme}://{host}{path}")
+}
+
+/// Of a header the value.
+fn hide_value(header: &str) -> String {
+    match header.split_once(':') {
+        Some((name, _)) => format!("{name}: {HIDDEN}"),
+        None => HIDDEN.to_owned(),
     }
 }
 
@@ -85,6 +106,20 @@ fn end_of_value(value: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_destination_the_host_shows_alone() {
+        for (key, value, shown) in [
+            ("url", "https://hooks.example/services/T0/s3cr3t", "https://hooks.example/***"),
+            ("url", "https://u:s3cr3t@hooks.example:8443/", "https://hooks.example:8443/"),
+            ("url", "s3cr3t", "***"),
+            ("url", "", ""),
+            ("headers", "x-token: s3cr3t", "x-token: ***"),
+            ("headers", "s3cr3t", "***"),
+        ] {
+            assert_eq!(hide("destination.logistics", key, value), shown);
+        }
+    }
 
     #[test]
     fn passwords_of_connection_strings_do_not_show() {

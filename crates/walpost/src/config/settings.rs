@@ -14,6 +14,9 @@ pub(crate) struct Settings {
     pub(crate) encode: EncodeSection,
     pub(crate) kafka: BTreeMap<String, String>,
     pub(crate) sink: SinkSection,
+    pub(crate) webhook: WebhookSection,
+    /// Each with what holds for all.
+    pub(crate) destinations: BTreeMap<String, DestinationSection>,
     pub(crate) retention: RetentionSection,
     pub(crate) replay: ReplaySection,
     pub(crate) http: HttpSection,
@@ -134,11 +137,58 @@ pub(crate) struct EncodeSection {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SinkSection {
+    pub(crate) kind: String,
     pub(crate) publish: String,
     pub(crate) transactional_id: String,
     pub(crate) transaction_interval_ms: u64,
     pub(crate) queue_max_bytes: u64,
     pub(crate) sasl_password_file: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhookSection {
+    pub(crate) destination_column: String,
+    pub(crate) key_column: String,
+    pub(crate) path_column: String,
+    pub(crate) content_type_column: String,
+    pub(crate) retry_limit_column: String,
+    pub(crate) retry_wait_ms_column: String,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DestinationSection {
+    pub(crate) url: String,
+    pub(crate) events: Vec<String>,
+    pub(crate) method: String,
+    pub(crate) headers: Vec<String>,
+    pub(crate) key_headers: Vec<String>,
+    pub(crate) key: String,
+    pub(crate) token_file: String,
+    pub(crate) token_variable: String,
+    pub(crate) signing_key_files: Vec<String>,
+    pub(crate) signing_key_variables: Vec<String>,
+    pub(crate) retry_waits: Vec<String>,
+    pub(crate) retry_limit: u64,
+    pub(crate) retry_jitter_percent: u64,
+    pub(crate) retry_after_max_s: u64,
+    pub(crate) on_unknown_outcome: String,
+    pub(crate) timeout_ms: u64,
+    pub(crate) connect_timeout_ms: u64,
+    pub(crate) idle_timeout_ms: u64,
+    pub(crate) concurrency: u64,
+    pub(crate) poll_interval_ms: u64,
+    pub(crate) lease_ms: u64,
+    pub(crate) allow_http: bool,
+    pub(crate) allow_private_networks: bool,
+}
+
+/// Without the url and the headers, which may hold secrets.
+impl std::fmt::Debug for DestinationSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DestinationSection")
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -1,3 +1,5 @@
+mod destinations;
+
 use std::io::Write;
 
 use walpost_encode::{Encoder, Encoding};

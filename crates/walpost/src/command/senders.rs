@@ -1,0 +1,98 @@
+//! Those who send the deliveries of `walpost run`, one for each destination.
+
+use std::time::Duration;
+
+use tokio::{sync::watch, task::JoinSet, time};
+use walpost_event::error_chain;
+use walpost_postgres::Database;
+use walpost_webhook::{Processor, ProcessorSettings, StoreError};
+
+use crate::failure::{Exit, Failure};
+
+/// For what is on its way when the process is told to stop; beyond it leases end.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Processors of destinations.
+pub(crate) struct Senders {
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<(String, Result<(), StoreError>)>,
+    /// Why one of them has ended by itself.
+    failure: Option<Failure>,
+}
+
+impl Senders {
+    /// Where nothing is sent by this process.
+    pub(crate) fn none() -> Self {
+        Self { stop: watch::Sender::new(false), tasks: JoinSet::new(), failure: None }
+    }
+
+    pub(crate) fn start(database: &Database, all: Vec<ProcessorSettings>) -> Result<Self, Failure> {
+        let mut senders = Self::none();
+        for settings in all {
+            let name = settings.name.clone();
+            let processor = Processor::new(database.clone(), settings)
+                .map_err(|error| Failure::new(Exit::Configuration, error))?;
+            let mut stop = senders.stop.subscribe();
+            senders.tasks.spawn(async move {
+                let stopped = async {
+                    // Who drops the other end wants an end as well.
+                    let _ = stop.wait_for(|stop| *stop).await;
+                };
+                let ended = processor.run(stopped).await;
+                (name, ended)
+            });
+        }
+        Ok(senders)
+    }
+
+    /// Waits until one of them has ended by itself, which none should.
+    pub(crate) async fn ended(&mut self) {
+        loop {
+            let ended = match self.tasks.join_next().await {
+                None => std::future::pending().await,
+                Some(ended) => ended,
+            };
+            if self.note(ended) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn tell_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Ends them, once what they have begun is done.
+    pub(crate) async fn stop(mut self) -> Result<(), Failure> {
+        self.tell_to_stop();
+        let drained = time::timeout(DRAIN, async {
+            while let Some(ended) = self.tasks.join_next().await {
+                self.note(ended);
+            }
+        });
+        if drained.await.is_err() {
+            tracing::warn!(
+                destinations = self.tasks.len(),
+                "requests were on their way at the stop; they are sent again when their leases end"
+            );
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Whether it has failed.
+    fn note(
+        &mut self,
+        ended: Result<(String, Result<(), StoreError>), tokio::task::JoinError>,
+    ) -> bool {
+        let failure = match ended {
+            Ok((_, Ok(()))) => return false,
+            Ok((destination, Err(error))) => {
+                tracing::error!(destination, error = error_chain(&error), "nothing is sent");
+                Failure::postgres(error).context(&format!("sending to {destination}"))
+            }
+            Err(error) => Failure::running(error),
+        };
+        self.failure.get_or_insert(failure);
+        true
+    }
+}

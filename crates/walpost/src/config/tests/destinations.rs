@@ -1,0 +1,85 @@
+use super::load;
+
+/// Destinations that differ from what holds for all.
+const DESTINATIONS: &str = r#"
+[sink]
+kind = "webhook"
+[webhook]
+destination_column = "send_to"
+[destination]
+concurrency = 5
+[destination.logistics]
+url = "https://logistics.example/hooks/s3cr3t"
+events = ["invoice.*"]
+headers = ["x-shop: s3cr3t"]
+concurrency = 7
+[destination.audit]
+url = "https://audit.example/"
+"#;
+
+#[test]
+fn a_destination_has_what_holds_for_all_and_its_own() {
+    let config = load(DESTINATIONS).unwrap();
+    let webhooks = config.webhooks().unwrap().unwrap();
+    let of = |name: &str| webhooks.processors.iter().find(|one| one.name == name).unwrap();
+    assert_eq!(webhooks.names().collect::<Vec<_>>(), ["audit", "logistics"]);
+    assert_eq!((of("audit").pace.concurrency, of("logistics").pace.concurrency), (5, 7));
+    assert_eq!(of("logistics").destination.headers["x-shop"], "s3cr3t");
+    assert_eq!(of("audit").policy.schedule, walpost_webhook::Schedule::erp());
+    let router = config.router().unwrap();
+    assert_eq!(
+        router.additional_placement.as_deref(),
+        Some("type:header:webhook-type,send_to:header:webhook-destination")
+    );
+    assert_eq!(router.headers_column, None);
+    let printed = config.effective();
+    assert!(printed.contains("[destination.logistics]\n"), "{printed}");
+    assert!(printed.contains("url = \"https://logistics.example/***\"  # "), "{printed}");
+    assert!(!printed.contains("s3cr3t"), "{printed}");
+    let kafka = load("").unwrap();
+    assert!(kafka.webhooks().unwrap().is_none());
+}
+
+#[test]
+fn what_is_wrong_with_a_destination_is_told_with_its_place() {
+    let webhook = "[sink]\nkind = \"webhook\"\n";
+    for (more, expected) in [
+        ("", "there is no destination"),
+        ("[destination.a]\n", "line 3: [destination.a] is empty"),
+        ("[destination.a]\nurll = \"x\"", "did you mean destination.a.url?"),
+        ("[destination.a]\nurl = 5", "line 4: destination.a.url is 5"),
+        ("[destination.\"a b\"]\nurl = \"x\"", "is no name of a destination"),
+        ("[destination.a]\nmethod = \"PUT\"", "destination.a.url is not set"),
+        ("[destination.a]\nurl = \"http://example.com/\"", "allow_http = true"),
+        ("[destination.a]\nurl = \"https://127.0.0.1/\"", "line 4: destination.a.url"),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nkey = \"row\"",
+            "line 5: destination.a.key",
+        ),
+        (
+            "[destination]\nlease_ms = 1000\n[destination.a]\nurl = \"https://a.example/\"",
+            "line 4: destination.a.lease_ms cannot be used",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nretry_waits = [\"soon\"]",
+            "line 5: destination.a.retry_waits has \"soon\"",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\n[pipeline]\nmark_published = true",
+            "pipeline.mark_published is true",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\n[router]\nheaders_column = \"h\"",
+            "router.headers_column is set",
+        ),
+    ] {
+        let wrong = load(&format!("{webhook}{more}")).and_then(|config| config.webhooks());
+        let said = wrong.map(drop).unwrap_err().to_string();
+        assert!(said.contains(expected), "{more}: {said}");
+        assert!(!said.contains("127.0.0.1/"), "{said}");
+    }
+    let column = "[webhook]\nkey_column = \"a,b\"\n";
+    let said = load(&DESTINATIONS.replace("[webhook]\n", column));
+    let said = said.and_then(|config| config.router()).map(drop).unwrap_err().to_string();
+    assert!(said.contains("\"a,b\""), "{said}");
+}

@@ -1,0 +1,86 @@
+//! `walpost run` with destinations, killed again and again under load, with
+//! receivers that refuse some requests and lose some of their answers.
+
+use std::collections::BTreeSet;
+
+use walpost_migrate::{Migrator, Set};
+use walpost_testkit::{Process, postgres, until};
+use walpost_tests::{LIMIT, Receiver, Shop, Writer};
+
+use crate::kills::seeded;
+
+const KILLS: usize = 8;
+const LOST_PERCENT: usize = 5;
+
+/// Of destinations that are tried again soon, and whose claims end soon after a
+/// kill.
+const FOR_ALL: [&str; 6] = [
+    "sink.kind=webhook",
+    "destination.allow_http=true",
+    "destination.allow_private_networks=true",
+    "destination.retry_waits=50ms",
+    "destination.retry_limit=1000",
+    "destination.timeout_ms=1000",
+];
+
+fn start(shop: &Shop, receivers: [&Receiver; 2], source: &str) -> Process {
+    let mut sets: Vec<String> = FOR_ALL.map(str::to_owned).to_vec();
+    sets.push("destination.lease_ms=6000".to_owned());
+    sets.push(format!("destination.orders.url={}", receivers[0].url()));
+    sets.push("destination.orders.events=Pla*".to_owned());
+    sets.push(format!("destination.audit.url={}", receivers[1].url()));
+    sets.push("destination.audit.key=delivery".to_owned());
+    sets.push(format!("destination.nothing.url={}", receivers[1].url()));
+    sets.push("destination.nothing.events=Cancelled".to_owned());
+    sets.push(format!("pipeline.source={source}"));
+    let args = sets.iter().flat_map(|set| ["--set", set]);
+    shop.walpost(["run"].into_iter().chain(args))
+}
+
+async fn each_event_arrives(source: &str) {
+    let mut seeded = seeded();
+    let shop = Shop::without_topic(postgres()).await;
+    let mut client = shop.connect().await;
+    Migrator::new().set(Set::Webhook).migrate(&mut client).await.unwrap();
+    let seeds = [seeded.below(1_000) as u64, seeded.below(1_000) as u64];
+    let orders = Receiver::start(seeds[0], LOST_PERCENT).await;
+    let audit = Receiver::start(seeds[1], LOST_PERCENT).await;
+    let mut running = start(&shop, [&orders, &audit], source);
+    if source == "native" {
+        shop.slot_made().await;
+    }
+    let writer = Writer::start(&shop, 0).await;
+    for _ in 0..KILLS {
+        let target = orders.seen().len() + 1 + seeded.below(300);
+        until(LIMIT, "progress between two kills", async || orders.seen().len() >= target).await;
+        running.kill();
+        running = start(&shop, [&orders, &audit], source);
+    }
+    let written = writer.stop().await;
+    // What was rolled back is no event.
+    let tx = client.transaction().await.unwrap();
+    let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  values ('order', 'never', 'Placed', '{}')";
+    tx.execute(insert, &[]).await.unwrap();
+    tx.rollback().await.unwrap();
+    let delivered = "select count(*) from walpost.webhook_delivery where state = 'delivered'";
+    let count = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
+    until(LIMIT, "all deliveries", async || count(delivered).await >= 2 * written).await;
+    assert!(running.terminate(LIMIT).success(), "{}", running.log());
+    assert_eq!(count("select count(*) from walpost.webhook_delivery").await, 2 * written);
+    let committed: BTreeSet<String> =
+        shop.committed().await.into_iter().map(|event| event.id).collect();
+    assert_eq!(committed.len() as i64, written);
+    let seen = orders.seen();
+    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), committed);
+    let copies: u64 = seen.values().map(|count| count - 1).sum();
+    assert!(copies > 0, "no answer was lost: nothing was tried");
+    let audited: BTreeSet<String> = committed.iter().map(|id| format!("{id}:audit")).collect();
+    assert_eq!(audit.seen().into_keys().collect::<BTreeSet<_>>(), audited);
+    println!("{written} events, {copies} copies at the first receiver");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_senders_and_lost_answers_lose_no_event_and_make_no_second_delivery() {
+    each_event_arrives("native").await;
+}
