@@ -87,7 +87,9 @@ impl Writer {
         if deliveries.is_empty() {
             return Ok(0);
         }
-        match timeout(STATEMENT_LIMIT, self.deliveries.insert(&self.client, deliveries)).await {
+        match timeout(STATEMENT_LIMIT, self.deliveries.insert_in_order(&self.client, deliveries))
+            .await
+        {
             Ok(Ok(_)) => Ok(deliveries.len() as u64),
             Ok(Err(error)) => Err(Unwritten { kind: kind(&error), detail: error.to_string() }),
             Err(_) => Err(Unwritten {

@@ -134,15 +134,34 @@ impl Deliveries {
         probed.map(drop).map_err(|error| self.error("creating deliveries", "writer", &error))
     }
 
-    /// Creates deliveries, in the caller's transaction where `client` is one, in
-    /// the order given. Those that are there already stay as they are; returns how
-    /// many are new.
+    /// Creates deliveries, in the caller's transaction where `client` is one.
+    /// Those that are there already stay as they are; returns how many are new.
     ///
     /// # Errors
     /// When one is out of bounds, or the database refuses them.
     pub async fn insert(
         &self,
         client: &impl GenericClient,
+        deliveries: &[NewDelivery],
+    ) -> Result<u64, StoreError> {
+        self.insert_by(client, &self.sql.insert, deliveries).await
+    }
+
+    /// The same in the order given, which ids and first attempts then have. Who
+    /// creates the same ones in another order at once may deadlock with it.
+    #[cfg(feature = "relay")]
+    pub(crate) async fn insert_in_order(
+        &self,
+        client: &impl GenericClient,
+        deliveries: &[NewDelivery],
+    ) -> Result<u64, StoreError> {
+        self.insert_by(client, &self.sql.insert_in_order, deliveries).await
+    }
+
+    async fn insert_by(
+        &self,
+        client: &impl GenericClient,
+        sql: &str,
         deliveries: &[NewDelivery],
     ) -> Result<u64, StoreError> {
         for delivery in deliveries {
@@ -175,7 +194,7 @@ impl Deliveries {
             (&starts, Type::TIMESTAMPTZ_ARRAY),
         ];
         client
-            .execute_typed(&self.sql.insert, &parameters)
+            .execute_typed(sql, &parameters)
             .await
             .map_err(|error| self.error("creating deliveries", "writer", &error))
     }

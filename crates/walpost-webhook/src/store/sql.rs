@@ -8,6 +8,8 @@ pub(crate) struct Sql {
     #[cfg(feature = "relay")]
     pub(crate) probe: String,
     pub(crate) insert: String,
+    #[cfg(feature = "relay")]
+    pub(crate) insert_in_order: String,
     pub(crate) claim: String,
     pub(crate) lapsed: String,
     pub(crate) finish: String,
@@ -36,14 +38,10 @@ impl Sql {
                  from (values ('')) as none (d) where false \
                  on conflict (event_id, destination) do nothing"
             ),
-            insert: format!(
-                "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
-                 path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
-                 select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
-                 from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                 with ordinality as new (d, e, t, k, p, c, b, l, w, n, o) order by o \
-                 on conflict (event_id, destination) do nothing"
-            ),
+            // In one order, so that no two inserters wait for each other.
+            insert: insert(&deliveries, "e collate \"C\", d collate \"C\""),
+            #[cfg(feature = "relay")]
+            insert_in_order: insert(&deliveries, "o"),
             // In the order of an index, also where statistics are old, as those
             // of a queue often are.
             claim: format!(
@@ -105,6 +103,18 @@ fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String 
 }
 
 /// Ends claims whose fences still hold, and writes down what came of them.
+/// Of columns as arrays, in their order as `o`.
+fn insert(deliveries: &str, order: &str) -> String {
+    format!(
+        "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
+         path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
+         select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
+         from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         with ordinality as new (d, e, t, k, p, c, b, l, w, n, o) order by {order} \
+         on conflict (event_id, destination) do nothing"
+    )
+}
+
 fn finish(schema: &str) -> String {
     format!(
         "with ended as (select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \

@@ -11,6 +11,7 @@ mod faults;
 mod grants;
 mod oracle;
 mod receiver;
+mod sink;
 mod tls;
 mod transitions;
 mod world;
