@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 
 /// What `walpost check` asks for.
-const COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
+pub(crate) const COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
     add attempts int not null default 0, add next_attempt_at timestamptz, \
     add published_at timestamptz, add last_error text; \
     create index on walpost.outbox (seq, id) where status in ('NEW', 'FAILED'); \

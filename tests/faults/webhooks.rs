@@ -7,9 +7,9 @@ use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Process, postgres, until};
 use walpost_tests::{LIMIT, Receiver, Shop, Writer};
 
-use crate::kills::seeded;
+use crate::{kills::seeded, pollers::COLUMNS};
 
-const KILLS: usize = 8;
+const KILLS: usize = 6;
 const LOST_PERCENT: usize = 5;
 
 /// Of destinations that are tried again soon, and whose claims end soon after a
@@ -23,6 +23,13 @@ const FOR_ALL: [&str; 6] = [
     "destination.timeout_ms=1000",
 ];
 
+/// Of pollers whose claims end soon after a kill.
+const POLLING: [&str; 3] = [
+    "polling.poll_interval_ms=20",
+    "polling.send_timeout_ms=1000",
+    "polling.claim_timeout_ms=6000",
+];
+
 fn start(shop: &Shop, receivers: [&Receiver; 2], source: &str) -> Process {
     let mut sets: Vec<String> = FOR_ALL.map(str::to_owned).to_vec();
     sets.push("destination.lease_ms=6000".to_owned());
@@ -33,6 +40,7 @@ fn start(shop: &Shop, receivers: [&Receiver; 2], source: &str) -> Process {
     sets.push(format!("destination.nothing.url={}", receivers[1].url()));
     sets.push("destination.nothing.events=Cancelled".to_owned());
     sets.push(format!("pipeline.source={source}"));
+    sets.extend(POLLING.map(str::to_owned));
     let args = sets.iter().flat_map(|set| ["--set", set]);
     shop.walpost(["run"].into_iter().chain(args))
 }
@@ -42,6 +50,9 @@ async fn each_event_arrives(source: &str) {
     let shop = Shop::without_topic(postgres()).await;
     let mut client = shop.connect().await;
     Migrator::new().set(Set::Webhook).migrate(&mut client).await.unwrap();
+    if source == "polling" {
+        client.batch_execute(COLUMNS).await.unwrap();
+    }
     let seeds = [seeded.below(1_000) as u64, seeded.below(1_000) as u64];
     let orders = Receiver::start(seeds[0], LOST_PERCENT).await;
     let audit = Receiver::start(seeds[1], LOST_PERCENT).await;
@@ -83,4 +94,9 @@ async fn each_event_arrives(source: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_senders_and_lost_answers_lose_no_event_and_make_no_second_delivery() {
     each_event_arrives("native").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_pollers_make_no_second_delivery_of_what_they_claim_again() {
+    each_event_arrives("polling").await;
 }
