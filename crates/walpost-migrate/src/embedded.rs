@@ -140,8 +140,10 @@ const IDEMPOTENCY: &[Migration] = &[Migration::new(
     "idempotency",
     include_str!("../migrations/idempotency/0001_idempotency.sql"),
 )];
-const WEBHOOK: &[Migration] =
-    &[Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql"))];
+const WEBHOOK: &[Migration] = &[
+    Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql")),
+    Migration::new(2, "mark", include_str!("../migrations/webhook/0002_mark.sql")),
+];
 
 #[cfg(test)]
 mod tests {

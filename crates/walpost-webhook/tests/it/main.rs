@@ -9,6 +9,7 @@ mod deliveries;
 mod dialling;
 mod faults;
 mod grants;
+mod marking;
 mod oracle;
 mod receiver;
 mod sink;

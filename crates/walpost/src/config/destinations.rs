@@ -132,7 +132,8 @@ impl Config {
         if pipeline.mark_published {
             let problem = "pipeline.mark_published is true and sink.kind is \"webhook\"; a row \
                            would say that it is published once its deliveries are there to be \
-                           sent, so make it false and see webhook_delivery";
+                           sent, so make it false; walpost.webhook_mark has it say \
+                           what became of them";
             return Err(self.wrong("pipeline", "mark_published", problem));
         }
         if !pipeline.dead_letter_topic.is_empty() {

@@ -1,0 +1,135 @@
+//! Rows of an outbox that say what became of their deliveries.
+
+use std::time::Duration;
+
+use walpost_webhook::{Message, NewDelivery, RetryPolicy, Schedule};
+
+use crate::{
+    receiver::{Receiver, answer},
+    world::{World, run, settings},
+};
+
+const OUTBOX: &str = "create type delivery_status as enum ('NEW', 'SENT', 'FAILED'); \
+    create table public.finance_outbox (id uuid primary key default gen_random_uuid(), \
+    delivery_status delivery_status not null default 'NEW', delivery_attempts int not null \
+    default 0, delivered_at timestamptz, last_attempt_at timestamptz, why text); \
+    select walpost.webhook_mark('finance_outbox', 'delivery_status', pending => 'NEW', \
+    delivered => 'SENT', failed => 'FAILED', attempts_column => 'delivery_attempts', \
+    delivered_at_column => 'delivered_at', last_attempt_at_column => 'last_attempt_at', \
+    last_error_column => 'why')";
+
+/// Rows, each with a delivery to each of these destinations.
+async fn rows(world: &World, count: i64, destinations: &[&str]) -> Vec<String> {
+    let insert = format!(
+        "insert into finance_outbox select from generate_series(1, {count}) returning id::text"
+    );
+    let ids = world.texts(&insert).await;
+    let new: Vec<NewDelivery> =
+        ids.iter().flat_map(|id| destinations.iter().map(move |name| new(name, id))).collect();
+    world.deliveries.insert(&world.client, &new).await.unwrap();
+    ids
+}
+
+fn new(destination: &str, id: &str) -> NewDelivery {
+    NewDelivery::new(destination, id, Message::new(id, "{}"))
+}
+
+const STATES: &str = "select concat_ws(' ', delivery_status, delivery_attempts, \
+    delivered_at is not null, last_attempt_at is not null, why) from finance_outbox order by 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_says_so_when_its_last_delivery_has_ended_and_when_one_is_retried() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    rows(&world, 1, &["logistics", "audit"]).await;
+    let (good, bad) = (
+        Receiver::answering(answer("200 OK", "", "")).await,
+        Receiver::answering(answer("500 Oops", "", "")).await,
+    );
+    let audit = |url: &str| {
+        let mut audit = settings(url);
+        audit.name = "audit".to_owned();
+        audit
+    };
+    let logistics = run(&world, settings(&good.url("127.0.0.1")));
+    world.until("delivered", 1).await;
+    assert_eq!(world.texts(STATES).await, ["NEW 0 f f"], "the other one is not sent yet");
+    let failing = run(&world, audit(&bad.url("127.0.0.1")));
+    world.until("failed", 1).await;
+    failing.stop().await;
+    assert_eq!(world.texts(STATES).await, ["FAILED 3 f t audit: http_5xx"]);
+    let failed = "select id from walpost.webhook_delivery where state = 'failed'";
+    let id = world.number(failed).await;
+    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap(), 1);
+    assert_eq!(world.texts(STATES).await, ["NEW 1 f t"]);
+    let healed = run(&world, audit(&good.url("127.0.0.1")));
+    world.until("delivered", 2).await;
+    assert_eq!(world.texts(STATES).await, ["SENT 1 t t"]);
+    healed.stop().await;
+    logistics.stop().await;
+}
+
+/// Each pair of processors ends deliveries of the same events at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_those_who_end_the_last_deliveries_at_once_one_marks_the_row() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    let names = ["a", "b", "c"];
+    rows(&world, 400, &names).await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = names.map(|name| {
+        let mut of = settings(&receiver.url("127.0.0.1"));
+        of.name = name.to_owned();
+        of.policy = RetryPolicy::new(Schedule::fixed(Duration::from_millis(10), 9));
+        run(&world, of)
+    });
+    world.until("delivered", 1_200).await;
+    let sent = "select count(*) from finance_outbox where delivery_status = 'SENT'";
+    assert_eq!(world.number(sent).await, 400);
+    for one in running {
+        one.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_other_tables_and_tables_that_are_gone_stop_no_delivery() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    let ids = rows(&world, 2, &["logistics"]).await;
+    let of_others = ["7", "invoice.paid:7:1", "not-a-uuid"].map(|id| new("logistics", id));
+    world.deliveries.insert(&world.client, &of_others).await.unwrap();
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("delivered", 5).await;
+    assert_eq!(world.texts(STATES).await, ["SENT 1 t t"; 2], "{ids:?}");
+    world.client.batch_execute("alter table finance_outbox drop column why").await.unwrap();
+    world.deliveries.insert(&world.client, &[new("logistics", "8")]).await.unwrap();
+    world.until("delivered", 6).await;
+    world.client.batch_execute("drop table finance_outbox").await.unwrap();
+    world.deliveries.insert(&world.client, &[new("logistics", "9")]).await.unwrap();
+    world.until("delivered", 7).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_marked_is_refused_at_once() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    for (call, expected) in [
+        ("'finance_outbox', 'status'", "has no column"),
+        ("'finance_outbox', 'delivery_status', id_column => 'key'", "has no column"),
+        (
+            "'finance_outbox', 'delivery_status', 'id', 'NEW', 'SENT', 'FAILED', 'tries'",
+            "column \"tries\"",
+        ),
+        ("'finance_outbox', 'delivery_status', failed => 'BROKEN'", "invalid input value for enum"),
+        ("'no_such_table', 'status'", "does not exist"),
+    ] {
+        let call = format!("select walpost.webhook_mark({call})");
+        let refused = world.client.execute(&call, &[]).await.unwrap_err();
+        let said = refused.as_db_error().unwrap().message().to_owned();
+        assert!(said.contains(expected), "{call}: {said}");
+    }
+    let marks = "select count(*) from walpost.webhook_mark where failed_value = 'FAILED'";
+    assert_eq!(world.number(marks).await, 1);
+}
