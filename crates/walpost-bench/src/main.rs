@@ -8,6 +8,7 @@
 //! cargo run --release -p walpost-bench -- slow
 //! cargo run --release -p walpost-bench -- transaction
 //! cargo run --release -p walpost-bench -- idempotency
+//! cargo run --release -p walpost-bench -- webhook
 //! ```
 //!
 //! `relay`: `relay.rs` fills a backlog (`workload.rs`) behind one slot for each
@@ -21,6 +22,8 @@
 //! `transaction`: `transaction.rs` has walpost publish one transaction of many
 //! rows, once in peace and once with a kill; `arrivals.rs` looks at what came.
 //! `idempotency.rs` measures what the layer of idempotency keys adds to a handler.
+//! `webhook.rs` delivers a backlog, and measures a fast destination beside slow and
+//! dead ones.
 //! `report.rs` prints the others.
 
 mod arrivals;
@@ -38,6 +41,7 @@ mod slow;
 mod subject;
 mod topic;
 mod transaction;
+mod webhook;
 mod workload;
 
 use std::process::ExitCode;
@@ -66,6 +70,7 @@ enum Command {
     Slow(slow::SlowArgs),
     Transaction(transaction::TransactionArgs),
     Idempotency(idempotency::IdempotencyArgs),
+    Webhook(webhook::WebhookArgs),
     #[command(hide = true)]
     ConsumerSubject(consumer::SubjectArgs),
 }
@@ -87,6 +92,7 @@ fn run(command: Command) -> Result<()> {
         Command::Slow(args) => slow::run(&args),
         Command::Transaction(args) => transaction::run(&args),
         Command::Idempotency(args) => idempotency::run(&args),
+        Command::Webhook(args) => webhook::run(&args),
         Command::ConsumerSubject(args) => consumer::run_subject(&args),
     }
 }
