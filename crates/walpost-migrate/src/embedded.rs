@@ -142,7 +142,8 @@ const IDEMPOTENCY: &[Migration] = &[Migration::new(
 )];
 const WEBHOOK: &[Migration] = &[
     Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql")),
-    Migration::new(2, "mark", include_str!("../migrations/webhook/0002_mark.sql")),
+    Migration::new(2, "archive", include_str!("../migrations/webhook/0002_archive.sql")),
+    Migration::new(3, "mark", include_str!("../migrations/webhook/0003_mark.sql")),
 ];
 
 #[cfg(test)]

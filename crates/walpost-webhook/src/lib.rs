@@ -11,7 +11,8 @@
 //!   deadline; [`Destination`] says what is sent.
 //! - [`Deliveries`] are rows, one for each event and destination, and a
 //!   [`Processor`] sends those of a destination: claimed under a lease and a fence,
-//!   with no transaction open during a call.
+//!   with no transaction open during a call. An operator looks at them, decides and
+//!   prunes through [`Deliveries`] too, and a [`Watch`] counts what waits.
 //!
 //! The first three are pure: time and randomness are arguments. No key, token
 //! or body is in an error, a log line or a `Debug` of this crate.
@@ -48,6 +49,8 @@ pub mod sink;
 #[cfg(feature = "delivery")]
 mod store;
 mod verify;
+#[cfg(feature = "delivery")]
+mod watch;
 
 pub use crate::{
     address::{AddressPolicy, Forbidden},
@@ -66,5 +69,10 @@ pub use crate::{
     metrics::Snapshot,
     processor::{Processor, ProcessorSettings},
     secret::{Secret, SecretError},
-    store::{Deliveries, NewDelivery, StoreError},
+    store::{
+        AttemptEntry, Contents, Decided, Deliveries, DeliveryEntry, DeliveryFilter, DeliveryState,
+        DestinationBacklog, DestinationEntry, DestinationState, LastError, NewDelivery,
+        NoSuchState, Prune, Pruned, Settlement, StoreError,
+    },
+    watch::Watch,
 };

@@ -3,7 +3,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     command::{
         check, config, consumer, contracts, demo, demo_consumer, idempotency, inbox, migrate,
-        parked, pipeline, prune, replay, requeue, run, slot, source, status,
+        parked, pipeline, prune, replay, requeue, run, slot, source, status, webhook,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -59,6 +59,9 @@ enum Command {
     /// Shows events received from outside, and has them tried again, ignored or pruned
     #[command(after_help = EXIT_CODES)]
     Inbox(inbox::Args),
+    /// Shows webhooks that are sent, has them sent again, held, let go, settled or pruned
+    #[command(after_help = EXIT_CODES)]
+    Webhook(webhook::Args),
     /// Shows a request under an idempotency key, forgets it, and prunes what has expired
     #[command(after_help = EXIT_CODES)]
     Idempotency(idempotency::Args),
@@ -88,6 +91,7 @@ impl Cli {
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
             Command::Inbox(args) => args.json(),
+            Command::Webhook(args) => args.json(),
             Command::Idempotency(args) => args.json(),
             Command::Consumer(args) => args.json(),
             Command::Contracts(args) => args.json(),
@@ -116,6 +120,7 @@ impl Cli {
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),
             Command::Inbox(args) => block_on(inbox::run(&config, &args)),
+            Command::Webhook(args) => block_on(webhook::run(&config, &args)),
             Command::Idempotency(args) => block_on(idempotency::run(&config, &args)),
             Command::Consumer(args) => block_on(consumer::run(&config, &args)),
             Command::Demo(args) => block_on(demo::run(&config, &args)),

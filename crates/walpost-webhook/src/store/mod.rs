@@ -4,7 +4,13 @@
 mod claim;
 mod error;
 mod finish;
+mod look;
+mod operator_sql;
+mod places;
+mod prune;
+mod settle;
 mod sql;
+mod state;
 
 use std::{
     sync::Arc,
@@ -18,7 +24,14 @@ use tokio_postgres::{
 
 use crate::Message;
 
-pub use self::error::StoreError;
+pub use self::{
+    error::StoreError,
+    look::{AttemptEntry, Contents, DeliveryEntry, DeliveryFilter},
+    places::{DestinationBacklog, DestinationEntry, DestinationState, LastError},
+    prune::{Prune, Pruned},
+    settle::{Decided, Settlement},
+    state::{DeliveryState, NoSuchState},
+};
 
 pub(crate) use self::{
     claim::{Claim, Lapsed},
@@ -245,21 +258,6 @@ impl Deliveries {
             [(&destination, Type::TEXT), (&limit, Type::INT8)];
         let released = client.execute_typed(&self.sql.release, &parameters).await;
         released.map_err(|error| self.error("releasing deliveries", "operator", &error))
-    }
-
-    /// Has deliveries that failed, are held or unknown sent again at once, with
-    /// the same key and all attempts; returns how many.
-    ///
-    /// # Errors
-    /// When the database refuses it.
-    pub async fn retry(
-        &self,
-        client: &impl GenericClient,
-        deliveries: &[i64],
-    ) -> Result<u64, StoreError> {
-        let retried =
-            client.execute_typed(&self.sql.retry, &[(&deliveries, Type::INT8_ARRAY)]).await;
-        retried.map_err(|error| self.error("retrying deliveries", "operator", &error))
     }
 
     /// `kind` of role may do what was attempted.

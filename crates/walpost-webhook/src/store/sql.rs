@@ -1,5 +1,7 @@
 use postgres_protocol::escape::escape_identifier;
 
+use super::operator_sql::OperatorSql;
+
 /// The statements, with their schema.
 #[derive(Debug)]
 pub(crate) struct Sql {
@@ -18,7 +20,7 @@ pub(crate) struct Sql {
     pub(crate) enable: String,
     pub(crate) hold: String,
     pub(crate) release: String,
-    pub(crate) retry: String,
+    pub(crate) operator: OperatorSql,
 }
 
 impl Sql {
@@ -79,11 +81,7 @@ impl Sql {
             ),
             hold: moved(&deliveries, ("pending", "held"), &is("disabled")),
             release: moved(&deliveries, ("held", "pending"), &is("active")),
-            retry: format!(
-                "update {deliveries} set state = 'pending', attempts = 0, \
-                 next_attempt_at = clock_timestamp() \
-                 where id = any ($1) and state in ('failed', 'held', 'unknown')"
-            ),
+            operator: OperatorSql::new(&schema),
             schema,
         }
     }

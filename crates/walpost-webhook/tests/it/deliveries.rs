@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, sync::Notify};
 use walpost_testkit::until;
 use walpost_webhook::{
-    OnUnknownOutcome, Pace, ProcessorSettings, RetryPolicy, Schedule, StoreError,
+    DeliveryState, OnUnknownOutcome, Pace, ProcessorSettings, RetryPolicy, Schedule, StoreError,
 };
 
 use crate::{
@@ -70,13 +70,14 @@ async fn what_fails_is_sent_again_with_the_same_key_until_none_is_left() {
     // An operator's retry has all attempts again, and the same key.
     let id = world.number("select id from walpost.webhook_delivery").await;
     let healthy = Receiver::answering(answer("200 OK", "", "")).await;
-    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap(), 1);
+    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap().done, [id]);
     assert_eq!(world.row("a000").await, ("pending".to_owned(), 0, Some("http_5xx".to_owned())));
     let running = run(&world, settings(&healthy.url("127.0.0.1")));
     world.until("delivered", 1).await;
     running.stop().await;
     assert_eq!(keys(&healthy), ["a000"]);
-    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap(), 0, "it is delivered");
+    let decided = world.deliveries.retry(&world.client, &[id]).await.unwrap();
+    assert_eq!(decided.left, [(id, Some(DeliveryState::Delivered))]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

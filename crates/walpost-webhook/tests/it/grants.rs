@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The same database as another role.
-async fn as_role(world: &World, kind: &str) -> World {
+pub(crate) async fn as_role(world: &World, kind: &str) -> World {
     let role = unique_name("role");
     let sql = format!("create role {role} login; select walpost.webhook_grant('{kind}', '{role}')");
     world.client.batch_execute(&sql).await.unwrap();
@@ -32,7 +32,7 @@ async fn each_kind_can_do_its_work() {
     assert_eq!(reader.texts(seen).await, ["a000http_5xx"; 3]);
     let operator = as_role(&world, "operator").await;
     let id = operator.number("select min(id) from walpost.webhook_delivery").await;
-    assert_eq!(operator.deliveries.retry(&operator.client, &[id]).await.unwrap(), 1);
+    assert_eq!(operator.deliveries.retry(&operator.client, &[id]).await.unwrap().done, [id]);
     operator.deliveries.disable(&operator.client, "other", "a reason").await.unwrap();
     operator.deliveries.enable(&operator.client, "other").await.unwrap();
     operator.deliveries.release(&operator.client, "other", 1).await.unwrap();

@@ -1,6 +1,7 @@
 //! One file for each command: its arguments, and what it does.
 
 pub(crate) mod brokers;
+mod cells;
 pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod consumer;
@@ -22,3 +23,4 @@ pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod sql;
 pub(crate) mod status;
+pub(crate) mod webhook;

@@ -22,3 +22,4 @@ mod partitions;
 mod ready;
 mod rig;
 mod rows;
+mod webhook;

@@ -7,7 +7,8 @@ use walpost_postgres::Database;
 use super::{Which, failure, time::utc};
 use crate::{
     command::{
-        parked::{for_terminal, json_for_terminal},
+        cells::{as_json, cell, plain, shown},
+        parked::json_for_terminal,
         sql,
     },
     failure::{Exit, Failure},
@@ -17,8 +18,6 @@ use crate::{
 
 /// What is listed unless states are named.
 const NOT_DONE: [State; 4] = [State::Pending, State::Processing, State::Failed, State::Review];
-/// Characters of one cell of the list.
-const CELL_MAX_CHARS: usize = 80;
 
 /// Which events to list.
 #[derive(Debug, clap::Args)]
@@ -99,7 +98,7 @@ pub(super) async fn show(
     let mut fields = fields(&entry);
     if args.payload {
         let payload = inbox.payload(&client, args.number, args.max_bytes).await.map_err(failure)?;
-        fields.push(shown(payload));
+        fields.push(shown("payload", "payload_hex", payload));
     }
     if args.json {
         return output::print(json_for_terminal(&as_json(fields)) + "\n");
@@ -109,22 +108,6 @@ pub(super) async fn show(
         table.row([name.to_owned(), plain(&value)]);
     }
     output::print(table)
-}
-
-/// As text where it is text, up to a character that is cut.
-fn shown(payload: Option<Vec<u8>>) -> (&'static str, Value) {
-    let Some(bytes) = payload else { return ("payload", Value::Null) };
-    let whole = match std::str::from_utf8(&bytes) {
-        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
-        _ => &bytes,
-    };
-    match std::str::from_utf8(whole) {
-        Ok(text) => ("payload", json!(text)),
-        Err(_) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            ("payload_hex", json!(hex))
-        }
-    }
 }
 
 fn table(entries: &[Entry]) -> Table {
@@ -151,26 +134,6 @@ fn table(entries: &[Entry]) -> Table {
         ]);
     }
     table
-}
-
-fn cell(text: &str) -> String {
-    match text.char_indices().nth(CELL_MAX_CHARS) {
-        _ if text.is_empty() => "-".to_owned(),
-        Some((end, _)) => for_terminal(&text[..end]) + "…",
-        None => for_terminal(text),
-    }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => for_terminal(text),
-        other => other.to_string(),
-    }
-}
-
-fn as_json(fields: Vec<(&'static str, Value)>) -> Value {
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn fields(entry: &Entry) -> Vec<(&'static str, Value)> {

@@ -1,0 +1,229 @@
+//! Statements of operators, of pruning and of the watch.
+
+use super::DeliveryState;
+
+/// Everything of a delivery but what is sent.
+const ENTRY: &str = "id, destination, event_id, event_type, idempotency_key, state, attempts, \
+                     fence, created_at, next_attempt_at, lease_until, claimed_by, finished_at, \
+                     outcome, retry_limit, retry_wait_ms, null::timestamptz as archived_at";
+/// The same of one in the archive.
+const ARCHIVED: &str = "id, destination, event_id, event_type, idempotency_key, \
+                        'delivered' as state, attempts, fence, created_at, \
+                        null::timestamptz as next_attempt_at, null::timestamptz as lease_until, \
+                        claimed_by, finished_at, outcome, null::int4 as retry_limit, \
+                        null::int8 as retry_wait_ms, archived_at";
+/// Attempts that are shown of one delivery.
+const ATTEMPTS_MAX: u32 = 1_000;
+/// Destinations that nobody has registered.
+const STRANGERS_MAX: u32 = 1_000;
+/// What the prune counts at most.
+pub(super) const PRUNABLE_MAX: u32 = 100_000;
+
+#[derive(Debug)]
+pub(crate) struct OperatorSql {
+    deliveries: String,
+    by_event: String,
+    pub(super) show: String,
+    pub(super) attempts: String,
+    pub(super) archived_attempts: String,
+    pub(super) body: String,
+    pub(super) response: String,
+    pub(super) states: String,
+    pub(super) retry: String,
+    pub(super) settle_delivered: String,
+    pub(super) settle_failed: String,
+    pub(super) destinations: String,
+    pub(super) backlog: String,
+    pub(super) prunable: String,
+    pub(super) archive: String,
+    pub(super) delete: String,
+}
+
+impl OperatorSql {
+    /// `schema` is quoted.
+    pub(super) fn new(schema: &str) -> Self {
+        let deliveries = format!("{schema}.webhook_delivery");
+        let attempts = format!("{schema}.webhook_attempt");
+        let archive = format!("{schema}.webhook_archive");
+        Self {
+            by_event: by_event(&deliveries, &archive),
+            show: format!(
+                "select {ENTRY} from {deliveries} where id = $1 \
+                 union all select {ARCHIVED} from {archive} where id = $1"
+            ),
+            attempts: format!(
+                "select number, ended_at, outcome, status, elapsed_ms, detail from {attempts} \
+                 where delivery = $1 order by number desc limit {ATTEMPTS_MAX}"
+            ),
+            archived_attempts: format!(
+                "select l.number, l.ended_at, l.outcome, l.status, l.elapsed_ms, l.detail \
+                 from {archive} a, jsonb_to_recordset(a.attempt_log) as l (number int8, \
+                 ended_at timestamptz, outcome text, status int4, elapsed_ms int4, detail text) \
+                 where a.id = $1 order by l.number desc limit {ATTEMPTS_MAX}"
+            ),
+            body: format!("select substring(body for $2) from {deliveries} where id = $1"),
+            response: format!(
+                "select substring(response for $2) from {attempts} \
+                 where delivery = $1 and response is not null order by number desc limit 1"
+            ),
+            states: format!("select id, state from {deliveries} where id = any ($1)"),
+            retry: format!(
+                "update {deliveries} set state = 'pending', attempts = 0, \
+                 next_attempt_at = clock_timestamp() \
+                 where id = any ($1) and state in ('failed', 'held', 'unknown') returning id"
+            ),
+            settle_delivered: settle(&deliveries, DeliveryState::Delivered, "'unknown'"),
+            settle_failed: settle(&deliveries, DeliveryState::Failed, "'unknown', 'held'"),
+            destinations: destinations(schema, true),
+            backlog: destinations(schema, false),
+            prunable: prunable(&deliveries, &archive),
+            archive: moved(&deliveries, &attempts, &archive),
+            delete: format!(
+                "with old as (select id from {archive} \
+                 where finished_at < now() - $1::float8 * interval '1 day' \
+                 order by finished_at limit $2 for update skip locked) \
+                 delete from {archive} a using old where a.id = old.id"
+            ),
+            deliveries,
+        }
+    }
+
+    /// Deliveries in these states, of destination `$1` or of all where that is
+    /// null, at most `$2`. A query for each state, so that each has its index.
+    pub(super) fn list(&self, states: &[DeliveryState]) -> String {
+        let of = |state: &DeliveryState| {
+            format!(
+                "(select {ENTRY} from {} where state = '{state}' \
+                 and ($1::text is null or destination = $1) order by id limit $2)",
+                self.deliveries
+            )
+        };
+        let parts: Vec<String> = states.iter().map(of).collect();
+        format!("select * from ({}) as each order by id limit $2", parts.join(" union all "))
+    }
+
+    /// Those of event `$3`, also where they are in the archive, in one of the
+    /// states `$4`.
+    pub(super) fn list_by_event(&self) -> &str {
+        &self.by_event
+    }
+}
+
+fn by_event(deliveries: &str, archive: &str) -> String {
+    format!(
+        "select * from (select {ENTRY} from {deliveries} where event_id = $3 \
+         union all select {ARCHIVED} from {archive} where event_id = $3) as each \
+         where ($1::text is null or destination = $1) and state = any ($4) order by id limit $2"
+    )
+}
+
+fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {
+    format!(
+        "update {deliveries} set state = '{to}', next_attempt_at = null, outcome = 'settled' \
+         where id = any ($1) and state in ({from}) returning id"
+    )
+}
+
+/// Destinations with what is not done of each, `$1` alone unless that is null, and
+/// at most `$2` deliveries of each state. With `more` also what arrived within a
+/// day, and the last error.
+fn destinations(schema: &str, more: bool) -> String {
+    let deliveries = format!("{schema}.webhook_delivery");
+    let count = |state: &str, order: &str| {
+        format!(
+            "(select count(*) from (select from {deliveries} where destination = n.name \
+             and state = '{state}' order by {order} limit $2) as each)"
+        )
+    };
+    // Whoever waits for a first attempt waits since that was due.
+    let waits = "case when attempts = 0 then next_attempt_at else created_at end";
+    let (columns, joined) = if more { extras(schema) } else { Default::default() };
+    format!(
+        "with recursive found (name) as (\
+         (select destination from {deliveries} where state = 'pending' \
+         order by destination limit 1) union all \
+         select (select d.destination from {deliveries} d where d.state = 'pending' \
+         and d.destination > f.name order by d.destination limit 1) \
+         from found f where f.name is not null), \
+         names (name) as (select name from {schema}.webhook_destination union \
+         select name from (select name from found where name is not null \
+         limit {STRANGERS_MAX}) as each) \
+         select n.name, p.state, p.reason, p.changed_at, w.count, {sending}, {failed}, {held}, \
+         {unknown}, w.oldest{columns} from names n \
+         left join {schema}.webhook_destination p on p.name = n.name \
+         cross join lateral (select count(*), greatest(0, max(extract(epoch from now() - since))\
+         )::float8 as oldest from (select {waits} as since from {deliveries} \
+         where destination = n.name and state = 'pending' order by next_attempt_at, id limit $2) \
+         as each) w{joined} where $1::text is null or n.name = $1 order by n.name",
+        sending = count("sending", "lease_until"),
+        failed = count("failed", "id"),
+        held = count("held", "id"),
+        unknown = count("unknown", "id"),
+    )
+}
+
+/// Columns and joins of what is shown to people alone.
+fn extras(schema: &str) -> (String, String) {
+    let deliveries = format!("{schema}.webhook_delivery");
+    let last = |state: &str| {
+        format!(
+            "(select id, fence from {deliveries} where destination = n.name \
+             and state = '{state}' order by id desc limit 1)"
+        )
+    };
+    let columns = ", coalesce(done.count, 0), error.outcome, error.status, error.ended_at";
+    let joined = format!(
+        " left join (select destination, count(*) from (select destination from {deliveries} \
+         where state = 'delivered' and finished_at > now() - interval '1 day' \
+         order by finished_at desc limit $2) as each group by destination) done \
+         on done.destination = n.name \
+         left join lateral (select a.outcome, a.status, a.ended_at from ({failed} union all \
+         {unknown} union all (select id, fence from (select id, fence, attempts, next_attempt_at \
+         from {deliveries} where destination = n.name and state = 'pending' \
+         order by next_attempt_at desc limit 1000) as late where attempts > 0 \
+         order by next_attempt_at desc limit 1)) as last \
+         join {schema}.webhook_attempt a on a.delivery = last.id and a.number = last.fence \
+         order by a.ended_at desc limit 1) error on true",
+        failed = last("failed"),
+        unknown = last("unknown"),
+    );
+    (columns.to_owned(), joined)
+}
+
+/// What is older than `$1` days and has to move, and what is older than `$2` and
+/// would leave, also what would move before.
+fn prunable(deliveries: &str, archive: &str) -> String {
+    let count = |table: &str, condition: &str, days: &str| {
+        format!(
+            "(select count(*) from (select from {table} where {condition} \
+             finished_at < now() - {days}::float8 * interval '1 day' \
+             order by finished_at limit {PRUNABLE_MAX}) as each)"
+        )
+    };
+    let delivered = "state = 'delivered' and";
+    format!(
+        "select {}, {} + {}",
+        count(deliveries, delivered, "$1"),
+        count(deliveries, delivered, "$2"),
+        count(archive, "", "$2"),
+    )
+}
+
+/// From the one table to the other, in one statement.
+fn moved(deliveries: &str, attempts: &str, archive: &str) -> String {
+    let kept = "id, destination, event_id, event_type, idempotency_key, created_at, \
+                finished_at, attempts, fence, claimed_by, outcome";
+    let returned: Vec<String> = kept.split(", ").map(|name| format!("d.{name}")).collect();
+    format!(
+        "with old as (select id from {deliveries} where state = 'delivered' \
+         and finished_at < now() - $1::float8 * interval '1 day' \
+         order by finished_at limit $2 for update skip locked), \
+         gone as (delete from {deliveries} d using old where d.id = old.id returning {}) \
+         insert into {archive} ({kept}, attempt_log) select {kept}, coalesce((select \
+         jsonb_agg(jsonb_build_object('number', a.number, 'ended_at', a.ended_at, \
+         'outcome', a.outcome, 'status', a.status, 'elapsed_ms', a.elapsed_ms, \
+         'detail', a.detail) order by a.number) from {attempts} a where a.delivery = gone.id), \
+         '[]') from gone",
+        returned.join(", ")
+    )
+}

@@ -1,0 +1,99 @@
+//! The gauges of what waits.
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::sync::oneshot;
+use walpost_testkit::until;
+use walpost_webhook::{DeliveryState, StoreError, Watch};
+
+use crate::{
+    grants::as_role,
+    operating::plant,
+    world::{LIMIT, NAME, World, ids},
+};
+
+fn watch(world: &World) -> Watch {
+    let database = walpost_postgres::Database::parse(world.database.url()).unwrap();
+    Watch::new(database).every(Duration::from_millis(100))
+}
+
+// One thread, which has the recorder.
+#[tokio::test]
+async fn the_watch_says_what_waits_and_which_destination_is_disabled() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let _measured = metrics::set_default_local_recorder(&recorder);
+    let world = World::new().await;
+    let names = DeliveryState::ALL.map(DeliveryState::as_str);
+    world.insert(&names.map(str::to_owned)).await;
+    for state in DeliveryState::ALL {
+        plant(&world, state.as_str(), state).await;
+    }
+    let aged = "update walpost.webhook_delivery set created_at = now() - interval '2 hours'";
+    world.past_triggers(aged).await;
+    let watch = watch(&world);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let looking = async {
+        watch.run(async { stopped.await.unwrap() }).await.unwrap();
+    };
+    let asking = async {
+        let has = async |line: String| {
+            until(LIMIT, &line, async || metrics.render().contains(&line)).await;
+        };
+        for state in DeliveryState::OPEN {
+            has(format!(
+                "walpost_webhook_deliveries{{destination=\"{NAME}\",state=\"{state}\"}} 1\n"
+            ))
+            .await;
+        }
+        has(format!("walpost_webhook_oldest_pending_seconds{{destination=\"{NAME}\"}} 72")).await;
+        let disabled = format!("walpost_webhook_destination_disabled{{destination=\"{NAME}\"}}");
+        has(format!("{disabled} 0\n")).await;
+        world.deliveries.disable(&world.client, NAME, "a reason").await.unwrap();
+        has(format!("{disabled} 1\n")).await;
+        assert_eq!(watch.backlog()[0].reason.as_deref(), Some("a reason"));
+        // Not even a restart of the server ends it.
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity \
+                   where datname = current_database() and pid <> pg_backend_pid()";
+        world.client.query(end, &[]).await.unwrap();
+        world.past_triggers("delete from walpost.webhook_delivery").await;
+        world.past_triggers("delete from walpost.webhook_destination").await;
+        has(format!("{disabled} 0\n")).await;
+        has(format!("walpost_webhook_oldest_pending_seconds{{destination=\"{NAME}\"}} 0\n")).await;
+        stop.send(()).unwrap();
+    };
+    tokio::join!(looking, asking);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_where_it_cannot_see_anything() {
+    let world = World::new().await;
+    world.client.batch_execute("drop schema walpost cascade").await.unwrap();
+    let error = watch(&world).run(std::future::pending()).await.unwrap_err();
+    assert!(matches!(error, StoreError::NotMigrated { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_reads_only_what_is_not_done() {
+    let world = World::new().await;
+    let many = "insert into walpost.webhook_delivery (destination, event_id, idempotency_key, \
+                body, state, next_attempt_at, finished_at) select 'logistics', n, n, 'b', \
+                'delivered', null, now() from generate_series(1, 20000) n";
+    world.past_triggers(many).await;
+    world.insert(&ids("a", 11)).await;
+    world.client.batch_execute("vacuum analyze walpost.webhook_delivery").await.unwrap();
+    let reads = "select seq_scan from pg_stat_all_tables where relid = \
+                 'walpost.webhook_delivery'::regclass";
+    let flush = "select pg_stat_force_next_flush()";
+    let reader = as_role(&world, "reader").await;
+    world.client.execute(flush, &[]).await.unwrap();
+    let before = world.number(reads).await;
+    assert_eq!(reader.deliveries.backlog(&reader.client).await.unwrap()[0].pending, 11);
+    reader.client.execute(flush, &[]).await.unwrap();
+    assert_eq!(world.number(reads).await, before);
+    let whole = "select count(*) from walpost.webhook_delivery where octet_length(event_id) = 1";
+    reader.client.query(whole, &[]).await.unwrap();
+    reader.client.execute(flush, &[]).await.unwrap();
+    assert_eq!(world.number(reads).await, before + 1, "it would have been noticed");
+}

@@ -1,0 +1,142 @@
+-- What is delivered moves to an archive after a while: what became of it and when,
+-- no longer what was sent. Its event is not delivered once more for as long as it
+-- is there.
+create table {schema}.webhook_archive (
+    id bigint primary key,
+    destination text collate "C" not null,
+    event_id text collate "C" not null,
+    event_type text,
+    idempotency_key text not null,
+    created_at timestamptz not null,
+    finished_at timestamptz not null,
+    attempts int not null,
+    fence bigint not null,
+    claimed_by text,
+    outcome text,
+    attempt_log jsonb not null,
+    archived_at timestamptz not null default clock_timestamp(),
+    unique (event_id, destination)
+);
+
+create index webhook_archive_finished on {schema}.webhook_archive (finished_at);
+
+revoke all on {schema}.webhook_archive from public;
+
+comment on table {schema}.webhook_archive is
+    'Deliveries that arrived a while ago, without what was sent; see `walpost webhook prune`';
+comment on column {schema}.webhook_archive.attempt_log is
+    'What came of each attempt, the first one first; without answers';
+
+-- By state: so that those that are failed are found and counted however many are held.
+drop index {schema}.webhook_set_aside;
+create index webhook_set_aside on {schema}.webhook_delivery (destination, state, id)
+    where state in ('failed', 'held', 'unknown');
+
+-- A delivery that is in the archive is there already: its insert does nothing. The
+-- inserter needs no right on the archive.
+create function {schema}.webhook_archived() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform from {schema}.webhook_archive a
+        where a.event_id = new.event_id and a.destination = new.destination;
+    if found then
+        return null;
+    end if;
+    return new;
+end $$;
+
+create trigger webhook_archived before insert on {schema}.webhook_delivery
+    for each row execute function {schema}.webhook_archived();
+
+-- One that moves in that moment is in the unique index of neither table. It is in
+-- the archive, or for an older snapshot still beside the new row. Each row by a
+-- query of its own, so that no plan reads a whole table.
+create function {schema}.webhook_moved() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    is_there boolean;
+begin
+    select bool_or((select true from {schema}.webhook_archive a
+            where a.event_id = f.event_id and a.destination = f.destination limit 1))
+        into is_there from fresh f;
+    if is_there is not true and current_setting('transaction_isolation') <> 'read committed' then
+        select bool_or((select true from {schema}.webhook_delivery d
+                where d.event_id = f.event_id and d.destination = f.destination
+                    and d.id <> f.id limit 1))
+            into is_there from fresh f;
+    end if;
+    if is_there then
+        raise exception 'a delivery has moved to the archive while it was created again; try again'
+            using errcode = '40001';
+    end if;
+    return null;
+end $$;
+
+create trigger webhook_moved after insert on {schema}.webhook_delivery
+    referencing new table as fresh
+    for each statement execute function {schema}.webhook_moved();
+
+-- What a role needs: reader (everything but what is sent, and answers), writer (who
+-- creates deliveries), sender, operator, pruner. A reader loses whatever else it
+-- had on the tables.
+create or replace function {schema}.webhook_grant(kind text, grantee name)
+returns void language plpgsql as $$
+declare
+    seen constant text := 'id, destination, event_id, event_type, idempotency_key, retry_limit, '
+        'retry_wait_ms, created_at, state, attempts, fence, lease_until, claimed_by, '
+        'next_attempt_at, finished_at, outcome';
+    noted constant text := 'delivery, number, ended_at, outcome, status, elapsed_ms, detail';
+    changed constant text := 'state, attempts, fence, lease_until, claimed_by, next_attempt_at, '
+        'finished_at, outcome';
+    place text;
+    deliveries text;
+    attempts text;
+    destinations text;
+    archive text;
+    granted text;
+begin
+    select t.typnamespace::regnamespace::text, t.typrelid::regclass::text
+        into place, deliveries
+        from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_delivery);
+    select t.typrelid::regclass::text into attempts
+        from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_attempt);
+    select t.typrelid::regclass::text into destinations
+        from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_destination);
+    select t.typrelid::regclass::text into archive
+        from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_archive);
+    granted := case kind
+        when 'reader' then format('select (%s)', seen)
+        when 'writer' then
+            'insert (destination, event_id, event_type, idempotency_key, path, content_type, body, '
+            'retry_limit, retry_wait_ms, next_attempt_at), select (id, event_id, destination, state)'
+        when 'sender' then format('select, update (%s)', changed)
+        when 'operator' then format('select (%s), update (%s)', seen, changed)
+        when 'pruner' then format('select (%s), update (body), delete', seen)
+    end;
+    if granted is null then
+        raise exception 'no kind of role is %; it is reader, writer, sender, operator or pruner',
+            kind;
+    end if;
+    if kind = 'reader' then
+        execute format('revoke all on %s, %s, %s, %s from %I', deliveries, attempts, destinations,
+            archive, grantee);
+    end if;
+    execute format('grant usage on schema %s to %I', place, grantee);
+    execute format('grant %s on %s to %I', granted, deliveries, grantee);
+    execute format('grant select on %s to %I', destinations, grantee);
+    if kind in ('sender', 'operator') then
+        execute format('grant insert, update on %s to %I', destinations, grantee);
+    end if;
+    if kind = 'sender' then
+        execute format('grant select, insert on %s to %I', attempts, grantee);
+    elsif kind <> 'writer' then
+        execute format('grant select (%s) on %s to %I', noted, attempts, grantee);
+    end if;
+    if kind <> 'writer' then
+        execute format('grant select on %s to %I', archive, grantee);
+    end if;
+    if kind = 'pruner' then
+        -- A lock on rows asks for an update of some column.
+        execute format('grant insert, update (archived_at), delete on %s to %I', archive, grantee);
+    end if;
+end $$;
