@@ -1,6 +1,6 @@
--- What is delivered moves to an archive after a while: what became of it and when,
--- no longer what was sent. Its event is not delivered once more for as long as it
--- is there.
+-- What operators need: an archive, and how much waits. What is delivered moves to
+-- the archive after a while: what became of it and when, no longer what was sent.
+-- Its event is not delivered once more for as long as it is there.
 create table {schema}.webhook_archive (
     id bigint primary key,
     destination text collate "C" not null,
@@ -75,6 +75,62 @@ end $$;
 create trigger webhook_moved after insert on {schema}.webhook_delivery
     referencing new table as fresh
     for each statement execute function {schema}.webhook_moved();
+
+-- What is not done of each destination, or of the one that is named: of each state
+-- up to at_most, in the order of an index, whatever statistics say. Known are those
+-- with a row, and up to 1,000 others for which something is pending. Whoever waits
+-- for a first attempt waits since that was due.
+create function {schema}.webhook_backlog(which text, at_most bigint)
+returns table (
+    name text, state text, reason text, changed_at timestamptz, pending bigint, sending bigint,
+    failed bigint, held bigint, unknown bigint, oldest_pending_seconds float8
+)
+language sql stable rows 100
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+as $$
+    with recursive found (name) as (
+        (select d.destination from {schema}.webhook_delivery d where d.state = 'pending'
+            order by d.destination limit 1)
+        union all
+        select (select d.destination from {schema}.webhook_delivery d
+            where d.state = 'pending' and d.destination > f.name order by d.destination limit 1)
+        from found f where f.name is not null
+    ), names (name) as (
+        select p.name from {schema}.webhook_destination p
+        union
+        select each.name from (
+            select f.name from found f where f.name is not null limit 1000
+        ) as each
+    )
+    select n.name, coalesce(p.state, 'new'), p.reason, p.changed_at, w.pending,
+        (select count(*) from (select from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'sending'
+            order by d.lease_until limit at_most) as each),
+        (select count(*) from (select from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'failed'
+            order by d.id limit at_most) as each),
+        (select count(*) from (select from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'held'
+            order by d.id limit at_most) as each),
+        (select count(*) from (select from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'unknown'
+            order by d.id limit at_most) as each),
+        w.oldest
+    from names n
+    left join {schema}.webhook_destination p on p.name = n.name
+    cross join lateral (
+        select count(*) as pending,
+            greatest(0, max(extract(epoch from now() - each.since)))::float8 as oldest
+        from (
+            select case when d.attempts = 0 then d.next_attempt_at else d.created_at end as since
+            from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'pending'
+            order by d.next_attempt_at, d.id limit at_most
+        ) as each
+    ) as w
+    where which is null or n.name = which
+    order by n.name
+$$;
 
 -- What a role needs: reader (everything but what is sent, and answers), writer (who
 -- creates deliveries), sender, operator, pruner. A reader loses whatever else it

@@ -14,8 +14,6 @@ const ARCHIVED: &str = "id, destination, event_id, event_type, idempotency_key, 
                         null::int8 as retry_wait_ms, archived_at";
 /// Attempts that are shown of one delivery.
 const ATTEMPTS_MAX: u32 = 1_000;
-/// Destinations that nobody has registered.
-const STRANGERS_MAX: u32 = 1_000;
 /// What the prune counts at most.
 pub(super) const PRUNABLE_MAX: u32 = 100_000;
 
@@ -74,8 +72,8 @@ impl OperatorSql {
             ),
             settle_delivered: settle(&deliveries, DeliveryState::Delivered, "'unknown'"),
             settle_failed: settle(&deliveries, DeliveryState::Failed, "'unknown', 'held'"),
-            destinations: destinations(schema, true),
-            backlog: destinations(schema, false),
+            destinations: destinations(schema),
+            backlog: backlog(schema),
             prunable: prunable(&deliveries, &archive),
             archive: moved(&deliveries, &attempts, &archive),
             delete: format!(
@@ -124,46 +122,17 @@ fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {
     )
 }
 
-/// Destinations with what is not done of each, `$1` alone unless that is null, and
-/// at most `$2` deliveries of each state. With `more` also what arrived within a
-/// day, and the last error.
-fn destinations(schema: &str, more: bool) -> String {
-    let deliveries = format!("{schema}.webhook_delivery");
-    let count = |state: &str, order: &str| {
-        format!(
-            "(select count(*) from (select from {deliveries} where destination = n.name \
-             and state = '{state}' order by {order} limit $2) as each)"
-        )
-    };
-    // Whoever waits for a first attempt waits since that was due.
-    let waits = "case when attempts = 0 then next_attempt_at else created_at end";
-    let (columns, joined) = if more { extras(schema) } else { Default::default() };
+/// What is not done of destination `$1`, or of each where that is null, up to `$2`
+/// deliveries of each state.
+fn backlog(schema: &str) -> String {
     format!(
-        "with recursive found (name) as (\
-         (select destination from {deliveries} where state = 'pending' \
-         order by destination limit 1) union all \
-         select (select d.destination from {deliveries} d where d.state = 'pending' \
-         and d.destination > f.name order by d.destination limit 1) \
-         from found f where f.name is not null), \
-         names (name) as (select name from {schema}.webhook_destination union \
-         select name from (select name from found where name is not null \
-         limit {STRANGERS_MAX}) as each) \
-         select n.name, p.state, p.reason, p.changed_at, w.count, {sending}, {failed}, {held}, \
-         {unknown}, w.oldest{columns} from names n \
-         left join {schema}.webhook_destination p on p.name = n.name \
-         cross join lateral (select count(*), greatest(0, max(extract(epoch from now() - since))\
-         )::float8 as oldest from (select {waits} as since from {deliveries} \
-         where destination = n.name and state = 'pending' order by next_attempt_at, id limit $2) \
-         as each) w{joined} where $1::text is null or n.name = $1 order by n.name",
-        sending = count("sending", "lease_until"),
-        failed = count("failed", "id"),
-        held = count("held", "id"),
-        unknown = count("unknown", "id"),
+        "select name, state, reason, changed_at, pending, sending, failed, held, unknown, \
+         oldest_pending_seconds from {schema}.webhook_backlog($1, $2)"
     )
 }
 
-/// Columns and joins of what is shown to people alone.
-fn extras(schema: &str) -> (String, String) {
+/// The same, with what arrived within a day, and the last failure.
+fn destinations(schema: &str) -> String {
     let deliveries = format!("{schema}.webhook_delivery");
     let last = |state: &str| {
         format!(
@@ -171,23 +140,24 @@ fn extras(schema: &str) -> (String, String) {
              and state = '{state}' order by id desc limit 1)"
         )
     };
-    let columns = ", coalesce(done.count, 0), error.outcome, error.status, error.ended_at";
-    let joined = format!(
-        " left join (select destination, count(*) from (select destination from {deliveries} \
+    format!(
+        "select n.*, coalesce(done.count, 0), error.outcome, error.status, error.ended_at \
+         from ({backlog}) n \
+         left join (select destination, count(*) from (select destination from {deliveries} \
          where state = 'delivered' and finished_at > now() - interval '1 day' \
          order by finished_at desc limit $2) as each group by destination) done \
          on done.destination = n.name \
          left join lateral (select a.outcome, a.status, a.ended_at from ({failed} union all \
          {unknown} union all (select id, fence from (select id, fence, attempts, next_attempt_at \
          from {deliveries} where destination = n.name and state = 'pending' \
-         order by next_attempt_at desc limit 1000) as late where attempts > 0 \
-         order by next_attempt_at desc limit 1)) as last \
+         order by next_attempt_at desc, id desc limit 1000) as late where attempts > 0 \
+         order by next_attempt_at desc, id desc limit 1)) as last \
          join {schema}.webhook_attempt a on a.delivery = last.id and a.number = last.fence \
-         order by a.ended_at desc limit 1) error on true",
+         order by a.ended_at desc limit 1) error on true order by n.name",
+        backlog = backlog(schema),
         failed = last("failed"),
         unknown = last("unknown"),
-    );
-    (columns.to_owned(), joined)
+    )
 }
 
 /// What is older than `$1` days and has to move, and what is older than `$2` and

@@ -142,10 +142,10 @@ impl Deliveries {
 impl DestinationBacklog {
     fn read(row: &Row) -> Self {
         let count = |index: usize| u64::try_from(row.get::<_, i64>(index)).unwrap_or_default();
-        let state = match row.get::<_, Option<&str>>(1) {
-            None => DestinationState::New,
-            Some("disabled") => DestinationState::Disabled,
-            Some(_) => DestinationState::Active,
+        let state = match row.get(1) {
+            "new" => DestinationState::New,
+            "disabled" => DestinationState::Disabled,
+            _ => DestinationState::Active,
         };
         let oldest_s: f64 = row.get(9);
         Self {
