@@ -45,10 +45,11 @@ impl Sql {
             #[cfg(feature = "relay")]
             insert_in_order: insert(&deliveries, "o"),
             // In the order of an index, also where statistics are old, as those
-            // of a queue often are.
+            // of a queue often are; and up to a moment that does not change within
+            // the statement, or the index would be read to its end.
             claim: format!(
                 "with due as (select id from {deliveries} where destination = $1 \
-                 and state = 'pending' and next_attempt_at <= clock_timestamp() \
+                 and state = 'pending' and next_attempt_at <= statement_timestamp() \
                  and exists ({active}) order by next_attempt_at, id limit $2 \
                  for update skip locked) \
                  update {deliveries} d set state = 'sending', attempts = attempts + 1, \
@@ -62,7 +63,7 @@ impl Sql {
             lapsed: format!(
                 "select id, fence, attempts, retry_limit, retry_wait_ms from {deliveries} \
                  where destination = $1 and state = 'sending' \
-                 and lease_until <= clock_timestamp() \
+                 and lease_until <= statement_timestamp() \
                  order by lease_until limit $2 for update skip locked"
             ),
             finish: finish(&schema),

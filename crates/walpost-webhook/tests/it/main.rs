@@ -17,5 +17,6 @@ mod retention;
 mod sink;
 mod tls;
 mod transitions;
+mod waiting;
 mod watch;
 mod world;
