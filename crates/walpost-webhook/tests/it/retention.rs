@@ -1,6 +1,12 @@
 //! What has arrived leaves in time, nothing else does, and no event is delivered
 //! once more because its row has moved.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::task::JoinSet;
 use tokio_postgres::Client;
 use walpost_testkit::until;
 use walpost_webhook::{DeliveryFilter, DeliveryState, NewDelivery, Prune, Pruned, StoreError};
@@ -184,6 +190,48 @@ async fn an_older_snapshot_creates_no_second_delivery_either() {
     tx.rollback().await.unwrap();
     let again = world.deliveries.insert(&inserter, &[delivery("b"), delivery("a000")]).await;
     assert_eq!(again.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_come_again_and_again_while_they_move_are_not_new() {
+    let world = World::new().await;
+    let all = ids("a", 300);
+    world.insert(&all).await;
+    world
+        .past_triggers(
+            "update walpost.webhook_delivery set state = 'delivered', next_attempt_at = null, \
+             finished_at = now() - interval '31 days', fence = 1",
+        )
+        .await;
+    let moved = Arc::new(AtomicBool::new(false));
+    let mut inserters = JoinSet::new();
+    for isolation in ["read committed", "read committed", "repeatable read"] {
+        let client = world.database.connect().await;
+        let isolated = format!("set default_transaction_isolation = '{isolation}'");
+        client.batch_execute(&isolated).await.unwrap();
+        let (deliveries, all, moved) = (world.deliveries.clone(), all.clone(), Arc::clone(&moved));
+        inserters.spawn(async move {
+            let (mut new, mut met) = (0, 0);
+            while !moved.load(Ordering::SeqCst) {
+                for some in all.chunks(3) {
+                    let some: Vec<NewDelivery> = some.iter().map(|id| delivery(id)).collect();
+                    match deliveries.insert(&client, &some).await {
+                        Ok(count) => new += count,
+                        Err(error) if error.is_transient() => met += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            (new, met)
+        });
+    }
+    let batches = Prune::default().batch_rows(2);
+    let pruned = world.deliveries.prune(&world.client, &batches, |_| {}).await.unwrap();
+    moved.store(true, Ordering::SeqCst);
+    assert_eq!(pruned.archived, 300);
+    let ended = inserters.join_all().await;
+    assert!(ended.iter().all(|(new, _)| *new == 0), "{ended:?}");
+    assert_eq!(world.number("select count(*) from walpost.webhook_delivery").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
