@@ -60,7 +60,7 @@ async fn a_row_says_so_when_its_last_delivery_has_ended_and_when_one_is_retried(
     assert_eq!(world.texts(STATES).await, ["FAILED 3 f t audit: http_5xx"]);
     let failed = "select id from walpost.webhook_delivery where state = 'failed'";
     let id = world.number(failed).await;
-    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap(), 1);
+    assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap().done, [id]);
     assert_eq!(world.texts(STATES).await, ["NEW 1 f t"]);
     let healed = run(&world, audit(&good.url("127.0.0.1")));
     world.until("delivered", 2).await;

@@ -1,11 +1,12 @@
-//! Those who send the deliveries of `walpost run`, one for each destination.
+//! Those who send the deliveries of `walpost run`, one for each destination, and
+//! who looks at what waits.
 
 use std::time::Duration;
 
 use tokio::{sync::watch, task::JoinSet, time};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
-use walpost_webhook::{Processor, ProcessorSettings, StoreError};
+use walpost_webhook::{Processor, ProcessorSettings, StoreError, Watch};
 
 use crate::failure::{Exit, Failure};
 
@@ -28,21 +29,33 @@ impl Senders {
 
     pub(crate) fn start(database: &Database, all: Vec<ProcessorSettings>) -> Result<Self, Failure> {
         let mut senders = Self::none();
+        let (watch, stopped) = (Watch::new(database.clone()), senders.stopped());
+        senders.tasks.spawn(async move {
+            if let Err(error) = watch.run(stopped).await {
+                let error = error_chain(&error);
+                tracing::error!(error, "what waits is not counted; deliveries go on");
+            }
+            ("watch".to_owned(), Ok(()))
+        });
         for settings in all {
             let name = settings.name.clone();
             let processor = Processor::new(database.clone(), settings)
                 .map_err(|error| Failure::new(Exit::Configuration, error))?;
-            let mut stop = senders.stop.subscribe();
+            let stopped = senders.stopped();
             senders.tasks.spawn(async move {
-                let stopped = async {
-                    // Who drops the other end wants an end as well.
-                    let _ = stop.wait_for(|stop| *stop).await;
-                };
                 let ended = processor.run(stopped).await;
                 (name, ended)
             });
         }
         Ok(senders)
+    }
+
+    fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stop = self.stop.subscribe();
+        async move {
+            // Who drops the other end wants an end as well.
+            let _ = stop.wait_for(|stop| *stop).await;
+        }
     }
 
     /// Waits until one of them has ended by itself, which none should.
