@@ -144,6 +144,7 @@ const WEBHOOK: &[Migration] = &[
     Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql")),
     Migration::new(2, "archive", include_str!("../migrations/webhook/0002_archive.sql")),
     Migration::new(3, "mark", include_str!("../migrations/webhook/0003_mark.sql")),
+    Migration::new(4, "given_back", include_str!("../migrations/webhook/0004_given_back.sql")),
 ];
 
 #[cfg(test)]

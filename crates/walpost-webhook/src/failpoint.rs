@@ -9,6 +9,8 @@
 pub(crate) enum Failpoint {
     /// A claim is committed, nothing is sent.
     Claimed,
+    /// Bytes of a request are about to go out.
+    Sending,
     /// The receiver has answered, nothing says so.
     Answered,
     /// The end of an attempt is committed.
@@ -21,6 +23,7 @@ impl Failpoint {
     fn name(self) -> &'static str {
         match self {
             Self::Claimed => "after_claim",
+            Self::Sending => "before_bytes",
             Self::Answered => "after_answer",
             Self::Finished => "after_finish",
         }
@@ -73,7 +76,7 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
         Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
         None => (point, 1),
     };
-    let known = [Failpoint::Claimed, Failpoint::Answered, Failpoint::Finished];
+    let known = [Failpoint::Claimed, Failpoint::Sending, Failpoint::Answered, Failpoint::Finished];
     known.iter().any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
 }
 

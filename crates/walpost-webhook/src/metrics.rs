@@ -19,6 +19,7 @@ pub(crate) fn describe() {
     describe_counter!("walpost_webhook_disabled_total", "Times that a destination answered 410");
     describe_counter!("walpost_webhook_stuck_total", "Claims whose lease ended before they did");
     describe_counter!("walpost_webhook_lost_total", "Ends of attempts that were not written down");
+    describe_counter!("walpost_webhook_given_back_total", "Claims that nothing was sent under");
     describe_histogram!("walpost_webhook_attempt_seconds", "Time that an attempt took");
     describe_gauge!("walpost_webhook_inflight", "Attempts that are being made");
 }
@@ -33,9 +34,10 @@ pub(crate) enum What {
     Disabled,
     Stuck,
     Lost,
+    GivenBack,
 }
 
-const WHATS: usize = 7;
+const WHATS: usize = 8;
 
 /// What a [`Processor`](crate::Processor) has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +58,9 @@ pub struct Snapshot {
     /// Ends of attempts that were not written down: another one had the delivery,
     /// or the database was away for too long.
     pub lost: u64,
+    /// Claims that nothing was sent under, and that do not count: of a destination
+    /// that was disabled meanwhile, or whose time was over.
+    pub given_back: u64,
 }
 
 /// The metrics of one processor, which can also be read here.
@@ -78,6 +83,7 @@ impl Metrics {
             counter!("walpost_webhook_disabled_total", &labels),
             counter!("walpost_webhook_stuck_total", &labels),
             counter!("walpost_webhook_lost_total", &labels),
+            counter!("walpost_webhook_given_back_total", &labels),
         ];
         Self {
             destination: destination.to_owned(),
@@ -109,6 +115,7 @@ impl Metrics {
             disabled: count(What::Disabled),
             stuck: count(What::Stuck),
             lost: count(What::Lost),
+            given_back: count(What::GivenBack),
         }
     }
 }

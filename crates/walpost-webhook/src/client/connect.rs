@@ -13,7 +13,11 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{ClientSettings, Trouble};
+use super::{
+    ClientSettings, Trouble,
+    limit::{Limit, Limited},
+    resolve::Lookups,
+};
 use crate::{Endpoint, Failure};
 
 /// As many addresses of one name are tried.
@@ -25,6 +29,7 @@ const HEAD_MIN_BYTES: usize = 8 * 1_024;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) sender: SendRequest<Full<Bytes>>,
+    pub(super) limit: Limit,
     driver: AbortHandle,
 }
 
@@ -38,6 +43,7 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(super) struct Dialling<'a> {
     pub(super) settings: &'a ClientSettings,
+    pub(super) lookups: &'a Lookups,
     pub(super) endpoint: &'a Endpoint,
     pub(super) deadline: Instant,
 }
@@ -50,8 +56,10 @@ impl Dialling<'_> {
             let addresses = self.addresses().await?;
             let stream = self.dial(&addresses, limit).await?;
             stream.set_nodelay(true).map_err(|error| Trouble::unsent(Failure::Connect, error))?;
+            let bytes = Limit::default();
+            let stream = Limited::new(stream, bytes.clone());
             if !self.endpoint.is_tls() {
-                return self.handshake(stream).await;
+                return self.handshake(stream, bytes).await;
             }
             let tls = |error: io::Error| Trouble::unsent(Failure::Tls, error);
             let config = self.settings.tls.config();
@@ -61,7 +69,7 @@ impl Dialling<'_> {
             let host = self.endpoint.host().trim_end_matches('.').to_owned();
             let name = ServerName::try_from(host).map_err(|error| tls(io::Error::other(error)))?;
             let stream = TlsConnector::from(config).connect(name, stream).await.map_err(tls)?;
-            self.handshake(stream).await
+            self.handshake(stream, bytes).await
         };
         let timed_out = || {
             let detail = format!("no connection in {:?}", self.settings.connect_timeout);
@@ -75,7 +83,7 @@ impl Dialling<'_> {
         let (host, port) = (self.endpoint.host(), self.endpoint.port());
         let resolved = match host.parse() {
             Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
-            Err(_) => self.settings.resolver.resolve(host, port).await,
+            Err(_) => self.lookups.resolve(&self.settings.resolver, host, port).await,
         };
         let addresses = resolved.map_err(|error| Trouble::unsent(Failure::Dns, error))?;
         if addresses.is_empty() {
@@ -104,7 +112,7 @@ impl Dialling<'_> {
         Err(last)
     }
 
-    async fn handshake<S>(&self, stream: S) -> Result<Connection, Trouble>
+    async fn handshake<S>(&self, stream: S, limit: Limit) -> Result<Connection, Trouble>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -119,6 +127,6 @@ impl Dialling<'_> {
             made.map_err(|error| Trouble::unsent(Failure::Connect, error))?;
         // Its end is told to the sender as well.
         let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Connection { sender, driver: driver.abort_handle() })
+        Ok(Connection { sender, limit, driver: driver.abort_handle() })
     }
 }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod connect;
+mod limit;
 mod pool;
 mod resolve;
 mod tls;
@@ -27,7 +28,9 @@ pub use self::{
 use self::{
     answer::Body,
     connect::{Connection, Dialling},
+    limit::Limit,
     pool::Pool,
+    resolve::Lookups,
 };
 use crate::{AddressPolicy, Endpoint, Failure, Outcome, retry_after};
 
@@ -53,6 +56,11 @@ pub struct ClientSettings {
     pub addresses: AddressPolicy,
     /// How names become addresses.
     pub resolver: Resolver,
+    /// How many names are looked up at a time; 16, at least one. Others wait,
+    /// within `connect_timeout`. A look that blocks counts until it has ended, also
+    /// where nobody waits for it any more, so a resolver that is dead takes no more
+    /// threads from other clients than these: tokio has 512 unless told otherwise.
+    pub lookups_max: usize,
     /// Whose certificates are trusted.
     pub tls: Tls,
 }
@@ -68,6 +76,7 @@ impl Default for ClientSettings {
             head_max_bytes: 64 * 1_024,
             addresses: AddressPolicy::public(),
             resolver: Resolver::system(),
+            lookups_max: 16,
             tls: Tls::system(),
         }
     }
@@ -125,6 +134,7 @@ pub struct Attempt {
 pub struct Client {
     settings: Arc<ClientSettings>,
     pool: Arc<Pool>,
+    lookups: Arc<Lookups>,
 }
 
 /// Why there is no head of an answer.
@@ -142,29 +152,46 @@ impl Trouble {
 }
 
 /// How far an attempt is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Progress {
-    sent: bool,
+    /// Of the connection that has the request.
+    limit: Option<Limit>,
     reused: bool,
+}
+
+impl Progress {
+    /// The request is given to a connection.
+    fn begin(&mut self, connection: &Connection, deadline: Instant, reused: bool) {
+        connection.limit.begin(deadline);
+        *self = Self { limit: Some(connection.limit.clone()), reused };
+    }
 }
 
 impl Client {
     /// No connection is made before the first request.
     pub fn new(settings: ClientSettings) -> Self {
         let pool = Pool::new(settings.idle_timeout, settings.idle_max);
-        Self { settings: Arc::new(settings), pool: Arc::new(pool) }
+        let lookups = Lookups::new(settings.lookups_max);
+        Self { settings: Arc::new(settings), pool: Arc::new(pool), lookups: Arc::new(lookups) }
     }
 
     /// Sends a request and reads the answer, within the settings' time. Dropped,
     /// it closes its connection.
     pub async fn send(&self, request: &Request) -> Attempt {
+        self.send_until(request, Instant::now() + self.settings.timeout).await
+    }
+
+    /// The same, until `deadline`. No byte of the request goes out behind it,
+    /// also where this process was paused meanwhile.
+    pub(crate) async fn send_until(&self, request: &Request, deadline: Instant) -> Attempt {
         let begun = Instant::now();
-        let deadline = begun + self.settings.timeout;
         let mut progress = Progress::default();
         let head = timeout_at(deadline, self.head(request, deadline, &mut progress)).await;
         let answered = head.unwrap_or_else(|_| {
+            // Behind this it stays so.
+            let sent = progress.limit.as_ref().is_some_and(Limit::close);
             let detail = format!("no answer in {:?}", self.settings.timeout);
-            Err(Trouble { failure: Failure::Timeout, sent: progress.sent, detail })
+            Err(Trouble { failure: Failure::Timeout, sent, detail })
         });
         let (outcome, detail, body) = match answered {
             Ok((response, connection)) => {
@@ -201,24 +228,26 @@ impl Client {
         // One that was kept may end as a request is given to it, which then comes
         // back untouched; one that is new is the last try.
         while let Some(mut connection) = self.pool.take(&request.endpoint).await {
-            *progress = Progress { sent: true, reused: true };
+            progress.begin(&connection, deadline, true);
             match connection.sender.try_send_request(message).await {
                 Ok(response) => return Ok((response, connection)),
                 Err(mut error) => match error.take_message() {
                     Some(untouched) => message = untouched,
-                    None => return Err(trouble_of(&error.into_error())),
+                    None => return Err(trouble_on(&connection, &error.into_error())),
                 },
             }
             *progress = Progress::default();
         }
-        let dialling = Dialling { settings: &self.settings, endpoint: &request.endpoint, deadline };
+        let (settings, lookups) = (&self.settings, &self.lookups);
+        let dialling = Dialling { settings, lookups, endpoint: &request.endpoint, deadline };
         let mut connection = dialling.connect().await?;
-        progress.sent = true;
+        progress.begin(&connection, deadline, false);
         match connection.sender.try_send_request(message).await {
             Ok(response) => Ok((response, connection)),
             Err(mut error) => {
-                let sent = error.take_message().is_none();
-                Err(Trouble { sent, ..trouble_of(&error.into_error()) })
+                let is_untouched = error.take_message().is_some();
+                let trouble = trouble_on(&connection, &error.into_error());
+                Err(Trouble { sent: trouble.sent && !is_untouched, ..trouble })
             }
         }
     }
@@ -271,6 +300,16 @@ fn answered_with(response: &Response<Incoming>) -> Outcome {
     let retry_after =
         hints.filter_map(|value| value.to_str().ok().and_then(|text| retry_after(text, now))).max();
     Outcome::Answered { status: response.status(), retry_after }
+}
+
+/// What is wrong with a connection that has a request.
+fn trouble_on(connection: &Connection, error: &hyper::Error) -> Trouble {
+    let limit = &connection.limit;
+    if limit.has_refused() {
+        let detail = "there was no time left to send it".to_owned();
+        return Trouble { failure: Failure::Timeout, sent: limit.close(), detail };
+    }
+    trouble_of(error)
 }
 
 fn trouble_of(error: &hyper::Error) -> Trouble {

@@ -1,25 +1,36 @@
 use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{Instant, SystemTime},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
 };
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout_at};
 use walpost_event::{error_chain, jitter};
 
 use super::{LEASE_MARGIN, Shared};
 use crate::{
-    Failure, Outcome, RetryPolicy, Verdict,
+    Failure, Message, Outcome, RetryPolicy, Verdict,
     failpoint::Failpoint,
     judge,
     metrics::What,
     store::{Claim, End, Ended, Lapsed},
 };
 
-/// The end of an attempt, and until when it can be written down.
+/// A timer that goes off so late belongs to a process that was paused.
+const PAUSED: Duration = Duration::from_secs(1);
+
+/// What a claim has come to, and until when that can be written down.
 #[derive(Debug)]
 pub(super) struct ToFinish {
-    pub(super) ended: Ended,
+    pub(super) fate: Fate,
     pub(super) deadline: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// An attempt was made.
+    Ended(Ended),
+    /// None was: the delivery goes back, and the claim does not count.
+    Unsent(Lapsed),
 }
 
 impl Shared {
@@ -36,29 +47,52 @@ impl Shared {
     pub(super) async fn attempt(self: Arc<Self>, claim: Claim, ends: mpsc::Sender<ToFinish>) {
         let Claim { lapsed, message, deadline } = claim;
         let _hand = self.hands.acquire().await.expect("nobody closes it");
+        let fate = match self.try_to_send(&message, deadline).await {
+            Some(end) => self.ended(lapsed, end),
+            None => Fate::Unsent(lapsed),
+        };
+        // Nobody receives only where the processor was dropped.
+        let _ = ends.send(ToFinish { fate, deadline }).await;
+    }
+
+    /// None where nothing was sent, and not for the receiver's sake.
+    async fn try_to_send(&self, message: &Message, lease: Instant) -> Option<End> {
+        // No byte goes out behind this, and the end can be written down under the lease.
+        let last = lease - LEASE_MARGIN / 2;
+        let until = Instant::now() + self.settings.client.timeout;
+        if until > last || self.standing.is_closed() {
+            return None;
+        }
         self.metrics.inflight.increment(1.0);
+        let end = self.send(message, until).await;
+        self.metrics.inflight.decrement(1.0);
+        let is_unsent = matches!(end.outcome, Outcome::Unanswered { sent: false, .. });
+        // It was this process that had no time for it.
+        let is_given_up = is_unsent && Instant::now() > until + PAUSED;
+        (!is_given_up).then_some(end)
+    }
+
+    async fn send(&self, message: &Message, until: Instant) -> End {
+        let request = self.settings.destination.request(message, SystemTime::now());
+        match timeout_at(until.into(), request).await {
+            Ok(Ok(request)) => End::of(self.client.send_until(&request, until.into()).await),
+            Ok(Err(error)) => unsent(Failure::Request, error_chain(&error)),
+            Err(_) => unsent(Failure::Timeout, "the request took too long to make".to_owned()),
+        }
+    }
+
+    fn ended(&self, lapsed: Lapsed, end: End) -> Fate {
+        Failpoint::Answered.reached();
         if lapsed.attempt > 1 {
             self.metrics.add(What::Retry, 1);
         }
-        let end = if Instant::now() + self.settings.client.timeout > deadline - LEASE_MARGIN / 2 {
-            // A claim that came late: its lease would end before the attempt does.
-            unsent(Failure::Timeout, "claimed too late to be sent".to_owned())
-        } else {
-            match self.settings.destination.request(&message, SystemTime::now()).await {
-                Ok(request) => End::of(self.client.send(&request).await),
-                Err(error) => unsent(Failure::Request, error_chain(&error)),
-            }
-        };
-        self.metrics.inflight.decrement(1.0);
-        Failpoint::Answered.reached();
         let seconds = f64::from(end.elapsed_ms) / 1_000.0;
         self.metrics.attempted(end.outcome.name(), seconds);
         let ended = self.judged(lapsed, end);
         if ended.verdict == Verdict::Disable {
-            self.gone.fetch_add(1, Ordering::SeqCst);
+            self.standing.gone();
         }
-        // Nobody receives only where the processor was dropped.
-        let _ = ends.send(ToFinish { ended, deadline }).await;
+        Fate::Ended(ended)
     }
 }
 

@@ -1,6 +1,5 @@
 use std::{
-    collections::HashSet,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,8 +10,16 @@ use tokio::{
 use tokio_postgres::Client;
 use walpost_event::{RetrySchedule, jitter};
 
-use super::{Shared, attempt::ToFinish};
-use crate::{StoreError, Verdict, failpoint::Failpoint, metrics::What, store::Ended};
+use super::{
+    Shared,
+    attempt::{Fate, ToFinish},
+};
+use crate::{
+    StoreError, Verdict,
+    failpoint::Failpoint,
+    metrics::What,
+    store::{Ended, Finished, Lapsed},
+};
 
 /// How many ends one statement writes down.
 const BATCH_MAX: usize = 256;
@@ -35,42 +42,87 @@ impl Finisher {
     pub(super) async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         while self.received.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            let is_gone = |each: &&ToFinish| each.ended.verdict == Verdict::Disable;
-            let gone = batch.iter().filter(is_gone).count();
-            self.finish(std::mem::take(&mut batch)).await;
-            self.shared.gone.fetch_sub(gone, Ordering::SeqCst);
+            let deadline = batch.iter().map(|each| each.deadline).max();
+            let deadline = deadline.unwrap_or_else(Instant::now);
+            let (mut ended, mut unsent) = (Vec::new(), Vec::new());
+            for each in batch.drain(..) {
+                match each.fate {
+                    Fate::Ended(one) => ended.push(one),
+                    Fate::Unsent(one) => unsent.push(one),
+                }
+            }
+            if !ended.is_empty() {
+                self.finish(&ended, deadline).await;
+            }
+            if !unsent.is_empty() {
+                self.give_back(&unsent).await;
+            }
         }
     }
 
     /// Writes a batch down; where that is refused, its ends one by one, so that one
     /// that cannot be written takes no other with it.
-    async fn finish(&mut self, batch: Vec<ToFinish>) {
-        let deadline = batch.iter().map(|each| each.deadline).max().unwrap_or_else(Instant::now);
-        let ended: Vec<Ended> = batch.into_iter().map(|each| each.ended).collect();
-        let Err(error) = self.write_down(&ended, deadline).await else { return };
-        // Without a session it was not the statement that was refused.
-        if error.is_transient() || ended.len() == 1 || self.session.is_none() {
-            return lost(&self.shared, &error, ended.len());
-        }
-        for one in ended.chunks(1) {
-            if let Err(error) = self.write_down(one, deadline).await {
-                lost(&self.shared, &error, 1);
+    async fn finish(&mut self, ended: &[Ended], deadline: Instant) {
+        let gone = ended.iter().filter(|each| each.verdict == Verdict::Disable).count();
+        let is_disabled = match self.write_down(ended, deadline).await {
+            Ok(is_disabled) => is_disabled,
+            // Without a session it was not the statement that was refused.
+            Err(error) if error.is_transient() || ended.len() == 1 || self.session.is_none() => {
+                lost(&self.shared, &error, ended.len());
+                false
+            }
+            Err(_) => {
+                let mut is_disabled = false;
+                for one in ended.chunks(1) {
+                    match self.write_down(one, deadline).await {
+                        Ok(disabled) => is_disabled |= disabled,
+                        Err(error) => lost(&self.shared, &error, 1),
+                    }
+                }
+                is_disabled
+            }
+        };
+        self.shared.standing.written(gone, is_disabled);
+    }
+
+    /// Gives claims back, once: what is not given back waits for its lease.
+    async fn give_back(&mut self, unsent: &[Lapsed]) {
+        let given = async {
+            let client = self.shared.session(&mut self.session).await?;
+            self.shared.settings.deliveries.give_back(client, unsent).await
+        };
+        let given = timeout(STATEMENT_TIMEOUT, given).await;
+        let destination = &*self.shared.settings.name;
+        match given {
+            Ok(Ok(given)) => {
+                self.shared.metrics.add(What::GivenBack, given);
+                tracing::info!(destination, claims = unsent.len(), given, "given back unsent");
+            }
+            Ok(Err(error)) => {
+                self.session = None;
+                tracing::warn!(destination, %error, claims = unsent.len(), "not given back");
+            }
+            Err(_) => {
+                self.session = None;
+                tracing::warn!(destination, claims = unsent.len(), "not given back in time");
             }
         }
     }
 
-    /// Tries until they are written down, or none of their leases holds.
-    async fn write_down(&mut self, ended: &[Ended], deadline: Instant) -> Result<(), StoreError> {
+    /// Tries until they are written down, or none of their leases holds. Whether
+    /// their destination is disabled.
+    async fn write_down(&mut self, ended: &[Ended], deadline: Instant) -> Result<bool, StoreError> {
         let mut failures = 0;
         loop {
             let written = timeout(STATEMENT_TIMEOUT, write(&self.shared, &mut self.session, ended));
             let error = match written.await {
-                Ok(Ok(held)) => {
+                Ok(Ok(finished)) => {
                     Failpoint::Finished.reached();
                     for each in ended {
-                        tell(&self.shared, each, held.contains(&each.lapsed.claim()));
+                        let is_held = finished.held.contains(&each.lapsed.claim());
+                        tell(&self.shared, each, is_held);
                     }
-                    return Ok(());
+                    return Ok(finished.is_disabled);
                 }
                 Ok(Err(error)) => error,
                 Err(_) => StoreError::Unavailable {
@@ -105,7 +157,7 @@ async fn write(
     shared: &Shared,
     session: &mut Option<Client>,
     ended: &[Ended],
-) -> Result<HashSet<(i64, i64)>, StoreError> {
+) -> Result<Finished, StoreError> {
     let client = shared.session(session).await?;
     let deliveries = &shared.settings.deliveries;
     let gone = ended.iter().filter(|each| each.verdict == Verdict::Disable);
@@ -116,13 +168,14 @@ async fn write(
     let failed =
         |error: tokio_postgres::Error| deliveries.error("ending deliveries", "sender", &error);
     let tx = client.transaction().await.map_err(failed)?;
-    let held = deliveries.finish(&tx, ended).await?;
+    let mut finished = deliveries.finish(&tx, ended).await?;
     // Whoever has lost its claim has no say any more.
-    if gone.iter().any(|claim| held.contains(claim)) {
+    if gone.iter().any(|claim| finished.held.contains(claim)) {
         deliveries.gone(&tx, &shared.settings.name).await?;
+        finished.is_disabled = true;
     }
     tx.commit().await.map_err(failed)?;
-    Ok(held)
+    Ok(finished)
 }
 
 /// Counts an end, and says it.

@@ -4,6 +4,7 @@
 mod attempt;
 mod finisher;
 mod running;
+mod standing;
 
 use std::{
     fmt,
@@ -18,7 +19,7 @@ use tokio::{
 };
 use walpost_postgres::Database;
 
-use self::{finisher::Finisher, running::Running};
+use self::{finisher::Finisher, running::Running, standing::Standing};
 use crate::{
     Client, ClientSettings, Deliveries, Destination, Pace, RetryPolicy, Schedule, StoreError,
     metrics::{self, Metrics, Snapshot},
@@ -46,8 +47,14 @@ pub struct ProcessorSettings {
     pub pace: Pace,
     /// How long a claim holds; longer than an attempt takes by 5 s at least. Where
     /// it is longer than two of them, as many deliveries are claimed ahead as are
-    /// on their way.
+    /// on their way. Nothing is sent in its last 2.5 s, by the clock that began
+    /// before the claim was asked for: what has not gone out by then is given back.
     pub lease: Duration,
+    /// Bytes of bodies that are claimed and not yet sent, or in their calls; 8 MiB.
+    /// A single body that is larger goes alone. The memory of a processor is about
+    /// twice that while a claim is read, and the answers that wait to be written
+    /// down: up to `body_max_bytes` of the client each, 1,300 of them at most.
+    pub in_flight_max_bytes: usize,
     /// Name of this processor, in the column `claimed_by`.
     pub claimed_by: String,
     /// The tables.
@@ -64,6 +71,7 @@ impl ProcessorSettings {
             policy: RetryPolicy::new(Schedule::erp()),
             pace: Pace::default(),
             lease: Duration::from_secs(60),
+            in_flight_max_bytes: 8 * 1_024 * 1_024,
             claimed_by: "walpost".to_owned(),
             deliveries: Deliveries::new(),
         }
@@ -89,6 +97,10 @@ impl ProcessorSettings {
         }
         if !(1..=BATCH_MAX).contains(&batch) {
             return bad("batch", format!("{batch} is not within 1 to {BATCH_MAX}"));
+        }
+        if self.in_flight_max_bytes == 0 {
+            let problem = "0 would send one delivery at a time; give it some MiB".to_owned();
+            return bad("in_flight_max_bytes", problem);
         }
         if poll.is_zero() {
             return bad("poll", "0 would ask the database without end".to_owned());
@@ -145,8 +157,10 @@ struct Shared {
     metrics: Metrics,
     /// One for each attempt that is made at a time.
     hands: Semaphore,
-    /// Answers 410 that are not written down yet: nothing is claimed meanwhile.
-    gone: AtomicUsize,
+    /// Of bodies that are claimed.
+    bytes: AtomicUsize,
+    /// Nothing is sent while the destination is known to be disabled.
+    standing: Standing,
 }
 
 impl Processor {
@@ -157,8 +171,9 @@ impl Processor {
         let client = Client::new(settings.client.clone());
         let metrics = Metrics::new(&settings.name);
         let hands = Semaphore::new(settings.pace.concurrency as usize);
-        let gone = AtomicUsize::new(0);
-        let shared = Shared { database, settings, client, metrics, hands, gone };
+        let bytes = AtomicUsize::new(0);
+        let standing = Standing::default();
+        let shared = Shared { database, settings, client, metrics, hands, bytes, standing };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -228,6 +243,9 @@ mod tests {
         assert_eq!(pace(Pace { concurrency: 0, ..Pace::default() }), "concurrency");
         assert_eq!(pace(Pace { batch: 0, ..Pace::default() }), "batch");
         assert_eq!(pace(Pace { poll: Duration::ZERO, ..Pace::default() }), "poll");
+        let in_flight_max_bytes = 0;
+        let none = ProcessorSettings { in_flight_max_bytes, ..good.clone() };
+        assert_eq!(named(none), "in_flight_max_bytes");
         let lease = Duration::from_secs(19);
         assert_eq!(named(ProcessorSettings { lease, ..good.clone() }), "lease");
         let lease = Duration::from_secs(20);

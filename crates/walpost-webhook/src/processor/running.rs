@@ -20,7 +20,7 @@ use crate::{
     Failure, Outcome, StoreError,
     failpoint::Failpoint,
     metrics::What,
-    store::{Claim, End, Ended},
+    store::{Claim, End, Ended, Room},
 };
 
 /// Between two looks for claims whose leases have ended, and for deliveries of a
@@ -69,8 +69,8 @@ impl Running {
         if self.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return Ok(());
         }
-        let limit = self.limit();
-        let worked = match timeout(STATEMENT_TIMEOUT, self.work(limit)).await {
+        let room = self.room();
+        let worked = match timeout(STATEMENT_TIMEOUT, self.work(room)).await {
             Ok(worked) => worked,
             Err(_) => Err(StoreError::Unavailable {
                 attempted: "claiming deliveries",
@@ -98,20 +98,29 @@ impl Running {
         }
     }
 
-    /// How many deliveries to claim now.
-    fn limit(&self) -> u32 {
+    /// How much to claim now.
+    fn room(&self) -> Room {
         let pace = &self.shared.settings.pace;
-        let room = self.shared.settings.claimed_max();
-        let free = room.saturating_sub(self.jobs.len());
-        if self.is_gone() {
-            return 0;
-        }
+        let hands = self.shared.settings.claimed_max();
+        let free = hands.saturating_sub(self.jobs.len());
+        let bytes = self.bytes_free();
         let is_due = self.poll_in().is_zero();
-        let has_room = self.was_full && free >= (room / FREE_PART).max(1);
-        if is_due || has_room { pace.batch.min(free as u32) } else { 0 }
+        let has_room = free >= (hands / FREE_PART).max(1)
+            && bytes >= self.shared.settings.in_flight_max_bytes / FREE_PART;
+        let claims = is_due || (self.was_full && has_room);
+        let deliveries = match claims && !self.shared.standing.is_gone() {
+            true => pace.batch.min(free as u32),
+            false => 0,
+        };
+        Room { deliveries, bytes, is_empty: self.jobs.is_empty() }
     }
 
-    async fn work(&mut self, limit: u32) -> Result<(), StoreError> {
+    fn bytes_free(&self) -> usize {
+        let max = self.shared.settings.in_flight_max_bytes;
+        max.saturating_sub(self.shared.bytes.load(Ordering::Relaxed))
+    }
+
+    async fn work(&mut self, room: Room) -> Result<(), StoreError> {
         let settings = &self.shared.settings;
         let (deliveries, name) = (&settings.deliveries, &*settings.name);
         let client = self.shared.session(&mut self.session).await?;
@@ -122,16 +131,21 @@ impl Running {
         if self.kept_up.is_none_or(|at| at.elapsed() >= UPKEEP) {
             self.kept_up = Some(Instant::now());
             lapse(&self.shared, client).await?;
+            let look = self.shared.standing.look();
+            let is_disabled = deliveries.is_disabled(client, name).await?;
+            self.shared.standing.seen(look, is_disabled);
             deliveries.hold(client, name, UPKEEP_MAX).await?;
         }
-        if limit == 0 {
+        if room.deliveries == 0 {
             return Ok(());
         }
         let terms = (settings.lease, &*settings.claimed_by);
         self.claimed = Some(Instant::now());
-        let claims = deliveries.claim(client, name, limit, terms).await?;
-        self.was_full = claims.len() >= limit as usize;
-        self.start(claims);
+        let look = self.shared.standing.look();
+        let claimed = deliveries.claim(client, name, room, terms).await?;
+        self.shared.standing.seen(look, claimed.is_disabled);
+        self.was_full = claimed.is_full;
+        self.start(claimed.claims);
         Ok(())
     }
 
@@ -141,7 +155,12 @@ impl Running {
         }
         Failpoint::Claimed.reached();
         for claim in claims {
-            self.jobs.spawn(Arc::clone(&self.shared).attempt(claim, self.ends.clone()));
+            let weight = Weight::of(&self.shared, claim.message.body.len());
+            let attempt = Arc::clone(&self.shared).attempt(claim, self.ends.clone());
+            self.jobs.spawn(async move {
+                attempt.await;
+                drop(weight);
+            });
         }
     }
 
@@ -149,7 +168,7 @@ impl Running {
     pub(super) async fn wait(&mut self) {
         let room = self.shared.settings.claimed_max();
         let has_none = self.jobs.len() >= room;
-        let is_gone = self.is_gone();
+        let is_gone = self.shared.standing.is_gone();
         let pause = match self.not_before {
             Some(not_before) => not_before.saturating_duration_since(Instant::now()),
             None if has_none || is_gone => UPKEEP,
@@ -158,8 +177,13 @@ impl Running {
         let pause = pause.max(Duration::from_millis(1));
         let busy = if self.was_full { room - (room / FREE_PART).max(1) } else { room - 1 };
         let waits_for_room = (self.was_full || has_none) && !is_gone && self.not_before.is_none();
+        let most = self.shared.settings.in_flight_max_bytes;
         let until_free = async {
-            while self.jobs.len() > busy {
+            let is_heavy = || {
+                let free = most.saturating_sub(self.shared.bytes.load(Ordering::Relaxed));
+                free < most / FREE_PART
+            };
+            while self.jobs.len() > busy || (!self.jobs.is_empty() && is_heavy()) {
                 self.jobs.join_next().await;
             }
         };
@@ -167,11 +191,6 @@ impl Running {
             () = until_free, if waits_for_room => {}
             () = sleep(pause) => {}
         }
-    }
-
-    /// Whether the destination has said so and its row does not yet.
-    fn is_gone(&self) -> bool {
-        self.shared.gone.load(Ordering::SeqCst) > 0
     }
 
     fn poll_in(&self) -> Duration {
@@ -195,6 +214,25 @@ impl Running {
     }
 }
 
+/// Bytes of a body while it is claimed.
+struct Weight {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Weight {
+    fn of(shared: &Arc<Shared>, bytes: usize) -> Self {
+        shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), bytes }
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.shared.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Ends claims whose leases have ended: nobody knows what became of them.
 async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
     let deliveries = &shared.settings.deliveries;
@@ -210,7 +248,7 @@ async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
         .into_iter()
         .map(|lapsed| shared.judged(lapsed, End::without_call(outcome, String::new())))
         .collect();
-    let held = deliveries.finish(&tx, &ended).await?;
+    let held = deliveries.finish(&tx, &ended).await?.held;
     tx.commit().await.map_err(failed)?;
     shared.metrics.add(What::Stuck, held.len() as u64);
     for each in &ended {

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::join;
 use tokio_postgres::{Client, Row, Transaction, types::Type};
 
 use super::{Deliveries, StoreError, millis};
@@ -11,8 +12,30 @@ use crate::{Message, Schedule};
 pub(crate) struct Claim {
     pub(crate) lapsed: Lapsed,
     pub(crate) message: Message,
-    /// No later than the server's end of the lease.
+    /// The end of the lease by the clock of this process, which began to count
+    /// before the server did: no later than the server's.
     pub(crate) deadline: Instant,
+}
+
+/// How much to claim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) deliveries: u32,
+    /// Of their bodies together.
+    pub(crate) bytes: usize,
+    /// Whether nothing else is on its way: then the first is claimed whatever its
+    /// size.
+    pub(crate) is_empty: bool,
+}
+
+/// What a look for deliveries has found.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed {
+    pub(crate) claims: Vec<Claim>,
+    /// Whether there are more for which there was no room.
+    pub(crate) is_full: bool,
+    /// Nothing is claimed for a destination that is disabled.
+    pub(crate) is_disabled: bool,
 }
 
 /// What a claim's end needs, also where its owner is gone.
@@ -79,27 +102,46 @@ impl Deliveries {
     }
 
     /// Claims what is due, in one statement, which counts each attempt before it
-    /// is made.
+    /// is made. What the destination's row says is from right before it.
     pub(crate) async fn claim(
         &self,
         client: &Client,
         destination: &str,
-        limit: u32,
+        room: Room,
         (lease, name): (Duration, &str),
-    ) -> Result<Vec<Claim>, StoreError> {
+    ) -> Result<Claimed, StoreError> {
         let deadline = Instant::now() + lease;
-        let (limit, lease_ms) = (i64::from(limit), millis(lease));
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+        let (limit, lease_ms) = (i64::from(room.deliveries), millis(lease));
+        let bytes = i64::try_from(room.bytes).unwrap_or(i64::MAX);
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
             (&destination, Type::TEXT),
             (&limit, Type::INT8),
             (&lease_ms, Type::INT8),
             (&name, Type::TEXT),
+            (&bytes, Type::INT8),
+            (&room.is_empty, Type::BOOL),
         ];
-        let rows = client
-            .query_typed(&self.sql.claim, &parameters)
-            .await
-            .map_err(|error| self.error("claiming deliveries", "sender", &error))?;
-        Ok(rows.iter().map(|row| Claim::read(row, deadline)).collect())
+        // One round trip for both.
+        let (is_disabled, rows) = join!(
+            self.is_disabled(client, destination),
+            client.query_typed(&self.sql.claim, &parameters),
+        );
+        let rows = rows.map_err(|error| self.error("claiming deliveries", "sender", &error))?;
+        let claims: Vec<Claim> = rows.iter().map(|row| Claim::read(row, deadline)).collect();
+        let was_cut = rows.first().is_some_and(|row| row.get(9));
+        let is_full = was_cut || claims.len() >= room.deliveries as usize;
+        Ok(Claimed { claims, is_full, is_disabled: is_disabled? })
+    }
+
+    /// Whether a destination is disabled.
+    pub(crate) async fn is_disabled(
+        &self,
+        client: &Client,
+        destination: &str,
+    ) -> Result<bool, StoreError> {
+        let found = client.query_typed(&self.sql.is_disabled, &[(&destination, Type::TEXT)]).await;
+        let found = found.map_err(|error| self.error("looking at it", "sender", &error))?;
+        Ok(!found.is_empty())
     }
 
     /// Claims whose leases have ended, locked.

@@ -21,6 +21,17 @@ pub enum StoreError {
         /// How many it has at most.
         max_bytes: usize,
     },
+    /// A delivery's body is larger than is taken. Nothing was created.
+    #[error(
+        "the delivery's body has {bytes} bytes, and {max_bytes} are taken; send a link to what \
+         is larger, or raise Deliveries::body_max_bytes"
+    )]
+    BodyTooLarge {
+        /// How many it has.
+        bytes: usize,
+        /// How many it may have.
+        max_bytes: usize,
+    },
     /// A setting of a processor cannot work.
     #[error("setting {setting}: {problem}")]
     Setting {

@@ -67,14 +67,22 @@ impl Ended {
     }
 }
 
+/// What was written down.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// Ids and fences of the claims that still held.
+    pub(crate) held: HashSet<(i64, i64)>,
+    /// Whether their destination is disabled.
+    pub(crate) is_disabled: bool,
+}
+
 impl Deliveries {
-    /// Writes down the ends of claims; returns the ids and fences of those that
-    /// still held. In one transaction where `client` is one, and else in one statement.
+    /// Writes down the ends of claims of one destination. In one transaction where `client` is one, and else in one statement.
     pub(crate) async fn finish(
         &self,
         client: &impl GenericClient,
         ended: &[Ended],
-    ) -> Result<HashSet<(i64, i64)>, StoreError> {
+    ) -> Result<Finished, StoreError> {
         let ids: Vec<i64> = ended.iter().map(|each| each.lapsed.id).collect();
         let fences: Vec<i64> = ended.iter().map(|each| each.lapsed.fence).collect();
         let (states, waits): (Vec<&str>, Vec<Option<i64>>) = ended.iter().map(Ended::state).unzip();
@@ -105,7 +113,25 @@ impl Deliveries {
             .query_typed(&self.sql.finish, &parameters)
             .await
             .map_err(|error| self.error("ending deliveries", "sender", &error))?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        Ok(Finished {
+            held: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            is_disabled: rows.iter().any(|row| row.get(2)),
+        })
+    }
+
+    /// Gives claims back under which nothing was sent: they do not count. Returns
+    /// how many still held.
+    pub(crate) async fn give_back(
+        &self,
+        client: &impl GenericClient,
+        unsent: &[Lapsed],
+    ) -> Result<u64, StoreError> {
+        let ids: Vec<i64> = unsent.iter().map(|each| each.id).collect();
+        let fences: Vec<i64> = unsent.iter().map(|each| each.fence).collect();
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+        let given = client.execute_typed(&self.sql.give_back, &parameters).await;
+        given.map_err(|error| self.error("giving deliveries back", "sender", &error))
     }
 
     /// Disables a destination that wants nothing more.

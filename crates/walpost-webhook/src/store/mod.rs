@@ -34,8 +34,8 @@ pub use self::{
 };
 
 pub(crate) use self::{
-    claim::{Claim, Lapsed},
-    finish::{End, Ended},
+    claim::{Claim, Lapsed, Room},
+    finish::{End, Ended, Finished},
 };
 
 use self::sql::Sql;
@@ -45,6 +45,8 @@ const SCHEMA: &str = "walpost";
 const DESTINATION_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 512;
 const PATH_BYTES_MAX: usize = 8_000;
+/// Of a body, unless set.
+const BODY_BYTES_MAX: usize = 1_024 * 1_024;
 
 /// The tables of `walpost migrate --set webhook`.
 ///
@@ -65,6 +67,7 @@ const PATH_BYTES_MAX: usize = 8_000;
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     pub(crate) sql: Arc<Sql>,
+    body_max_bytes: usize,
 }
 
 /// An event for a destination.
@@ -104,7 +107,11 @@ impl NewDelivery {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, body_max_bytes: usize) -> Result<(), StoreError> {
+        let bytes = self.message.body.len();
+        if bytes > body_max_bytes {
+            return Err(StoreError::BodyTooLarge { bytes, max_bytes: body_max_bytes });
+        }
         let Message { key, path, content_type, .. } = &self.message;
         let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         for (what, bytes, min_bytes, max_bytes) in [
@@ -137,7 +144,16 @@ impl Deliveries {
 
     /// In another schema: its name as stored, without quotes.
     pub fn in_schema(schema: &str) -> Self {
-        Self { sql: Arc::new(Sql::new(schema)) }
+        Self { sql: Arc::new(Sql::new(schema)), body_max_bytes: BODY_BYTES_MAX }
+    }
+
+    /// Longest body of a delivery that [`insert`](Self::insert) takes; 1 MiB unless
+    /// set. Receivers take no more than that as a rule: send what is larger as a
+    /// link. Rows that were created by others may be larger.
+    #[must_use]
+    pub fn body_max_bytes(mut self, bytes: usize) -> Self {
+        self.body_max_bytes = bytes;
+        self
     }
 
     /// Whether the tables are there and may be written to.
@@ -178,7 +194,7 @@ impl Deliveries {
         deliveries: &[NewDelivery],
     ) -> Result<u64, StoreError> {
         for delivery in deliveries {
-            delivery.check()?;
+            delivery.check(self.body_max_bytes)?;
         }
         let column = |of: fn(&NewDelivery) -> Option<&str>| {
             deliveries.iter().map(of).collect::<Vec<Option<&str>>>()

@@ -12,9 +12,11 @@ pub(crate) struct Sql {
     pub(crate) insert: String,
     #[cfg(feature = "relay")]
     pub(crate) insert_in_order: String,
+    pub(crate) is_disabled: String,
     pub(crate) claim: String,
     pub(crate) lapsed: String,
     pub(crate) finish: String,
+    pub(crate) give_back: String,
     pub(crate) register: String,
     pub(crate) disable: String,
     pub(crate) enable: String,
@@ -44,22 +46,8 @@ impl Sql {
             insert: insert(&deliveries, "e collate \"C\", d collate \"C\""),
             #[cfg(feature = "relay")]
             insert_in_order: insert(&deliveries, "o"),
-            // In the order of an index, also where statistics are old, as those
-            // of a queue often are; and up to a moment that does not change within
-            // the statement, or the index would be read to its end.
-            claim: format!(
-                "with due as (select id from {deliveries} where destination = $1 \
-                 and state = 'pending' and next_attempt_at <= statement_timestamp() \
-                 and exists ({active}) order by next_attempt_at, id limit $2 \
-                 for update skip locked) \
-                 update {deliveries} d set state = 'sending', attempts = attempts + 1, \
-                 fence = fence + 1, claimed_by = $4, next_attempt_at = null, \
-                 lease_until = clock_timestamp() + $3::int8 * interval '1 ms' \
-                 from due where d.id = due.id \
-                 returning d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms, \
-                 d.idempotency_key, d.path, d.content_type, d.body",
-                active = is("active"),
-            ),
+            is_disabled: is("disabled"),
+            claim: claim(&deliveries, &is("active")),
             lapsed: format!(
                 "select id, fence, attempts, retry_limit, retry_wait_ms from {deliveries} \
                  where destination = $1 and state = 'sending' \
@@ -67,6 +55,12 @@ impl Sql {
                  order by lease_until limit $2 for update skip locked"
             ),
             finish: finish(&schema),
+            give_back: format!(
+                "update {deliveries} d set state = 'pending', attempts = attempts - 1, \
+                 lease_until = null, next_attempt_at = clock_timestamp() \
+                 from unnest($1, $2) as back (id, fence) \
+                 where d.id = back.id and d.fence = back.fence and d.state = 'sending'"
+            ),
             register: format!(
                 "insert into {destinations} (name) values ($1) on conflict (name) do nothing"
             ),
@@ -88,6 +82,29 @@ impl Sql {
     }
 }
 
+/// Up to `$2` deliveries of destination `$1`, `$5` bytes of them together, or
+/// with `$6` the first one whatever it has; and whether more are due. In the order of
+/// an index, also where statistics are old, as those of a queue often are.
+fn claim(deliveries: &str, is_active: &str) -> String {
+    format!(
+        "with due as (select id, next_attempt_at, octet_length(body) as bytes \
+         from {deliveries} where destination = $1 \
+         and state = 'pending' and next_attempt_at <= statement_timestamp() \
+         and exists ({is_active}) order by next_attempt_at, id limit $2 \
+         for update skip locked), \
+         summed as (select id, sum(bytes) over upto as bytes, row_number() over upto as place \
+         from due window upto as (order by next_attempt_at, id)), \
+         fit as (select id from summed where bytes <= $5 or (place = 1 and $6)) \
+         update {deliveries} d set state = 'sending', attempts = attempts + 1, \
+         fence = fence + 1, claimed_by = $4, next_attempt_at = null, \
+         lease_until = clock_timestamp() + $3::int8 * interval '1 ms' \
+         from fit where d.id = fit.id \
+         returning d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms, \
+         d.idempotency_key, d.path, d.content_type, d.body, \
+         (select count(*) from due) > (select count(*) from fit)"
+    )
+}
+
 /// Up to `$2` deliveries of destination `$1` from one state to another while its
 /// row says so, which is locked against a change.
 fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String {
@@ -101,7 +118,6 @@ fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String 
     )
 }
 
-/// Ends claims whose fences still hold, and writes down what came of them.
 /// Of columns as arrays, in their order as `o`.
 fn insert(deliveries: &str, order: &str) -> String {
     format!(
@@ -114,6 +130,7 @@ fn insert(deliveries: &str, order: &str) -> String {
     )
 }
 
+/// Ends claims whose fences still hold, and writes down what came of them.
 fn finish(schema: &str) -> String {
     format!(
         "with ended as (select * from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) \
@@ -122,11 +139,12 @@ fn finish(schema: &str) -> String {
          outcome = e.outcome, next_attempt_at = case when e.state = 'pending' \
          then clock_timestamp() + e.wait_ms * interval '1 ms' end from ended e \
          where d.id = e.id and d.fence = e.fence and d.state = 'sending' \
-         returning d.id, d.fence), \
+         returning d.id, d.fence, d.destination), \
          noted as (insert into {schema}.webhook_attempt \
          (delivery, number, outcome, status, elapsed_ms, detail, response) \
          select e.id, e.fence, e.outcome, e.status, e.elapsed_ms, e.detail, e.response \
          from ended e join done on (done.id, done.fence) = (e.id, e.fence)) \
-         select id, fence from done"
+         select id, fence, exists (select from {schema}.webhook_destination w \
+         where w.name = done.destination and w.state = 'disabled') from done"
     )
 }

@@ -4,12 +4,14 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     time::{Duration, Instant},
 };
 
+use walpost_testkit::until;
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Failure, Resolver};
 
 use crate::{
@@ -113,4 +115,37 @@ async fn the_next_address_is_tried_where_one_does_not_answer() {
     assert_eq!(attempt.outcome, answered(200), "{attempt:?}");
     let expected = format!("Host: two.example:{}\r\n", receiver.address.port());
     assert!(receiver.requests()[0].contains(&expected));
+}
+
+#[tokio::test]
+async fn a_resolver_that_hangs_takes_few_threads_and_stops_no_other_client() {
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let (asked, (release, released)) = (Arc::<AtomicUsize>::default(), mpsc::channel::<()>());
+    let (counted, released) = (Arc::clone(&asked), Mutex::new(released));
+    let resolver = Resolver::by_blocking(move |_, port| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        // Until the other end is dropped.
+        let _ = released.lock().unwrap().recv();
+        Ok(vec![SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port)])
+    });
+    let connect_timeout = Duration::from_millis(200);
+    let hanging = Client::new(ClientSettings { resolver, connect_timeout, ..settings() });
+    let request = request(&receiver.url("hanging.example"));
+    // The second round finds the threads of the first as busy as they were.
+    for _ in 0..2 {
+        let sending = (0..40).map(|_| {
+            let (client, request) = (hanging.clone(), request.clone());
+            async move { client.send(&request).await.outcome }
+        });
+        let begun = Instant::now();
+        let outcomes = futures_util::future::join_all(sending).await;
+        assert_eq!(outcomes, [unanswered(Failure::Timeout, false); 40]);
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", begun.elapsed());
+        assert_eq!(asked.load(Ordering::SeqCst), 16);
+    }
+    let local = crate::receiver::request(&receiver.url("localhost"));
+    assert_eq!(Client::new(settings()).send(&local).await.outcome, answered(200));
+    drop(release);
+    let is_answered = async || hanging.send(&request).await.outcome == answered(200);
+    until(Duration::from_secs(30), "free threads", is_answered).await;
 }

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
@@ -22,6 +23,8 @@ use crate::{
     world::{LIMIT, World, ids, keys, run, settings},
 };
 
+/// Of the process: a little longer than it has to be.
+const LEASE: Duration = Duration::from_secs(7);
 const DATABASE: &str = "MEMBER_DATABASE";
 const URL: &str = "MEMBER_URL";
 const TEST: &str = "faults::a_processor_in_a_process_of_its_own_drains_on_sigterm";
@@ -58,7 +61,9 @@ async fn act(url: &str) {
     let database = env::var(DATABASE).unwrap();
     let database = walpost_postgres::Database::parse(&database).unwrap();
     let mut terminated = signal(SignalKind::terminate()).unwrap();
-    let processor = Processor::new(database, settings(url)).unwrap();
+    let mut settings = settings(url);
+    settings.lease = LEASE;
+    let processor = Processor::new(database, settings).unwrap();
     let ended = processor.run(async {
         terminated.recv().await;
     });
@@ -170,6 +175,28 @@ async fn whoever_slept_past_its_lease_writes_nothing() {
     assert_eq!(world.row("a000").await, ("delivered".to_owned(), 2, Some("success".to_owned())));
     let outcomes = "select outcome from walpost.webhook_attempt order by number";
     assert_eq!(world.texts(outcomes).await, ["lease_expired", "success"]);
+    zombie.terminate(LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_slept_past_its_lease_sends_nothing() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    world.insert(&ids("a", 1)).await;
+    // Its connection is there, and its request on its way to that.
+    let zombie = member(&world, &receiver, Some("before_bytes:stop"));
+    zombie.wait_for_log("failpoint", LIMIT);
+    until(LIMIT, "a connection", async || receiver.connections() == 1).await;
+    let ended = "select count(*) from walpost.webhook_delivery \
+                 where state = 'sending' and lease_until <= clock_timestamp()";
+    until(LIMIT, "the end of its lease", async || world.number(ended).await == 1).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("delivered", 1).await;
+    zombie.resume();
+    zombie.wait_for_log("given back unsent", LIMIT);
+    running.stop().await;
+    assert_eq!(keys(&receiver), ["a000"]);
+    assert_eq!(world.row("a000").await, ("delivered".to_owned(), 2, Some("success".to_owned())));
     zombie.terminate(LIMIT);
 }
 

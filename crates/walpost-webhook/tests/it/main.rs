@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod addresses;
+mod bodies;
 mod client;
 mod deliveries;
 mod dialling;
+mod disabled;
 mod faults;
 mod grants;
 mod marking;

@@ -12,6 +12,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     task::JoinSet,
 };
 use walpost_webhook::{AddressPolicy, Endpoint, Request};
@@ -66,6 +67,22 @@ impl Receiver {
             let answer = Arc::clone(&answer);
             async move {
                 while notes.read(&mut stream).await? {
+                    stream.write_all(&answer).await?;
+                }
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    /// Answers each request with `answer` once `gate` has a permit for it.
+    pub(crate) async fn gated(answer: impl Into<Vec<u8>>, gate: &Arc<Semaphore>) -> Self {
+        let (answer, gate): (Arc<[u8]>, _) = (answer.into().into(), Arc::clone(gate));
+        Self::scripted(move |mut stream, notes| {
+            let (answer, gate) = (Arc::clone(&answer), Arc::clone(&gate));
+            async move {
+                while notes.read(&mut stream).await? {
+                    gate.acquire().await.unwrap().forget();
                     stream.write_all(&answer).await?;
                 }
                 Ok(())

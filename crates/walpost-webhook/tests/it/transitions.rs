@@ -101,6 +101,21 @@ async fn a_claim_counts_and_an_end_keeps_its_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_given_back_does_not_count_and_leaves_no_outcome() {
+    let world = World::new().await;
+    let back = "state = 'pending', next_attempt_at = now(), attempts = 0";
+    for wrong in ["outcome = 'o'", "fence = 0", "fence = 2"] {
+        plant(&world, "sending").await;
+        assert_eq!(change(&world, &format!("{back}, {wrong}")).await, refused(), "{wrong}");
+    }
+    plant(&world, "sending").await;
+    assert_eq!(change(&world, back).await, Ok(()));
+    let left = "select count(*) from walpost.webhook_delivery \
+                where lease_until is null and outcome is null";
+    assert_eq!(world.number(left).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_delivered_does_not_change_and_leaves_only_once_it_is_done() {
     let world = World::new().await;
     for wrong in [

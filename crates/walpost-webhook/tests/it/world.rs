@@ -53,6 +53,17 @@ impl World {
         until(LIMIT, &what, async || self.number(&sql).await == count).await;
     }
 
+    /// Waits until a processor looks for deliveries once more.
+    pub(crate) async fn polled(&self) {
+        let now = "select (extract(epoch from clock_timestamp()) * 1e6)::int8";
+        let now = self.number(now).await;
+        let looked = format!(
+            "select count(*) from pg_stat_activity where datname = current_database() \
+             and query like 'with due%' and extract(epoch from query_start) * 1e6 > {now}"
+        );
+        until(LIMIT, "a look", async || self.number(&looked).await > 0).await;
+    }
+
     /// The one number that a query gives.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
@@ -88,6 +99,15 @@ pub(crate) fn settings(url: &str) -> ProcessorSettings {
     settings.client = crate::client::settings();
     settings.policy = RetryPolicy::new(Schedule::fixed(Duration::from_millis(10), 2));
     settings.pace = Pace { poll: Duration::from_millis(20), ..Pace::default() };
+    settings
+}
+
+/// The same, for a receiver that takes its time: four at once, as many claimed ahead.
+pub(crate) fn patient(url: &str) -> ProcessorSettings {
+    let mut settings = settings(url);
+    settings.client.timeout = LIMIT;
+    settings.lease = LIMIT * 3;
+    settings.pace.concurrency = 4;
     settings
 }
 
