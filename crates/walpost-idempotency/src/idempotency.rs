@@ -78,7 +78,8 @@ pub enum Claim<T> {
     Unresolved,
     /// Another request has the key.
     Mismatch,
-    /// It was carried out, and its answer has expired.
+    /// It was carried out, and its answer has expired; or it was begun, and its
+    /// key has expired before anybody ended it.
     Gone,
 }
 

@@ -68,7 +68,8 @@ pub enum Verdict {
     Unresolved,
     /// Another request has the key.
     Mismatch,
-    /// It was carried out, and its answer has expired.
+    /// It was carried out, and its answer has expired; or it was begun, and its
+    /// key has expired before anybody ended it.
     Gone,
 }
 
@@ -112,8 +113,14 @@ pub fn judge(
 }
 
 fn after_expiry(record: &Record, now: SystemTime, policy: &Policy) -> Verdict {
+    // A run that nobody ended may have had its effect all the same. Whether or not
+    // it was begun under this policy, its key is as gone as that of an answer.
+    let gone_until = record.gone_until.or_else(|| match record.progress {
+        Progress::InProgress { .. } => record.expires_at?.checked_add(policy.tombstone),
+        Progress::Completed(_) | Progress::Tombstone => None,
+    });
     match policy.after_expiry {
-        AfterExpiry::Gone if record.gone_until.is_some_and(|until| until > now) => Verdict::Gone,
+        AfterExpiry::Gone if gone_until.is_some_and(|until| until > now) => Verdict::Gone,
         AfterExpiry::Gone | AfterExpiry::New => Verdict::New,
     }
 }
@@ -202,6 +209,24 @@ mod tests {
             assert_eq!(later, Verdict::InFlight { retry_after: Duration::from_secs(1) });
             assert_eq!(verdict(running(1, expires), b"b", &policy()), Verdict::Mismatch);
         }
+    }
+
+    #[test]
+    fn a_run_that_nobody_ended_is_gone_once_its_key_has_expired() {
+        let month = 30 * 86_400;
+        let gone = policy().after_expiry(AfterExpiry::Gone);
+        for overtake in [Overtake::Resume, Overtake::Rerun, Overtake::Refuse] {
+            let gone = gone.clone().overtake(overtake);
+            let never_ended = Record { gone_until: None, ..running(-9, Some(-1)) };
+            assert_eq!(verdict(never_ended.clone(), b"a", &gone), Verdict::Gone);
+            let noted = Record { gone_until: Some(at(1)), ..never_ended };
+            assert_eq!(verdict(noted, b"b", &gone), Verdict::Gone);
+            let late = Record { gone_until: None, ..running(-9, Some(-month)) };
+            assert_eq!(verdict(late, b"a", &gone), Verdict::New);
+        }
+        // Before that it is taken over as ever.
+        let still = verdict(running(-9, Some(1)), b"a", &gone);
+        assert!(matches!(still, Verdict::TakeOver { .. }), "{still:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Claims that are rows: for work that leaves the database.
 
+use futures_util::future::join;
 use tokio_postgres::{Client, GenericClient, Transaction, types::Type};
 
 use crate::{
@@ -112,7 +113,13 @@ impl Idempotency {
             (&ttl_ms, Type::INT8),
             (&resumes, Type::BOOL),
         ];
-        Ok(tx.query_typed_one(&self.sql.take, &parameters).await?.get(0))
+        let taken = tx.query_typed_one(&self.sql.take, &parameters);
+        let Some(gone_ms) = gone_ms(policy) else { return Ok(taken.await?.get(0)) };
+        // The row of a run that nobody ends stays as long as its key is gone.
+        let kept: [Parameter<'_>; 2] = [(&lookup, Type::BYTEA), (&gone_ms, Type::INT8)];
+        let (taken, kept) = join(taken, tx.execute_typed(&self.sql.keep_gone, &kept)).await;
+        let fence = taken?.get(0);
+        kept.map(|_| fence)
     }
 
     /// Makes the lease last as long again from now.
@@ -143,7 +150,8 @@ impl Idempotency {
     }
 
     /// Last of such a transaction: how far the request has come, once it has
-    /// committed; none where that is no point to go on from.
+    /// committed; none where that is no point to go on from. The lease lasts as
+    /// long again from now.
     ///
     /// # Errors
     /// [`Error::GivenUp`] and [`Error::HandlerEnded`]: roll back.
@@ -156,8 +164,15 @@ impl Idempotency {
         let lookup = &lease.lookup.as_bytes()[..];
         let parameters: [Parameter<'_>; 3] =
             [(&lookup, Type::BYTEA), (&lease.fence, Type::INT8), (&recovery_point, Type::TEXT)];
-        let reached = tx.query_typed_one(&self.sql.reach, &parameters).await;
-        reached.map(drop).map_err(|error| self.failed("reaching a recovery point", &error))
+        let lasting: [Parameter<'_>; 3] =
+            [(&lookup, Type::BYTEA), (&lease.fence, Type::INT8), (&lease.lease_ms, Type::INT8)];
+        let reached = tx.query_typed_one(&self.sql.reach, &parameters);
+        let renewed = tx.execute_typed(&self.sql.renew, &lasting);
+        let (reached, renewed) = join(reached, renewed).await;
+        let failed =
+            |error: tokio_postgres::Error| self.failed("reaching a recovery point", &error);
+        reached.map_err(failed)?;
+        renewed.map(drop).map_err(failed)
     }
 
     /// Stores the response and ends the lease, on a connection or on a

@@ -10,6 +10,7 @@ pub(crate) const ROUTE_MAX_BYTES: usize = 200;
 const TTL_MIN: Duration = Duration::from_secs(60);
 const TTL_MAX: Duration = Duration::from_secs(72 * 3_600);
 const TOMBSTONE_MAX: Duration = Duration::from_secs(365 * 86_400);
+const WAITING_MAX: usize = 100_000;
 const BODY_MAX_BYTES: usize = 64 * 1_024 * 1_024;
 
 /// What a request gets whose twin is running.
@@ -18,7 +19,8 @@ pub enum InFlight {
     /// 409 at once, with Retry-After.
     #[default]
     Conflict,
-    /// The twin's answer, once it is there; 409 after [`Policy::wait_max`].
+    /// The twin's answer, once it is there; 409 after [`Policy::wait_max`], and 503
+    /// where [`Policy::waiting_max`] wait already.
     Wait,
 }
 
@@ -28,7 +30,9 @@ pub enum AfterExpiry {
     /// The request is a new one.
     #[default]
     New,
-    /// 410, as long as a tombstone of the key is kept; then a new one.
+    /// 410, as long as a tombstone of the key is kept; then a new one. Also where
+    /// the request was begun under a lease and nobody ended it: it may have had
+    /// its effect.
     Gone,
 }
 
@@ -104,6 +108,7 @@ pub struct Policy {
     pub(crate) in_flight: InFlight,
     pub(crate) retry_after: Duration,
     pub(crate) wait_max: Duration,
+    pub(crate) waiting_max: usize,
     pub(crate) after_expiry: AfterExpiry,
     pub(crate) mismatch: OnMismatch,
     pub(crate) keep: Keep,
@@ -144,6 +149,7 @@ impl Policy {
             in_flight: InFlight::default(),
             retry_after: Duration::from_secs(1),
             wait_max: Duration::from_secs(10),
+            waiting_max: 1_000,
             after_expiry: AfterExpiry::default(),
             mismatch: OnMismatch::default(),
             keep: Keep::default(),
@@ -213,6 +219,14 @@ impl Policy {
     /// How long [`InFlight::Wait`] waits; 10 s unless set.
     pub fn wait_max(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
+        self
+    }
+
+    /// How many requests of a layer wait at a time under [`InFlight::Wait`]; 1,000
+    /// unless set, at most 100,000. Beyond it is 503 with Retry-After. Each holds
+    /// its body, and ends with its client.
+    pub fn waiting_max(mut self, requests: usize) -> Self {
+        self.waiting_max = requests;
         self
     }
 
@@ -347,6 +361,7 @@ impl Policy {
                 "wait_max",
                 "more than nothing, 1 minute at most",
             ),
+            ((1..=WAITING_MAX).contains(&self.waiting_max), "waiting_max", "from 1 to 100,000"),
             (
                 !self.handler_timeout.is_zero() && self.handler_timeout <= TTL_MIN * 60,
                 "handler_timeout",
@@ -386,6 +401,7 @@ mod tests {
             (policy().response_max_bytes(usize::MAX), "response_max_bytes"),
             (policy().retry_after(Duration::ZERO), "retry_after"),
             (policy().wait_max(Duration::ZERO), "wait_max"),
+            (policy().waiting_max(0), "waiting_max"),
             (policy().handler_timeout(Duration::ZERO), "handler_timeout"),
             (policy().lease(Duration::from_millis(999)), "lease"),
         ] {

@@ -42,10 +42,15 @@ pub enum Problem {
     Unresolved,
     /// 422, or 409 by policy: another request has the key.
     Mismatch,
-    /// 410: the request was carried out, and its answer has expired.
+    /// 410: the request was carried out, or begun, and its key has expired.
     Gone,
     /// 503 with Retry-After: without the database nothing is done.
     StoreUnavailable {
+        /// When to ask again, in seconds.
+        retry_after_s: u64,
+    },
+    /// 503 with Retry-After: as many requests wait for their twins as may.
+    Crowded {
         /// When to ask again, in seconds.
         retry_after_s: u64,
     },
@@ -74,6 +79,11 @@ impl Problem {
         Self::StoreUnavailable { retry_after_s: seconds(retry_after) }
     }
 
+    /// [`Problem::Crowded`], in whole seconds.
+    pub fn crowded(retry_after: Duration) -> Self {
+        Self::Crowded { retry_after_s: seconds(retry_after) }
+    }
+
     /// [`Problem::TimedOut`], in whole seconds.
     pub fn timed_out(retry_after: Duration) -> Self {
         Self::TimedOut { retry_after_s: seconds(retry_after) }
@@ -92,7 +102,7 @@ impl Problem {
                 OnMismatch::Conflict => 409,
             },
             Self::HandlerFailed | Self::ResponseTooLarge { .. } => 500,
-            Self::StoreUnavailable { .. } | Self::TimedOut { .. } => 503,
+            Self::StoreUnavailable { .. } | Self::Crowded { .. } | Self::TimedOut { .. } => 503,
         }
     }
 
@@ -109,6 +119,7 @@ impl Problem {
             Self::Mismatch => "mismatch",
             Self::Gone => "gone",
             Self::StoreUnavailable { .. } => "store-unavailable",
+            Self::Crowded { .. } => "crowded",
             Self::TimedOut { .. } => "timed-out",
             Self::HandlerFailed => "handler-failed",
             Self::ResponseTooLarge { .. } => "response-too-large",
@@ -120,6 +131,7 @@ impl Problem {
         match self {
             Self::InFlight { retry_after_s }
             | Self::StoreUnavailable { retry_after_s }
+            | Self::Crowded { retry_after_s }
             | Self::TimedOut { retry_after_s } => Some(*retry_after_s),
             _ => None,
         }
@@ -148,6 +160,7 @@ impl Problem {
             Self::Mismatch => "The idempotency key belongs to another request",
             Self::Gone => "The idempotency key has expired",
             Self::StoreUnavailable { .. } => "The request cannot be carried out now",
+            Self::Crowded { .. } => "Too many requests wait for their twins",
             Self::TimedOut { .. } => "The request took too long",
             Self::HandlerFailed => "The request failed",
             Self::ResponseTooLarge { .. } => "The response is too large",
@@ -181,13 +194,16 @@ impl Problem {
                     .to_owned()
             }
             Self::Gone => {
-                "A request was carried out under it, and its answer is no longer kept. Look \
-                 whether it had its effect before you send it under a new key."
+                "A request was carried out under it, or begun, and no answer of it is kept any \
+                 more. Look whether it had its effect before you send it under a new key."
                     .to_owned()
             }
             Self::StoreUnavailable { .. } => {
                 "Send it again with the same key: it is carried out once, whether or not it was."
                     .to_owned()
+            }
+            Self::Crowded { .. } => {
+                "The request is being carried out. Ask again later with the same key.".to_owned()
             }
             Self::TimedOut { .. } => "Send it again with the same key.".to_owned(),
             Self::HandlerFailed => "Its key may be used again for the same request.".to_owned(),
@@ -208,7 +224,7 @@ fn seconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: [Problem; 13] = [
+    const ALL: [Problem; 14] = [
         Problem::KeyMissing,
         Problem::KeyInvalid(KeyError::Duplicate),
         Problem::NoPrincipal,
@@ -219,6 +235,7 @@ mod tests {
         Problem::Mismatch,
         Problem::Gone,
         Problem::StoreUnavailable { retry_after_s: 3 },
+        Problem::Crowded { retry_after_s: 5 },
         Problem::TimedOut { retry_after_s: 4 },
         Problem::HandlerFailed,
         Problem::ResponseTooLarge { max_bytes: 10 },
@@ -262,7 +279,7 @@ mod tests {
     #[test]
     fn what_passes_says_when_to_ask_again() {
         let with: Vec<u64> = ALL.iter().filter_map(Problem::retry_after_s).collect();
-        assert_eq!(with, [2, 3, 4]);
+        assert_eq!(with, [2, 3, 5, 4]);
         for (millis, expected) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2)] {
             assert_eq!(seconds(Duration::from_millis(millis)), expected);
         }

@@ -21,6 +21,7 @@ pub(crate) struct Sql {
     pub(crate) look: String,
     pub(crate) complete: String,
     pub(crate) take: String,
+    pub(crate) keep_gone: String,
     pub(crate) hold: String,
     pub(crate) reach: String,
     pub(crate) renew: String,
@@ -44,6 +45,10 @@ impl Sql {
                 "select {schema}.idempotency_complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
             ),
             take: format!("select {schema}.idempotency_take($1, $2, $3, $4, $5, $6)"),
+            keep_gone: format!(
+                "update {table} set gone_until = expires_at + $2::int8 * interval '1 ms' \
+                 where lookup = $1"
+            ),
             hold: format!("select {schema}.idempotency_hold($1, $2, $3)"),
             reach: format!("select {schema}.idempotency_reach($1, $2, $3)"),
             renew: format!(

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, request::Parts};
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, SemaphorePermit, watch},
     time::{Instant, sleep},
 };
 use tower_layer::Layer;
@@ -60,6 +60,8 @@ pub(super) struct Shared {
     pub(super) policy: Policy,
     pub(super) principal: Box<Principal>,
     queue: Arc<Queue>,
+    /// Places for requests that wait for their twins.
+    waiting: Semaphore,
     running: watch::Sender<usize>,
 }
 
@@ -90,16 +92,23 @@ impl IdempotencyLayer {
     ) -> Result<Self, PolicyError> {
         policy.check()?;
         metrics::describe();
+        let waiting_max = policy.waiting_max;
         Ok(Self {
             shared: Arc::new(Shared {
                 idempotency: Idempotency::in_schema(schema),
                 database,
                 policy,
                 principal: Box::new(principal),
+                waiting: Semaphore::new(waiting_max),
                 queue: Arc::default(),
                 running: watch::Sender::new(0),
             }),
         })
+    }
+
+    /// How many requests wait for their twins at this moment.
+    pub fn waiting(&self) -> usize {
+        self.shared.policy.waiting_max - self.shared.waiting.available_permits()
     }
 
     /// Waits until no request runs any more, those of clients that are gone too.
@@ -162,17 +171,8 @@ where
                     return Ok(problem(&shared.policy, found));
                 }
             };
-            // What was begun is ended, also when the client has gone and this
-            // future with it.
-            let running = Running::new(Arc::clone(&shared));
-            let ended = tokio::spawn(
-                async move { running.0.serve(service, asked).await }.in_current_span(),
-            );
-            Ok(match ended.await {
-                Ok(response) => response,
-                // Panics of handlers are caught where they happen.
-                Err(_) => problem(&shared.policy, Problem::HandlerFailed),
-            })
+            let _running = Running::new(Arc::clone(&shared));
+            Ok(shared.serve(service, asked).await)
         })
     }
 }
@@ -207,6 +207,51 @@ pub(super) enum Step {
     Full(String),
 }
 
+/// The same, once nothing is left to be done about it here.
+enum Ended<S> {
+    Answered(Box<Response<Body>>),
+    /// Its twin has the key.
+    Busy(Duration, Box<Untouched<S>>),
+}
+
+/// A request that was not carried out.
+struct Untouched<S> {
+    call: Option<(S, Asked)>,
+    turn: Option<Turn>,
+}
+
+/// Why there is no turn for a request.
+enum NoTurn {
+    /// It has not come in time.
+    Late,
+    /// As many wait as may.
+    Crowded,
+}
+
+/// A request that may wait, counted while it does.
+struct Waiting<'a> {
+    places: &'a Semaphore,
+    place: Option<SemaphorePermit<'a>>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(places: &'a Semaphore) -> Self {
+        Self { places, place: None }
+    }
+
+    /// Whether there is a place for it.
+    fn begin(&mut self) -> bool {
+        if self.place.is_none() {
+            self.place = self.places.try_acquire().ok();
+        }
+        self.place.is_some()
+    }
+
+    fn end(&mut self) {
+        self.place = None;
+    }
+}
+
 impl From<NoConnection> for Step {
     fn from(none: NoConnection) -> Self {
         match none {
@@ -231,57 +276,111 @@ impl Step {
 }
 
 impl Shared {
+    /// Waits here, where it ends together with its client, and carries out what
+    /// is to be in a task of its own: that is ended, also when the client has gone.
     async fn serve<S, B>(self: &Arc<Self>, service: S, asked: Asked) -> Response<Body>
+    where
+        S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let until = Instant::now() + self.policy.wait_max;
+        let lookup = asked.claim.map(|(lookup, _)| lookup);
+        let mut waiting = Waiting::new(&self.waiting);
+        let turn = match self.turn(lookup, until, &mut waiting).await {
+            Ok(turn) => turn,
+            Err(NoTurn::Late) => return self.conflict(self.policy.retry_after),
+            Err(NoTurn::Crowded) => return self.crowded(),
+        };
+        let mut untouched = Untouched { call: Some((service, asked)), turn };
+        let mut pause = ASK_FIRST;
+        loop {
+            let attempted = Arc::clone(self).attempted(untouched);
+            let Ok(step) = tokio::spawn(attempted.in_current_span()).await else {
+                // Panics of handlers are caught where they happen.
+                return problem(&self.policy, Problem::HandlerFailed);
+            };
+            let retry_after = match step {
+                Ended::Answered(response) => return *response,
+                Ended::Busy(retry_after, given_back) => {
+                    untouched = *given_back;
+                    retry_after
+                }
+            };
+            let waits = self.policy.in_flight == InFlight::Wait && Instant::now() + pause < until;
+            if !waits {
+                return self.conflict(retry_after);
+            }
+            if !waiting.begin() {
+                return self.crowded();
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(ASK_CAP);
+        }
+    }
+
+    /// One attempt, in a task of its own, which has the turn meanwhile.
+    async fn attempted<S, B>(self: Arc<Self>, untouched: Untouched<S>) -> Ended<S>
     where
         S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send,
         S::Future: Send,
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<BoxError>,
     {
-        let until = Instant::now() + self.policy.wait_max;
-        let lookup = asked.claim.map(|(lookup, _)| lookup);
-        let Ok(_turn) = self.turn(lookup, until).await else {
-            return self.conflict(self.policy.retry_after);
-        };
-        let mut call = Some((service, asked));
-        let (mut pause, mut is_fresh) = (ASK_FIRST, false);
+        let _running = Running::new(Arc::clone(&self));
+        let Untouched { mut call, turn } = untouched;
+        let mut is_fresh = false;
         loop {
             let step = match self.policy.mode {
-                Mode::Transactional => transactional::attempt(self, &mut call).await,
-                Mode::Leased => leased::attempt(self, &mut call).await,
+                Mode::Transactional => transactional::attempt(&self, &mut call).await,
+                Mode::Leased => leased::attempt(&self, &mut call).await,
             };
-            match step {
-                Step::Answered(response) => return *response,
-                Step::Busy(_)
-                    if self.policy.in_flight == InFlight::Wait
-                        && Instant::now() + pause < until =>
-                {
-                    sleep(pause).await;
-                    pause = (pause * 2).min(ASK_CAP);
+            let response = match step {
+                Step::Answered(response) => return Ended::Answered(response),
+                Step::Busy(retry_after) => {
+                    return Ended::Busy(retry_after, Box::new(Untouched { call, turn }));
                 }
-                Step::Busy(retry_after) => return self.conflict(retry_after),
                 Step::Stale(_) if !is_fresh => {
                     is_fresh = true;
                     self.database.forget_idle();
+                    continue;
                 }
                 Step::StoreFailed(reason) | Step::Stale(reason) => {
-                    return self.without_store(call, &reason).await;
+                    self.without_store(call, &reason).await
                 }
                 // Never open: another one may be at work on the same request.
-                Step::Full(reason) => return self.refuse(&reason),
-            }
+                Step::Full(reason) => self.refuse(&reason),
+            };
+            return Ended::Answered(Box::new(response));
         }
     }
 
-    /// Those that wait for twins of this process stand in line; none when its
-    /// turn has not come in time.
-    async fn turn(&self, lookup: Option<Lookup>, until: Instant) -> Result<Option<Turn>, ()> {
-        match (lookup, self.policy.in_flight) {
-            (Some(lookup), InFlight::Wait) => {
-                self.queue.turn(lookup, until).await.map(Some).ok_or(())
-            }
-            (None, _) | (_, InFlight::Conflict) => Ok(None),
+    /// Those that wait for twins of this process stand in line.
+    async fn turn(
+        &self,
+        lookup: Option<Lookup>,
+        until: Instant,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Option<Turn>, NoTurn> {
+        let (Some(lookup), InFlight::Wait) = (lookup, self.policy.in_flight) else {
+            return Ok(None);
+        };
+        if let Some(turn) = self.queue.turn_now(lookup) {
+            return Ok(Some(turn));
         }
+        if !waiting.begin() {
+            return Err(NoTurn::Crowded);
+        }
+        let turn = self.queue.turn(lookup, until).await;
+        waiting.end();
+        turn.map(Some).ok_or(NoTurn::Late)
+    }
+
+    /// As many wait as may.
+    fn crowded(&self) -> Response<Body> {
+        self.count(Counted::Crowded);
+        problem(&self.policy, Problem::crowded(self.policy.retry_after))
     }
 
     fn refuse(&self, reason: &str) -> Response<Body> {

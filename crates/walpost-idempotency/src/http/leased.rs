@@ -16,6 +16,8 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tokio::{
     select,
+    sync::oneshot,
+    task::JoinHandle,
     time::{Instant, sleep, timeout_at},
 };
 use tokio_postgres::Transaction;
@@ -37,7 +39,16 @@ use crate::{Error, Lease, OnStoreFailure, Problem, failpoint::Failpoint};
 pub(super) struct Held {
     shared: Arc<Shared>,
     pub(super) lease: Lease,
+    /// Before it was asked for: the lease lasts from then on at least.
+    claimed: Instant,
     phases: AtomicUsize,
+}
+
+/// Renews a lease in a task of its own, from which a handler that computes, and
+/// does not let go of its own task, keeps nothing.
+struct Renewal {
+    /// Ends when the lease is lost.
+    task: JoinHandle<()>,
 }
 
 /// Claims the request and carries it out, or says why not; takes `call` only
@@ -65,11 +76,13 @@ where
     let Some(held) = held else {
         return Step::answered(answer(shared, handling.await).0);
     };
+    let mut renewal = Renewal::begin(Arc::clone(&held)).await;
     let handled = select! {
         biased;
         handled = handling => handled,
-        () = held.renew() => return Step::answered(held.lost()),
+        _ = &mut renewal.task => return Step::answered(held.lost()),
     };
+    drop(renewal);
     Step::answered(held.end(handled).await)
 }
 
@@ -101,6 +114,7 @@ impl Held {
             Err(none) => return Err(none.into()),
         };
         let is_used = lent.is_used;
+        let claimed = Instant::now();
         let claim = shared.idempotency.lease(lent.client(), &lookup, &fingerprint, &shared.policy);
         let claim = shared.database.in_time("claiming a request", claim).await;
         let claim = match claim {
@@ -113,7 +127,7 @@ impl Held {
         lent.give_back();
         let lease = shared.granted(claim)?;
         Failpoint::AfterLease.reached();
-        Ok(Self { shared: Arc::clone(shared), lease, phases: AtomicUsize::new(0) })
+        Ok(Self { shared: Arc::clone(shared), lease, claimed, phases: AtomicUsize::new(0) })
     }
 
     /// As [`Run::phase`].
@@ -149,7 +163,7 @@ impl Held {
     /// nobody can take the request over, and the row is not ours to update.
     async fn renew(&self) {
         let lease = self.shared.policy.lease;
-        let mut until = Instant::now() + lease;
+        let mut until = self.claimed + lease;
         loop {
             sleep(lease / 3).await;
             let begun = Instant::now();
@@ -231,6 +245,27 @@ impl Held {
         }
         lent.give_back();
         Ok(())
+    }
+}
+
+impl Renewal {
+    async fn begin(held: Arc<Held>) -> Self {
+        let (begun, has_begun) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            // Whoever listens is this task's owner.
+            let _ = begun.send(());
+            held.renew().await;
+        });
+        // A task that was never run may be next on the very thread that the handler
+        // keeps.
+        let _ = has_begun.await;
+        Self { task }
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

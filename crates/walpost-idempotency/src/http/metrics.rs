@@ -20,6 +20,8 @@ pub(crate) enum Result {
     Invalid,
     /// 503, without the database.
     StoreError,
+    /// 503, as many wait for their twins as may.
+    Crowded,
     /// Its handler was called without protection.
     Open,
     /// Its handler was called, and it had no key.
@@ -52,6 +54,7 @@ pub(crate) fn request(route: &str, result: Result) {
         Result::Unresolved => "unresolved",
         Result::Invalid => "invalid",
         Result::StoreError => "store_error",
+        Result::Crowded => "crowded",
         Result::Open => "open",
         Result::Keyless => "keyless",
     };

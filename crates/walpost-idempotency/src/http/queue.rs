@@ -27,6 +27,14 @@ pub(crate) struct Turn {
 }
 
 impl Queue {
+    /// Its turn, if nobody has it or waits for it.
+    pub(crate) fn turn_now(self: &Arc<Self>, lookup: Lookup) -> Option<Turn> {
+        let turns = Arc::clone(self.keys().entry(lookup).or_default());
+        let mut turn = Turn { queue: Arc::clone(self), lookup, guard: None };
+        turn.guard = Some(turns.try_lock_owned().ok()?);
+        Some(turn)
+    }
+
     /// Waits for its turn; none when that has not come by then.
     pub(crate) async fn turn(self: &Arc<Self>, lookup: Lookup, until: Instant) -> Option<Turn> {
         let turns = Arc::clone(self.keys().entry(lookup).or_default());
@@ -73,6 +81,7 @@ mod tests {
         let other = queue.turn(lookup("b"), until).await.unwrap();
         let mut second = Box::pin(queue.turn(lookup("a"), until));
         assert!(second.as_mut().now_or_never().is_none());
+        assert!(queue.turn_now(lookup("a")).is_none());
         let given_up = queue.turn(lookup("a"), Instant::now()).await;
         assert!(given_up.is_none() && queue.keys().len() == 2);
         drop(first);
@@ -91,7 +100,7 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(first);
         drop(second);
-        assert!(queue.turn(lookup("a"), until).await.is_some());
+        assert!(queue.turn_now(lookup("a")).is_some());
         assert_eq!(queue.keys().len(), 0);
     }
 }

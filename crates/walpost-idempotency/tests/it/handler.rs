@@ -31,8 +31,13 @@ impl Gate {
 
     /// The handler's side.
     pub(crate) async fn pass(&self) {
-        self.reached.add_permits(1);
+        self.tell();
         self.open.acquire().await.unwrap().forget();
+    }
+
+    /// The same, for one that does not wait here.
+    pub(crate) fn tell(&self) {
+        self.reached.add_permits(1);
     }
 
     /// Waits until a handler is there.

@@ -1,7 +1,7 @@
 //! Leases on the core: who was overtaken writes nothing.
 
 use tokio_postgres::Client;
-use walpost_idempotency::{Claim, Error, Lease, Overtake, Policy, Response};
+use walpost_idempotency::{AfterExpiry, Claim, Error, Lease, Overtake, Policy, Response};
 
 use crate::support::{World, answer, lookup, policy, print};
 
@@ -107,6 +107,48 @@ async fn what_an_operator_has_to_look_at_stays_until_he_has() {
     assert_eq!(lease(&world, &mut client, &refuse).await, Claim::Unresolved);
     assert!(world.idempotency.remove(&client, &lookup("a", "k")).await.unwrap());
     let _ = granted(&world, &mut client, &refuse).await;
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_ended_is_gone_by_policy_and_never_begun_anew_meanwhile() {
+    let world = World::new().await;
+    let mut client = world.database.connect().await;
+    let gone = policy().after_expiry(AfterExpiry::Gone);
+    let zombie = granted(&world, &mut client, &gone).await;
+    world.shift("25 hours").await;
+    assert_eq!(lease(&world, &mut client, &gone).await, Claim::Gone);
+    assert_eq!(world.request(("a", "k", "a"), &gone).await.unwrap(), Claim::Gone);
+    // Whoever prunes leaves what says so.
+    let pruned = world.idempotency.prune(&world.client, 10).await.unwrap();
+    assert_eq!((pruned.responses, pruned.rows), (0, 0));
+    assert_eq!(lease(&world, &mut client, &gone).await, Claim::Gone);
+    // It is gone, not lost: the run may still end, and then has an answer.
+    world.idempotency.finish(&client, &zombie, &answer("k")).await.unwrap();
+    assert_eq!(lease(&world, &mut client, &gone).await, Claim::Replay(answer("k")));
+
+    let _ = world.idempotency.remove(&client, &lookup("a", "k")).await.unwrap();
+    let _ = granted(&world, &mut client, &gone).await;
+    world.shift("31 days").await;
+    let _ = granted(&world, &mut client, &gone).await;
+    world.shift("31 days").await;
+    assert_eq!(world.idempotency.prune(&world.client, 10).await.unwrap().rows, 1);
+}
+
+#[tokio::test]
+async fn a_recovery_point_extends_the_lease() {
+    let world = World::new().await;
+    let mut client = world.database.connect().await;
+    let held = granted(&world, &mut client, &policy()).await;
+    let tx = world.idempotency.begin(&mut client).await.unwrap();
+    world.idempotency.hold(&tx, &held).await.unwrap();
+    // Work that takes longer than a lease: seen from its end.
+    let long = "update walpost.idempotency set lease_until = now() - interval '1 s'";
+    tx.batch_execute(long).await.unwrap();
+    world.idempotency.reach(&tx, &held, Some("charged")).await.unwrap();
+    tx.commit().await.unwrap();
+    let left = "select extract(epoch from lease_until - clock_timestamp())::int8 \
+                from walpost.idempotency";
+    assert!((58..=60).contains(&world.number(left).await));
 }
 
 #[tokio::test]

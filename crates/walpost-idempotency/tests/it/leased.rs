@@ -1,7 +1,7 @@
 //! The layer in leased mode: work that leaves the database.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -178,6 +178,32 @@ async fn a_lease_is_renewed_while_its_handler_runs() {
     shop.gate.open();
     assert_eq!(running.await.unwrap().status, StatusCode::CREATED);
     assert_eq!(shop.calls().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_though_its_handler_never_lets_go_of_its_thread() {
+    let world = World::new().await;
+    let (gate, (release, released)) = (Gate::new(), mpsc::channel::<()>());
+    let (of_handler, released) = (gate.clone(), Arc::new(Mutex::new(released)));
+    let compute = post(async move |_: Run| {
+        of_handler.tell();
+        // Until the other end is dropped.
+        let _ = released.lock().unwrap().recv();
+        StatusCode::CREATED
+    });
+    let policy = policy("compute").lease(Duration::from_secs(1));
+    let router = Router::new().route("/orders", compute.layer(layer(world.pool(), policy)));
+    let running = tokio::spawn({
+        let router = router.clone();
+        async move { call(&router, "alice", "k", "a").await }
+    });
+    gate.reached().await;
+    let lease = "select extract(epoch from lease_until - created_at)::int8 \
+                 from walpost.idempotency";
+    until(LIMIT, "a lease of its third second", async || world.number(lease).await >= 3).await;
+    assert_eq!(call(&router, "alice", "k", "a").await.problem(), "in-flight");
+    drop(release);
+    assert_eq!(running.await.unwrap().status, StatusCode::CREATED);
 }
 
 /// Takes the request over from a run that holds it, as after a long pause.

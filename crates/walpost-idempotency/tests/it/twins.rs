@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use walpost_idempotency::{InFlight, Policy};
-use walpost_testkit::until_some;
+use walpost_idempotency::{InFlight, Policy, http::IdempotencyLayer};
+use walpost_testkit::{until, until_some};
 
 use crate::{
     call::post,
@@ -141,4 +141,66 @@ async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 503]);
     assert_eq!(world.effects().await, ["hold"]);
+}
+
+#[tokio::test]
+async fn a_twin_whose_client_has_gone_waits_no_more_and_is_never_carried_out() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let policy = Policy::new("gone")
+        .in_flight(InFlight::Wait)
+        .waiting_max(1)
+        .handler_timeout(Duration::from_secs(3));
+    let layer = layer(world.pool().connections(1), policy);
+    let router = router(&layer, &gate);
+    let place = || {
+        let router = router.clone();
+        tokio::spawn(async move { post(&router, "alice", "k", "hold").await })
+    };
+    let first = place();
+    gate.reached().await;
+    let twin = place();
+    until(LIMIT, "a twin that waits", async || layer.waiting() == 1).await;
+    twin.abort();
+    assert!(twin.await.unwrap_err().is_cancelled());
+    assert_eq!(layer.waiting(), 0);
+    // Nobody opens for the first, so it is rolled back; whoever comes next passes.
+    assert_eq!(first.await.unwrap().status.as_u16(), 503);
+    gate.open();
+    layer.drained().await;
+    assert_eq!(world.effects().await, [""; 0]);
+    assert_eq!(post(&router, "alice", "other", "apply").await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn as_many_twins_wait_as_may_and_others_get_503() {
+    let world = World::new().await;
+    let gate = Gate::new();
+    let policy = || Policy::new("crowded").in_flight(InFlight::Wait).waiting_max(2);
+    // The twins of one layer stand in line, those of the other one ask again and again.
+    let layers = [0, 1].map(|_| layer(world.pool(), policy()));
+    let place = |layer: &IdempotencyLayer| {
+        let router = router(layer, &gate);
+        tokio::spawn(async move { post(&router, "alice", "k", "hold").await })
+    };
+    let first = place(&layers[0]);
+    gate.reached().await;
+    let mut twins = Vec::new();
+    for layer in &layers {
+        twins.extend([place(layer), place(layer)]);
+        until(LIMIT, "two that wait", async || layer.waiting() == 2).await;
+        let turned_away = post(&router(layer, &gate), "alice", "k", "hold").await;
+        assert_eq!((turned_away.status.as_u16(), &*turned_away.problem()), (503, "crowded"));
+        assert_eq!(turned_away.header("retry-after"), Some("1"));
+    }
+    // Another key waits for nobody.
+    let other = post(&router(&layers[0], &gate), "alice", "other", "apply").await;
+    assert_eq!(other.status, StatusCode::CREATED);
+    gate.open();
+    assert_eq!(first.await.unwrap().status, StatusCode::CREATED);
+    for twin in twins {
+        assert!(twin.await.unwrap().is_replay());
+    }
+    let counted = [("route", "crowded"), ("result", "crowded")];
+    assert_eq!(metric("walpost_idempotency_requests_total", &counted), 2.0);
 }
