@@ -90,6 +90,9 @@ fn act(action: Action) {
         Action::Stop => Signal::STOP,
     };
     kill_process(getpid(), signal).expect("a process may signal itself");
+    // Any of its threads may be the one that takes the signal; this one goes no
+    // further before that.
+    std::thread::sleep(std::time::Duration::from_millis(200));
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@
 
 mod address;
 #[cfg(feature = "delivery")]
+mod breaker;
+#[cfg(feature = "delivery")]
 mod client;
 #[cfg(feature = "delivery")]
 mod destination;
@@ -40,6 +42,8 @@ mod metrics;
 mod outcome;
 #[cfg(feature = "delivery")]
 mod processor;
+#[cfg(feature = "delivery")]
+mod rate;
 mod schedule;
 #[cfg(feature = "delivery")]
 mod secret;
@@ -63,11 +67,13 @@ pub use crate::{
 };
 #[cfg(feature = "delivery")]
 pub use crate::{
+    breaker::Breaker,
     client::{Attempt, CertificateError, Client, ClientSettings, Request, Resolver, Tls},
     destination::{Destination, Message, RequestError},
     endpoint::{Endpoint, EndpointError},
     metrics::Snapshot,
     processor::{Processor, ProcessorSettings},
+    rate::Rate,
     secret::{Secret, SecretError},
     store::{
         AttemptEntry, Contents, Decided, Deliveries, DeliveryEntry, DeliveryFilter, DeliveryState,

@@ -22,6 +22,10 @@ pub(crate) fn describe() {
     describe_counter!("walpost_webhook_given_back_total", "Claims that nothing was sent under");
     describe_histogram!("walpost_webhook_attempt_seconds", "Time that an attempt took");
     describe_gauge!("walpost_webhook_inflight", "Attempts that are being made");
+    describe_gauge!(
+        "walpost_webhook_breaker_open",
+        "1 while nothing but probes is sent to the destination"
+    );
 }
 
 /// What a processor counts.

@@ -6,7 +6,7 @@ use std::{
 use tokio::{sync::mpsc, time::timeout_at};
 use walpost_event::{error_chain, jitter};
 
-use super::{LEASE_MARGIN, Shared};
+use super::{LEASE_MARGIN, Shared, gate::Pass};
 use crate::{
     Failure, Message, Outcome, RetryPolicy, Verdict,
     failpoint::Failpoint,
@@ -44,11 +44,22 @@ impl Shared {
     }
 
     /// Makes the attempt of a claim, and hands its end on.
-    pub(super) async fn attempt(self: Arc<Self>, claim: Claim, ends: mpsc::Sender<ToFinish>) {
+    pub(super) async fn attempt(
+        self: Arc<Self>,
+        (claim, pass): (Claim, Pass),
+        ends: mpsc::Sender<ToFinish>,
+    ) {
         let Claim { lapsed, message, deadline } = claim;
         let _hand = self.hands.acquire().await.expect("nobody closes it");
-        let fate = match self.try_to_send(&message, deadline).await {
-            Some(end) => self.ended(lapsed, end),
+        let sent = match pass.is_valid() {
+            true => self.try_to_send(&message, deadline).await,
+            false => None,
+        };
+        let fate = match sent {
+            Some(end) => {
+                pass.ended(end.outcome);
+                self.ended(lapsed, end)
+            }
             None => Fate::Unsent(lapsed),
         };
         // Nobody receives only where the processor was dropped.

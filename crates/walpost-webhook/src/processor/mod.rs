@@ -3,6 +3,7 @@
 
 mod attempt;
 mod finisher;
+mod gate;
 mod running;
 mod standing;
 
@@ -19,9 +20,10 @@ use tokio::{
 };
 use walpost_postgres::Database;
 
-use self::{finisher::Finisher, running::Running, standing::Standing};
+use self::{finisher::Finisher, gate::Gate, running::Running, standing::Standing};
 use crate::{
-    Client, ClientSettings, Deliveries, Destination, Pace, RetryPolicy, Schedule, StoreError,
+    Breaker, Client, ClientSettings, Deliveries, Destination, Pace, Rate, RetryPolicy, Schedule,
+    StoreError,
     metrics::{self, Metrics, Snapshot},
 };
 
@@ -45,6 +47,14 @@ pub struct ProcessorSettings {
     pub policy: RetryPolicy,
     /// How deliveries are taken.
     pub pace: Pace,
+    /// How much is sent at most; without a bound unless set. Each processor keeps to
+    /// it for itself: several of one destination send as much each. With a rate
+    /// nothing is claimed ahead.
+    pub rate: Option<Rate>,
+    /// When nothing more is sent for a while to a destination that is away:
+    /// [`Breaker::default`] unless set, never with none. What is not sent meanwhile
+    /// is not claimed, and no attempt is counted.
+    pub breaker: Option<Breaker>,
     /// How long a claim holds; longer than an attempt takes by 5 s at least. Where
     /// it is longer than two of them, as many deliveries are claimed ahead as are
     /// on their way. Nothing is sent in its last 2.5 s, by the clock that began
@@ -70,6 +80,8 @@ impl ProcessorSettings {
             client: ClientSettings::default(),
             policy: RetryPolicy::new(Schedule::erp()),
             pace: Pace::default(),
+            rate: None,
+            breaker: Some(Breaker::default()),
             lease: Duration::from_secs(60),
             in_flight_max_bytes: 8 * 1_024 * 1_024,
             claimed_by: "walpost".to_owned(),
@@ -81,7 +93,8 @@ impl ProcessorSettings {
     fn claimed_max(&self) -> usize {
         let hands = self.pace.concurrency as usize;
         let has_time = self.lease >= self.client.timeout * 2 + LEASE_MARGIN;
-        if has_time { hands * 2 } else { hands }
+        // What has a token goes at once.
+        if has_time && self.rate.is_none() { hands * 2 } else { hands }
     }
 
     /// # Errors
@@ -101,6 +114,12 @@ impl ProcessorSettings {
         if self.in_flight_max_bytes == 0 {
             let problem = "0 would send one delivery at a time; give it some MiB".to_owned();
             return bad("in_flight_max_bytes", problem);
+        }
+        if let Some(problem) = self.rate.and_then(|rate| rate.problem()) {
+            return bad("rate", problem);
+        }
+        if let Some(problem) = self.breaker.and_then(|breaker| breaker.problem()) {
+            return bad("breaker", problem.to_owned());
         }
         if poll.is_zero() {
             return bad("poll", "0 would ask the database without end".to_owned());
@@ -161,6 +180,7 @@ struct Shared {
     bytes: AtomicUsize,
     /// Nothing is sent while the destination is known to be disabled.
     standing: Standing,
+    gate: Arc<Gate>,
 }
 
 impl Processor {
@@ -173,7 +193,8 @@ impl Processor {
         let hands = Semaphore::new(settings.pace.concurrency as usize);
         let bytes = AtomicUsize::new(0);
         let standing = Standing::default();
-        let shared = Shared { database, settings, client, metrics, hands, bytes, standing };
+        let gate = Arc::new(Gate::new(settings.breaker, &settings.name));
+        let shared = Shared { database, settings, client, metrics, hands, bytes, standing, gate };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -243,6 +264,10 @@ mod tests {
         assert_eq!(pace(Pace { concurrency: 0, ..Pace::default() }), "concurrency");
         assert_eq!(pace(Pace { batch: 0, ..Pace::default() }), "batch");
         assert_eq!(pace(Pace { poll: Duration::ZERO, ..Pace::default() }), "poll");
+        let rate = Some(Rate { burst: 0, ..Rate::per_second(1.0) });
+        assert_eq!(named(ProcessorSettings { rate, ..good.clone() }), "rate");
+        let breaker = Some(Breaker { failures: 0, ..Breaker::default() });
+        assert_eq!(named(ProcessorSettings { breaker, ..good.clone() }), "breaker");
         let in_flight_max_bytes = 0;
         let none = ProcessorSettings { in_flight_max_bytes, ..good.clone() };
         assert_eq!(named(none), "in_flight_max_bytes");
@@ -253,5 +278,7 @@ mod tests {
         short.check().unwrap();
         // Whoever waits for a hand has its lease still.
         assert_eq!((short.claimed_max(), good.claimed_max()), (20, 40));
+        let rate = Some(Rate::per_second(1.0));
+        assert_eq!(ProcessorSettings { rate, ..good }.claimed_max(), 20);
     }
 }

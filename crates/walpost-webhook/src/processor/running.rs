@@ -18,8 +18,10 @@ use super::{
 };
 use crate::{
     Failure, Outcome, StoreError,
+    breaker::Permit,
     failpoint::Failpoint,
     metrics::What,
+    rate::Bucket,
     store::{Claim, End, Ended, Room},
 };
 
@@ -41,6 +43,10 @@ pub(super) struct Running {
     registered: bool,
     claimed: Option<Instant>,
     kept_up: Option<Instant>,
+    /// Of the destination's rate.
+    bucket: Option<Bucket>,
+    /// Of the breaker, in which the last claim was permitted.
+    era: u64,
     /// Whether the last claim took all that it could: there may be more.
     was_full: bool,
     failures: u32,
@@ -49,6 +55,7 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(shared: Arc<Shared>, ends: mpsc::Sender<ToFinish>) -> Self {
+        let bucket = shared.settings.rate.map(|rate| Bucket::new(rate, Instant::now()));
         Self {
             shared,
             ends,
@@ -57,6 +64,8 @@ impl Running {
             registered: false,
             claimed: None,
             kept_up: None,
+            bucket,
+            era: 0,
             was_full: false,
             failures: 0,
             not_before: None,
@@ -99,20 +108,51 @@ impl Running {
     }
 
     /// How much to claim now.
-    fn room(&self) -> Room {
-        let pace = &self.shared.settings.pace;
+    fn room(&mut self) -> Room {
+        let batch = self.shared.settings.pace.batch;
         let hands = self.shared.settings.claimed_max();
         let free = hands.saturating_sub(self.jobs.len());
         let bytes = self.bytes_free();
         let is_due = self.poll_in().is_zero();
         let has_room = free >= (hands / FREE_PART).max(1)
             && bytes >= self.shared.settings.in_flight_max_bytes / FREE_PART;
-        let claims = is_due || (self.was_full && has_room);
-        let deliveries = match claims && !self.shared.standing.is_gone() {
-            true => pace.batch.min(free as u32),
+        let deliveries = match is_due || (self.was_full && has_room) {
+            true => batch.min(free as u32).min(self.allowed()),
             false => 0,
         };
         Room { deliveries, bytes, is_empty: self.jobs.is_empty() }
+    }
+
+    /// How many deliveries the destination, its breaker and its rate let through.
+    fn allowed(&mut self) -> u32 {
+        if self.shared.standing.is_gone() {
+            return 0;
+        }
+        let tokens = self.bucket.map_or(u32::MAX, |bucket| bucket.tokens(Instant::now()));
+        let (permit, era) = self.shared.gate.permit();
+        self.era = era;
+        match permit {
+            Permit::Any => tokens,
+            Permit::Probe => tokens.min(1),
+            Permit::Nothing(_) => 0,
+        }
+    }
+
+    /// For how long nothing is let through, as far as that is known.
+    fn barred(&self) -> Option<Duration> {
+        if self.shared.standing.is_gone() {
+            return Some(UPKEEP);
+        }
+        let tokens = self.bucket.and_then(|bucket| {
+            // Some at once, where they come fast: each claim is a statement.
+            let some = (bucket.most() / FREE_PART as u32).max(1);
+            let wait = bucket.wait(Instant::now(), some);
+            (!wait.is_zero()).then_some(wait)
+        });
+        match self.shared.gate.permit().0 {
+            Permit::Any | Permit::Probe => tokens,
+            Permit::Nothing(wait) => Some(wait.unwrap_or(self.shared.settings.pace.poll)),
+        }
     }
 
     fn bytes_free(&self) -> usize {
@@ -145,6 +185,9 @@ impl Running {
         let claimed = deliveries.claim(client, name, room, terms).await?;
         self.shared.standing.seen(look, claimed.is_disabled);
         self.was_full = claimed.is_full;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(Instant::now(), claimed.claims.len() as u32);
+        }
         self.start(claimed.claims);
         Ok(())
     }
@@ -156,7 +199,8 @@ impl Running {
         Failpoint::Claimed.reached();
         for claim in claims {
             let weight = Weight::of(&self.shared, claim.message.body.len());
-            let attempt = Arc::clone(&self.shared).attempt(claim, self.ends.clone());
+            let pass = self.shared.gate.pass(self.era);
+            let attempt = Arc::clone(&self.shared).attempt((claim, pass), self.ends.clone());
             self.jobs.spawn(async move {
                 attempt.await;
                 drop(weight);
@@ -168,15 +212,19 @@ impl Running {
     pub(super) async fn wait(&mut self) {
         let room = self.shared.settings.claimed_max();
         let has_none = self.jobs.len() >= room;
-        let is_gone = self.shared.standing.is_gone();
-        let pause = match self.not_before {
-            Some(not_before) => not_before.saturating_duration_since(Instant::now()),
-            None if has_none || is_gone => UPKEEP,
-            None => self.poll_in().min(UPKEEP),
+        let barred = self.barred();
+        let due = self.poll_in();
+        let pause = match (self.not_before, barred) {
+            (Some(not_before), _) => not_before.saturating_duration_since(Instant::now()),
+            (None, Some(barred)) if self.was_full => barred.min(UPKEEP),
+            (None, Some(barred)) => barred.max(due).min(UPKEEP),
+            (None, None) if has_none => UPKEEP,
+            (None, None) => due.min(UPKEEP),
         };
         let pause = pause.max(Duration::from_millis(1));
         let busy = if self.was_full { room - (room / FREE_PART).max(1) } else { room - 1 };
-        let waits_for_room = (self.was_full || has_none) && !is_gone && self.not_before.is_none();
+        let waits_for_room =
+            (self.was_full || has_none) && barred.is_none() && self.not_before.is_none();
         let most = self.shared.settings.in_flight_max_bytes;
         let until_free = async {
             let is_heavy = || {

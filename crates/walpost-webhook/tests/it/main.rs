@@ -5,6 +5,7 @@
 
 mod addresses;
 mod bodies;
+mod breaker;
 mod client;
 mod deliveries;
 mod dialling;
@@ -14,6 +15,7 @@ mod grants;
 mod marking;
 mod operating;
 mod oracle;
+mod rate;
 mod receiver;
 mod retention;
 mod sink;

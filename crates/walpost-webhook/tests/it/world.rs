@@ -55,13 +55,18 @@ impl World {
 
     /// Waits until a processor looks for deliveries once more.
     pub(crate) async fn polled(&self) {
+        self.asked("with due").await;
+    }
+
+    /// Waits until a statement that begins like this is asked once more.
+    pub(crate) async fn asked(&self, statement: &str) {
         let now = "select (extract(epoch from clock_timestamp()) * 1e6)::int8";
         let now = self.number(now).await;
         let looked = format!(
             "select count(*) from pg_stat_activity where datname = current_database() \
-             and query like 'with due%' and extract(epoch from query_start) * 1e6 > {now}"
+             and query like '{statement}%' and extract(epoch from query_start) * 1e6 > {now}"
         );
-        until(LIMIT, "a look", async || self.number(&looked).await > 0).await;
+        until(LIMIT, statement, async || self.number(&looked).await > 0).await;
     }
 
     /// The one number that a query gives.
