@@ -92,3 +92,73 @@ impl Drop for Pass {
         self.gate.tell(change);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use http::StatusCode;
+
+    use super::*;
+
+    /// What a log has said.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn ended(gate: &Arc<Gate>, status: u16) {
+        let status = StatusCode::from_u16(status).unwrap();
+        let (permit, era) = gate.permit();
+        assert!(!matches!(permit, Permit::Nothing(_)), "{permit:?}");
+        gate.pass(era).ended(Outcome::Answered { status, retry_after: None });
+    }
+
+    #[test]
+    fn each_change_is_one_line() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let wait = Duration::from_nanos(1);
+            let breaker = Breaker { failures: 2, wait, wait_max: wait };
+            let gate = Arc::new(Gate::new(Some(breaker), "logistics"));
+            for status in [500, 200, 500, 500] {
+                ended(&gate, status);
+            }
+            // A claim that was given back is no probe.
+            let (_, era) = gate.permit();
+            let unsent = gate.pass(era);
+            assert_eq!(gate.permit().0, Permit::Nothing(None));
+            drop(unsent);
+            for status in [500, 200, 200] {
+                ended(&gate, status);
+            }
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let said: Vec<&str> = log
+            .lines()
+            .filter_map(|line| line.split("breaker ").nth(1)?.split(':').next())
+            .collect();
+        assert_eq!(said, ["open", "half-open", "open", "half-open", "closed"], "{log}");
+        assert!(log.lines().all(|line| line.contains("logistics")), "{log}");
+    }
+
+    #[test]
+    fn without_a_breaker_everything_passes() {
+        let gate = Arc::new(Gate::new(None, "logistics"));
+        for _ in 0..100 {
+            ended(&gate, 500);
+        }
+        assert_eq!(gate.permit(), (Permit::Any, 0));
+        assert!(gate.pass(0).is_valid());
+    }
+}
