@@ -8,7 +8,10 @@ use tokio_postgres::{
     tls::{MakeTlsConnect, TlsConnect, TlsStream},
 };
 
-use crate::report::{Verdict, report};
+use crate::{
+    Error,
+    report::{Verdict, report},
+};
 
 /// Longest wait for a new connection.
 const CONNECT_TIMEOUT_MS: u64 = 10_000;
@@ -93,6 +96,21 @@ impl Database {
             })
         };
         Self { connect: Arc::new(connect), place }
+    }
+
+    /// Opens a connection for a use of one's own, within 10 s. The task drives it:
+    /// aborted, it ends the connection though that may be busy, and what is open
+    /// on it is rolled back.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]; its text names the server and the user.
+    pub async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
+        let none = |NoConnection { reason, .. }| Error::Unavailable {
+            attempted: "opening a connection",
+            detail: reason,
+        };
+        let Session { client, driver } = self.connect(None).await.map_err(none)?;
+        Ok((client, driver))
     }
 
     pub(crate) async fn connect(&self, wake: Option<Wake>) -> Result<Session, NoConnection> {

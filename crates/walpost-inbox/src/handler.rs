@@ -125,6 +125,23 @@ impl HandlerError {
     pub fn give_up(reason: &'static str) -> Self {
         Self { kind: FailureKind::GiveUp, reason: reason.into() }
     }
+
+    /// Whether the same, from the beginning of its transaction, may succeed at
+    /// once: it met another transaction.
+    pub fn is_conflict(&self) -> bool {
+        self.kind == FailureKind::Conflict
+    }
+
+    /// Whether the surroundings failed, and not the event: the same may succeed
+    /// later. Conflicts are that as well.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, FailureKind::Transient | FailureKind::Conflict)
+    }
+
+    /// Whether the event will never succeed.
+    pub fn is_final(&self) -> bool {
+        self.kind == FailureKind::GiveUp
+    }
 }
 
 impl fmt::Display for HandlerError {

@@ -62,6 +62,7 @@
 //!
 //! Semver covers `tokio_postgres`, which is re-exported.
 
+mod apply;
 mod attempt;
 mod builder;
 mod claim;
@@ -87,6 +88,7 @@ pub use tokio_postgres;
 pub use walpost_event::RetrySchedule;
 
 pub use crate::{
+    apply::{Applied, ApplyError},
     builder::{Builder, OnUnknown, Order},
     database::Database,
     error::Error,

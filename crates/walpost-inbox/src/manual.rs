@@ -20,10 +20,10 @@ use crate::{
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClaimTerms {
-    name: String,
+    pub(crate) name: String,
     source: Option<String>,
     limit: u32,
-    lease_ms: u32,
+    pub(crate) lease_ms: u32,
     attempts_max: u32,
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Sql {
     pub(crate) set_aside: String,
     pub(crate) give_up: String,
     pub(crate) begin: String,
+    /// The same without the payload.
+    pub(crate) begin_unread: String,
     pub(crate) succeed: String,
     pub(crate) fail: String,
     pub(crate) operator: OperatorSql,
@@ -111,6 +113,7 @@ impl Sql {
                  where seq = $1 and processing_state = 'failed'"
             ),
             begin: format!("select {schema}.inbox_begin($1, $2, $3, $4)"),
+            begin_unread: format!("select {schema}.inbox_begin($1, $2, $3, $4) is not null"),
             succeed: format!("select {schema}.inbox_succeed($1, $2)"),
             fail: format!("select {schema}.inbox_fail($1, $2, $3, $4, $5)"),
             operator: OperatorSql::new(&schema, &inbox),

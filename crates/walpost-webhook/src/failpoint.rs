@@ -5,6 +5,10 @@
 //! the `count`-th time (1 unless given): SIGKILL or SIGSTOP.
 
 /// Where a process can be ended.
+#[cfg_attr(
+    not(all(feature = "delivery", feature = "receive")),
+    allow(dead_code, reason = "each feature has its own")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failpoint {
     /// A claim is committed, nothing is sent.
@@ -15,6 +19,11 @@ pub(crate) enum Failpoint {
     Answered,
     /// The end of an attempt is committed.
     Finished,
+    /// What was received is written, with its effect where that is made at once,
+    /// and not committed.
+    Written,
+    /// The same is committed, nothing is answered.
+    Committed,
 }
 
 impl Failpoint {
@@ -26,6 +35,8 @@ impl Failpoint {
             Self::Sending => "before_bytes",
             Self::Answered => "after_answer",
             Self::Finished => "after_finish",
+            Self::Written => "before_receipt",
+            Self::Committed => "after_receipt",
         }
     }
 
@@ -76,7 +87,14 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
         Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
         None => (point, 1),
     };
-    let known = [Failpoint::Claimed, Failpoint::Sending, Failpoint::Answered, Failpoint::Finished];
+    let known = [
+        Failpoint::Claimed,
+        Failpoint::Sending,
+        Failpoint::Answered,
+        Failpoint::Finished,
+        Failpoint::Written,
+        Failpoint::Committed,
+    ];
     known.iter().any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
 }
 

@@ -14,6 +14,9 @@
 //!   with no transaction open during a call. An operator looks at them, decides and
 //!   prunes through [`Deliveries`] too, and a [`Watch`] counts what waits.
 //!
+//! - The module `receive`, with the feature of its name: an axum router that takes
+//!   each event once, into the inbox.
+//!
 //! The first three are pure: time and randomness are arguments. No key, token
 //! or body is in an error, a log line or a `Debug` of this crate.
 //!
@@ -33,7 +36,7 @@ mod client;
 mod destination;
 #[cfg(feature = "delivery")]
 mod endpoint;
-#[cfg(feature = "delivery")]
+#[cfg(any(feature = "delivery", feature = "receive"))]
 mod failpoint;
 mod judge;
 mod key;
@@ -44,6 +47,8 @@ mod outcome;
 mod processor;
 #[cfg(feature = "delivery")]
 mod rate;
+#[cfg(feature = "receive")]
+pub mod receive;
 mod schedule;
 #[cfg(feature = "delivery")]
 mod secret;

@@ -25,7 +25,7 @@ const CRATES: [(&str, May, bool); 24] = [
     ("walpost-kafka", Use(&["event", "librdkafka", "relay"]), true),
     ("walpost-inbox", Use(&["event"]), false),
     ("walpost-idempotency", Use(&[]), false),
-    ("walpost-webhook", Use(&["event", "postgres", "relay"]), false),
+    ("walpost-webhook", Use(&["event", "inbox", "postgres", "relay"]), false),
     ("walpost-consumer", Use(&["event", "librdkafka"]), true),
     ("walpost-consumer-sqlx", Use(&["consumer"]), true),
     ("walpost-local", Use(&[]), false),

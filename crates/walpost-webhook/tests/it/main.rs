@@ -16,6 +16,7 @@ mod marking;
 mod operating;
 mod oracle;
 mod rate;
+mod receive;
 mod receiver;
 mod retention;
 mod sink;

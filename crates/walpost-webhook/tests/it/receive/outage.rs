@@ -1,0 +1,161 @@
+//! Without the database nothing is taken, and nothing lost.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio_postgres::{Config, config::Host};
+use walpost_inbox::Database;
+use walpost_testkit::{Direction, Proxy, Target, until};
+use walpost_webhook::receive::{Builder, Receiver};
+
+use super::{
+    handler::ByType,
+    server::{ALREADY, OK, Server, event},
+    sign::Sender,
+    world::World,
+};
+use crate::world::LIMIT;
+
+const SENDER: Sender = Sender::Standard;
+const QUEUED: Sender = Sender::Github;
+
+/// A database behind a proxy.
+struct Rig {
+    world: World,
+    proxy: Proxy,
+    place: Database,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let config = world.database.config();
+        let (hosts, ports) = (config.get_hosts(), config.get_ports());
+        let Host::Tcp(host) = &hosts[0] else { panic!("a URL names a host") };
+        let host = if host == "localhost" { "127.0.0.1" } else { host };
+        let target = SocketAddr::new(host.parse().unwrap(), ports[0]);
+        let proxy = Proxy::start(Target::Tcp(target)).await;
+        let mut through = Config::new();
+        through.host("127.0.0.1").port(proxy.port()).dbname(world.database.name());
+        if let Some(user) = config.get_user() {
+            through.user(user);
+        }
+        if let Some(password) = config.get_password() {
+            through.password(password);
+        }
+        Self { world, proxy, place: Database::config(through) }
+    }
+
+    /// One source in each mode.
+    fn builder(&self, handler: ByType) -> Builder {
+        Receiver::builder(self.place.clone())
+            .inline(SENDER.path(), SENDER.source(), handler)
+            .inbox(QUEUED.path(), QUEUED.source())
+    }
+
+    async fn start(&self, builder: Builder) -> Server {
+        Server::start(builder.build().unwrap().router()).await
+    }
+}
+
+#[tokio::test]
+async fn without_the_database_senders_are_told_to_come_again_and_nothing_is_lost() {
+    let rig = Rig::new().await;
+    let server = rig.start(rig.builder(ByType::new())).await;
+    assert_eq!(server.event(SENDER, "a", "apply").await.what(), (200, OK));
+    rig.proxy.cut();
+    for sender in [SENDER, QUEUED] {
+        for id in ["a", "b"] {
+            let refused = server.event(sender, id, "apply").await;
+            assert_eq!(refused.problem(), (503, "store-unavailable"), "{sender:?}");
+        }
+    }
+    rig.proxy.restore();
+    for (sender, id, answer) in
+        [(SENDER, "a", ALREADY), (SENDER, "b", OK), (QUEUED, "a", OK), (QUEUED, "b", OK)]
+    {
+        assert_eq!(server.event(sender, id, "apply").await.what(), (200, answer), "{sender:?}");
+    }
+    assert_eq!(rig.world.effects().await, ["a", "b"]);
+    assert_eq!(rig.world.rows().await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_connection_from_before_a_restart_costs_no_sender_its_answer() {
+    let rig = Rig::new().await;
+    let server = rig.start(rig.builder(ByType::new())).await;
+    for round in 0..20 {
+        for sender in [SENDER, QUEUED] {
+            let answer = server.event(sender, &round.to_string(), "apply").await;
+            assert_eq!(answer.what(), (200, OK), "{sender:?}");
+        }
+        rig.proxy.cut_connections();
+    }
+    assert_eq!(rig.world.effects().await.len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_a_duplicate_when_it_comes_again() {
+    let rig = Rig::new().await;
+    let server = rig.start(rig.builder(ByType::new()).answer_within(LIMIT)).await;
+    rig.world.client.batch_execute("begin; select pg_advisory_xact_lock(7)").await.unwrap();
+    let port = server.port;
+    let first = tokio::spawn(async move { event(port, SENDER, "a", "slow_commit").await.unwrap() });
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+                   and wait_event = 'advisory'";
+    until(LIMIT, "a COMMIT", async || rig.world.number(waiting).await == 1).await;
+    rig.proxy.hold(Direction::ToClient);
+    rig.world.client.batch_execute("commit").await.unwrap();
+    until(LIMIT, "its end", async || rig.world.effects().await.len() == 1).await;
+    rig.proxy.cut();
+    assert_eq!(first.await.unwrap().problem(), (503, "store-unavailable"));
+    rig.proxy.restore();
+    let again = server.event(SENDER, "a", "slow_commit").await;
+    assert_eq!(again.what(), (200, ALREADY));
+    assert_eq!(rig.world.effects().await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_answer_counts_as_away_in_time() {
+    let rig = Rig::new().await;
+    let builder = rig.builder(ByType::new()).answer_within(Duration::from_millis(500));
+    let server = rig.start(builder).await;
+    assert_eq!(server.event(SENDER, "a", "apply").await.what(), (200, OK));
+    rig.proxy.swallow(Direction::Both);
+    for sender in [SENDER, QUEUED] {
+        let refused = server.event(sender, "b", "apply").await;
+        assert_eq!(refused.problem(), (503, "timed-out"), "{sender:?}");
+    }
+    rig.proxy.restore();
+    let again = async || server.event(SENDER, "b", "apply").await.status == 200;
+    until(LIMIT, "a database that is there again", again).await;
+    assert_eq!(rig.world.effects().await, ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gets_no_connection_in_time_comes_again() {
+    let rig = Rig::new().await;
+    let handler = ByType::new();
+    let builder = rig.builder(handler.clone()).connections(1);
+    let server = rig.start(builder.answer_within(Duration::from_secs(3))).await;
+    let port = server.port;
+    let first = tokio::spawn(async move { event(port, SENDER, "a", "hold").await.unwrap() });
+    handler.gate.reached().await;
+    let second = tokio::spawn(async move { event(port, SENDER, "b", "apply").await.unwrap() });
+    // The first ends by its own deadline, which is before that of the second.
+    assert_eq!(first.await.unwrap().problem(), (503, "timed-out"));
+    let second = second.await.unwrap();
+    assert!(second.what() == (200, OK) || second.problem().0 == 503, "{second:?}");
+    assert_eq!(server.event(SENDER, "c", "apply").await.what(), (200, OK));
+}
+
+#[tokio::test]
+async fn a_table_that_is_missing_is_the_stores_fault() {
+    let rig = Rig::new().await;
+    rig.world.client.batch_execute("drop table walpost.inbox cascade").await.unwrap();
+    let server = rig.start(rig.builder(ByType::new())).await;
+    for sender in [SENDER, QUEUED] {
+        let refused = server.event(sender, "a", "apply").await;
+        assert_eq!(refused.problem(), (503, "store-unavailable"), "{sender:?}");
+    }
+    assert_eq!(rig.world.effects().await, [""; 0]);
+}

@@ -1,0 +1,75 @@
+//! The mode inbox from end to end: received, and processed behind the answer.
+
+use tokio::sync::oneshot;
+use walpost_inbox::{OnUnknown, Processor};
+use walpost_testkit::until;
+
+use super::{
+    handler::ByType,
+    server::{ALREADY, OK, Server},
+    sign::{SENDERS, Sender},
+    world::World,
+};
+use crate::world::LIMIT;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_received_is_processed_once_with_its_own_event() {
+    let world = World::new().await;
+    let builder = SENDERS
+        .iter()
+        .fold(world.builder(), |builder, sender| builder.inbox(sender.path(), sender.source()));
+    let server = Server::start(builder.build().unwrap().router()).await;
+    let processor = Processor::builder(world.place())
+        .on_unknown(OnUnknown::Ignore)
+        .handler(ByType::new())
+        .unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(async move {
+        let stopped = async {
+            // A test that failed has dropped the other end.
+            let _ = stopped.await;
+        };
+        processor.run(stopped).await
+    });
+    for sender in SENDERS {
+        for number in 0..5 {
+            let id = format!("{}{number}", sender.name());
+            assert_eq!(server.event(sender, &id, "emit").await.what(), (200, OK));
+            // A copy at any moment of the first.
+            let copy = server.event(sender, &id, "emit").await;
+            assert!(copy.status == 200 && copy.body.contains("\"already_processed\":true"));
+        }
+    }
+    assert_eq!(server.event(Sender::Standard, "other", "unknown").await.what(), (200, OK));
+    let done = "select count(*) from walpost.inbox where processed_at is not null";
+    until(LIMIT, "all events", async || world.number(done).await == 31).await;
+    for sender in SENDERS {
+        let id = format!("{}0", sender.name());
+        assert_eq!(server.event(sender, &id, "emit").await.what(), (200, ALREADY), "{sender:?}");
+    }
+    let ignored = server.event(Sender::Standard, "other", "unknown").await;
+    assert_eq!(ignored.what(), (200, ALREADY));
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    let effects = world.effects().await;
+    assert_eq!(effects.len(), 30);
+    let written = "select aggregateid::text from public.outbox order by 1";
+    let written = world.client.query(written, &[]).await.unwrap();
+    let written: Vec<String> = written.iter().map(|row| row.get(0)).collect();
+    let (mut effects, mut written) = (effects, written);
+    effects.sort();
+    written.sort();
+    assert_eq!(written, effects);
+}
+
+#[tokio::test]
+async fn its_own_event_commits_with_an_effect_that_is_made_inline() {
+    let world = World::new().await;
+    let builder = world.builder();
+    let builder = builder.inline("/webhooks/standard", Sender::Standard.source(), ByType::new());
+    let server = Server::start(builder.build().unwrap().router()).await;
+    for answer in [OK, ALREADY] {
+        assert_eq!(server.event(Sender::Standard, "a", "emit").await.what(), (200, answer));
+    }
+    assert_eq!(world.number("select count(*) from public.outbox where aggregateid = 'a'").await, 1);
+}
