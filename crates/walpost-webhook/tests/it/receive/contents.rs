@@ -71,46 +71,8 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
     let receiver = builder.inbox("/webhooks/standard", Sender::Standard.source()).build().unwrap();
     let server = Server::start(receiver.router()).await;
     let mut texts = vec![format!("{receiver:?} {:?}", SENDERS.map(Sender::source))];
-    let kinds = [
-        "apply",
-        "apply",
-        "fails",
-        "gives_up",
-        "json",
-        "panics",
-        "transient",
-        "unique",
-        "swallow",
-        "hold",
-        "unknown",
-    ];
-    for kind in kinds {
-        let body = body(kind, kind);
-        for sender in [Sender::Stripe, Sender::Standard] {
-            let headers = sender.headers(kind, kind, body.as_bytes());
-            texts.push(format!(
-                "{:?}",
-                server.post(&sender.path(), &headers, body.as_bytes()).await
-            ));
-        }
-    }
-    let other = format!("{} ", body("apply", "apply"));
-    let long = body(&SECRET.repeat(100), "apply");
-    let huge = body(&SECRET.repeat(1_000), "apply");
-    let odd = format!(r#"{{"type":"apply","id":["{SECRET}"]}}"#);
-    let none = format!(r#"{{"type":"apply","no":"{SECRET}"}}"#);
-    for body in [&other, &long, &huge, &odd, &none, &SECRET.to_owned()] {
-        for sender in [Sender::Stripe, Sender::Standard] {
-            let now = sender.headers("apply", "", body.as_bytes());
-            let old = sender.headers_at("apply", "", body.as_bytes(), seconds_ago(1_000));
-            let mut malformed = now.clone();
-            malformed.last_mut().unwrap().1.push_str(SECRET);
-            for headers in [now, old, malformed] {
-                let answer = server.post(&sender.path(), &headers, body.as_bytes()).await;
-                texts.push(format!("{answer:?}"));
-            }
-        }
-    }
+    send_what_is_stored(&server, &mut texts).await;
+    send_what_is_refused(&server, &mut texts).await;
     let (logged, measured) = (String::from_utf8_lossy(&log.bytes()).into_owned(), metrics.render());
     for outcome in [
         "processed",
@@ -140,4 +102,50 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
     let planted =
         "select count(*) from walpost.inbox where position('s3cr3t'::bytea in payload) > 0";
     assert!(world.number(planted).await > 0, "it is where it belongs");
+}
+
+async fn send_what_is_stored(server: &Server, texts: &mut Vec<String>) {
+    let kinds = [
+        "apply",
+        "apply",
+        "fails",
+        "gives_up",
+        "json",
+        "panics",
+        "transient",
+        "unique",
+        "swallow",
+        "hold",
+        "unknown",
+    ];
+    for kind in kinds {
+        let body = body(kind, kind);
+        for sender in [Sender::Stripe, Sender::Standard] {
+            let headers = sender.headers(kind, kind, body.as_bytes());
+            texts.push(format!(
+                "{:?}",
+                server.post(&sender.path(), &headers, body.as_bytes()).await
+            ));
+        }
+    }
+}
+
+async fn send_what_is_refused(server: &Server, texts: &mut Vec<String>) {
+    let other = format!("{} ", body("apply", "apply"));
+    let long = body(&SECRET.repeat(100), "apply");
+    let huge = body(&SECRET.repeat(1_000), "apply");
+    let odd = format!(r#"{{"type":"apply","id":["{SECRET}"]}}"#);
+    let none = format!(r#"{{"type":"apply","no":"{SECRET}"}}"#);
+    for body in [&other, &long, &huge, &odd, &none, &SECRET.to_owned()] {
+        for sender in [Sender::Stripe, Sender::Standard] {
+            let now = sender.headers("apply", "", body.as_bytes());
+            let old = sender.headers_at("apply", "", body.as_bytes(), seconds_ago(1_000));
+            let mut malformed = now.clone();
+            malformed.last_mut().unwrap().1.push_str(SECRET);
+            for headers in [now, old, malformed] {
+                let answer = server.post(&sender.path(), &headers, body.as_bytes()).await;
+                texts.push(format!("{answer:?}"));
+            }
+        }
+    }
 }

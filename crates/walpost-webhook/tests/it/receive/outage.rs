@@ -97,14 +97,15 @@ async fn a_connection_from_before_a_restart_costs_no_sender_its_answer() {
 async fn a_commit_whose_answer_is_lost_is_a_duplicate_when_it_comes_again() {
     let rig = Rig::new().await;
     let server = rig.start(rig.builder(ByType::new()).answer_within(LIMIT)).await;
-    rig.world.client.batch_execute("begin; select pg_advisory_xact_lock(7)").await.unwrap();
+    let locker = rig.world.database.connect().await;
+    locker.batch_execute("select pg_advisory_lock(7)").await.unwrap();
     let port = server.port;
     let first = tokio::spawn(async move { event(port, SENDER, "a", "slow_commit").await.unwrap() });
     let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
                    and wait_event = 'advisory'";
     until(LIMIT, "a COMMIT", async || rig.world.number(waiting).await == 1).await;
     rig.proxy.hold(Direction::ToClient);
-    rig.world.client.batch_execute("commit").await.unwrap();
+    locker.batch_execute("select pg_advisory_unlock(7)").await.unwrap();
     until(LIMIT, "its end", async || rig.world.effects().await.len() == 1).await;
     rig.proxy.cut();
     assert_eq!(first.await.unwrap().problem(), (503, "store-unavailable"));

@@ -53,7 +53,7 @@ async fn what_was_received_is_processed_once_with_its_own_event() {
     running.await.unwrap().unwrap();
     let effects = world.effects().await;
     assert_eq!(effects.len(), 30);
-    let written = "select aggregateid::text from public.outbox order by 1";
+    let written = "select aggregateid::text from walpost.outbox order by 1";
     let written = world.client.query(written, &[]).await.unwrap();
     let written: Vec<String> = written.iter().map(|row| row.get(0)).collect();
     let (mut effects, mut written) = (effects, written);
@@ -71,5 +71,8 @@ async fn its_own_event_commits_with_an_effect_that_is_made_inline() {
     for answer in [OK, ALREADY] {
         assert_eq!(server.event(Sender::Standard, "a", "emit").await.what(), (200, answer));
     }
-    assert_eq!(world.number("select count(*) from public.outbox where aggregateid = 'a'").await, 1);
+    assert_eq!(
+        world.number("select count(*) from walpost.outbox where aggregateid = 'a'").await,
+        1
+    );
 }
