@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod apply;
 mod contents;
 mod faults;
 mod grants;

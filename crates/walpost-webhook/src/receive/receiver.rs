@@ -234,6 +234,10 @@ fn check_source(source: &Source) -> Result<(), SettingError> {
     if source.event_id.iter().all(|place| matches!(place, super::Place::Fixed(_))) {
         return Err(wrong(of("event_id"), "a fixed one makes all events the same".to_owned()));
     }
+    if !source.has_keys() {
+        let problem = "its verifier has no key, or empty ones; is a secret not set?";
+        return Err(wrong(of("keys"), problem.to_owned()));
+    }
     match source.places().find_map(super::Place::problem) {
         Some(problem) => Err(wrong(of("places"), problem.to_owned())),
         None => Ok(()),

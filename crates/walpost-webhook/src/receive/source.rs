@@ -119,11 +119,13 @@ impl Source {
 
     /// Shopify: the headers `x-shopify-topic` and `x-shopify-event-id` together,
     /// as one event may have webhooks of several topics; the type is the topic.
-    /// Neither is signed.
+    /// Neither is signed. Two subscriptions to a topic may send different fields
+    /// of the same event, so [`OnChanged::Accept`].
     pub fn shopify(name: impl Into<String>, secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         let topic = Place::header("x-shopify-topic");
         Self::new(name, Verifier::shopify(secrets), topic.clone(), topic.clone())
             .event_id([topic, Place::header("x-shopify-event-id")])
+            .on_changed(OnChanged::Accept)
     }
 
     /// Where the event's id stands, instead. Of several places each has to have
@@ -153,7 +155,7 @@ impl Source {
     }
 
     /// What becomes of copies with other contents; they are refused unless set,
-    /// and accepted of [Stripe](Self::stripe).
+    /// and accepted of [Stripe](Self::stripe) and [Shopify](Self::shopify).
     pub fn on_changed(mut self, on_changed: OnChanged) -> Self {
         self.on_changed = on_changed;
         self
@@ -163,6 +165,11 @@ impl Source {
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.verifier = self.verifier.tolerance(tolerance);
         self
+    }
+
+    /// Without one every signature would be refused.
+    pub(super) fn has_keys(&self) -> bool {
+        self.verifier.has_keys()
     }
 
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {

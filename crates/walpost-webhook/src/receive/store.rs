@@ -42,7 +42,8 @@ impl Stored {
             Self::Pending => "stored",
             Self::Succeeded => "processed",
             Self::GivenUp => "given_up",
-            Self::Duplicate(_) | Self::Changed(_) => "duplicate",
+            Self::Duplicate(_) => "duplicate",
+            Self::Changed(_) => "changed",
             Self::Challenge(_) => "challenge",
         }
     }

@@ -213,6 +213,15 @@ impl Verifier {
         self
     }
 
+    /// Whether anything could fit.
+    #[cfg(feature = "receive")]
+    pub(crate) fn has_keys(&self) -> bool {
+        match &self.scheme {
+            Scheme::Standard(keys) => !keys.is_empty(),
+            Scheme::Stripe(keys) | Scheme::Slack(keys) | Scheme::Plain(_, keys) => !keys.is_empty(),
+        }
+    }
+
     /// Checks a request that came at `now`.
     ///
     /// # Errors

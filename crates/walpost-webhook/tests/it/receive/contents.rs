@@ -83,6 +83,7 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
         "invalid",
         "too_large",
         "conflict",
+        "changed",
         "timed_out",
         "store_error",
         "failed",

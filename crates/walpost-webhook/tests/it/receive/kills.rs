@@ -5,12 +5,12 @@ use std::{env, net::Ipv4Addr};
 
 use tokio::net::TcpListener;
 use walpost_inbox::Database;
-use walpost_testkit::{Process, until_some};
+use walpost_testkit::{Process, until, until_some};
 use walpost_webhook::receive::Receiver;
 
 use super::{
     handler::ByType,
-    server::{ALREADY, OK, event},
+    server::{ALREADY, OK, Server, event},
     sign::Sender,
     world::World,
 };
@@ -112,4 +112,27 @@ async fn a_kill_between_insert_and_commit_leaves_nothing() {
 async fn a_kill_between_commit_and_answer_leaves_all_of_it() {
     let seen = killed("after_receipt:kill").await;
     assert_eq!(seen, [(1, ALREADY.to_owned()), (1, PENDING.to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_sleeps_before_its_commit_is_ended_by_the_server_and_wakes_to_nothing() {
+    let world = World::new().await;
+    let zombie = Member::start(&world, Some("before_receipt:stop")).await;
+    let port = zombie.port;
+    let asked = tokio::spawn(async move { event(port, INLINE, "a", "apply").await });
+    let idle = "select count(*) from pg_stat_activity where datname = current_database() \
+                and state = 'idle in transaction'";
+    until(LIMIT, "its open transaction", async || world.number(idle).await == 1).await;
+    zombie.process.wait_for_log("failpoint", LIMIT);
+    // Its twin is a sender's next attempt, at another receiver.
+    let builder = world.builder().answer_within(LIMIT);
+    let builder = builder.inline(INLINE.path(), INLINE.source(), ByType::new());
+    let heir = Server::start(builder.build().unwrap().router()).await;
+    assert_eq!(heir.event(INLINE, "a", "apply").await.what(), (200, OK));
+    zombie.process.resume();
+    let late = asked.await.unwrap().unwrap();
+    let (status, problem) = late.problem();
+    assert!(status == 503 && ["timed-out", "store-unavailable"].contains(&problem), "{late:?}");
+    assert_eq!(event(zombie.port, INLINE, "a", "apply").await.unwrap().what(), (200, ALREADY));
+    assert_eq!(world.effects().await, ["a"]);
 }

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use futures_util::future::join_all;
 use tokio_postgres::{Config, config::Host};
 use walpost_inbox::Database;
 use walpost_testkit::{Direction, Proxy, Target, until};
@@ -133,20 +134,28 @@ async fn a_database_that_does_not_answer_counts_as_away_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_no_connection_in_time_comes_again() {
+async fn who_gets_no_connection_waits_for_its_turn_and_no_longer_than_that() {
     let rig = Rig::new().await;
     let handler = ByType::new();
-    let builder = rig.builder(handler.clone()).connections(1);
-    let server = rig.start(builder.answer_within(Duration::from_secs(3))).await;
+    let builder = rig.builder(handler.clone()).connections(1).answer_within(LIMIT);
+    let server = rig.start(builder).await;
     let port = server.port;
     let first = tokio::spawn(async move { event(port, SENDER, "a", "hold").await.unwrap() });
     handler.gate.reached().await;
     let second = tokio::spawn(async move { event(port, SENDER, "b", "apply").await.unwrap() });
-    // The first ends by its own deadline, which is before that of the second.
-    assert_eq!(first.await.unwrap().problem(), (503, "timed-out"));
-    let second = second.await.unwrap();
-    assert!(second.what() == (200, OK) || second.problem().0 == 503, "{second:?}");
-    assert_eq!(server.event(SENDER, "c", "apply").await.what(), (200, OK));
+    handler.gate.open();
+    assert_eq!(first.await.unwrap().what(), (200, OK));
+    assert_eq!(second.await.unwrap().what(), (200, OK));
+    assert_eq!(rig.proxy.accepted(), 1);
+    // None is opened, and whoever waits behind the first hears of it in time.
+    rig.proxy.cut_connections();
+    rig.proxy.swallow(Direction::Both);
+    let builder = rig.builder(handler).connections(1).answer_within(Duration::from_millis(500));
+    let server = rig.start(builder).await;
+    for answer in join_all((0..5).map(|_| server.event(SENDER, "c", "apply"))).await {
+        assert_eq!(answer.problem(), (503, "timed-out"));
+    }
+    assert_eq!(rig.world.effects().await, ["a", "b"]);
 }
 
 #[tokio::test]

@@ -207,6 +207,8 @@ async fn what_cannot_be_is_refused_before_anything_is_served() {
             "places of source",
         ),
         (Receiver::builder(place()).inbox("/a", Source::github("", [KEY])), "name of source"),
+        (Receiver::builder(place()).inbox("/a", Source::github("github", [""])), "keys of source"),
+        (Receiver::builder(place()).inbox("/a", Source::standard("a", [])), "keys of source"),
         (Receiver::builder(place()).inbox("/a", source()).inbox("/b", source()), "source"),
         (
             Receiver::builder(place()).inbox("/a", source()).inbox("/a", Sender::Slack.source()),
