@@ -80,18 +80,28 @@ async fn without_the_database_senders_are_told_to_come_again_and_nothing_is_lost
     assert_eq!(rig.world.rows().await.len(), 4);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_from_before_a_restart_costs_no_sender_its_answer() {
     let rig = Rig::new().await;
-    let server = rig.start(rig.builder(ByType::new())).await;
-    for round in 0..20 {
-        for sender in [SENDER, QUEUED] {
-            let answer = server.event(sender, &round.to_string(), "apply").await;
-            assert_eq!(answer.what(), (200, OK), "{sender:?}");
-        }
-        rig.proxy.cut_connections();
+    let server = rig.start(rig.builder(ByType::new()).answer_within(LIMIT)).await;
+    let port = server.port;
+    for (round, sender) in [SENDER, QUEUED].into_iter().enumerate() {
+        assert_eq!(server.event(sender, "a", "apply").await.what(), (200, OK));
+        // The session ends, and nobody hears of it until it is used.
+        rig.proxy.hold(Direction::ToClient);
+        let others = "from pg_stat_activity where datname = current_database() \
+                      and pid <> pg_backend_pid()";
+        let end = format!("select count(pg_terminate_backend(pid)) {others}");
+        assert_eq!(rig.world.number(&end).await, 1, "{round}");
+        let left = format!("select count(*) {others}");
+        until(LIMIT, "its end", async || rig.world.number(&left).await == 0).await;
+        let sent = rig.proxy.bytes_to_target();
+        let next = tokio::spawn(async move { event(port, sender, "b", "apply").await.unwrap() });
+        until(LIMIT, "a statement", async || rig.proxy.bytes_to_target() > sent).await;
+        rig.proxy.restore();
+        assert_eq!(next.await.unwrap().what(), (200, OK), "{sender:?}");
     }
-    assert_eq!(rig.world.effects().await.len(), 20);
+    assert_eq!(rig.world.effects().await, ["a", "b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
