@@ -129,14 +129,8 @@ impl<H: Handler> Store<'_, H> {
         // A role may have another level, under which a twin is no duplicate.
         let tx = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
         let tx = tx.start().await.map_err(of_driver)?;
-        // What waits for a twin, or is paused, shall not stay in the way for longer
-        // than anybody waits for the answer.
-        let limit_ms = self.shared.settings.answer_within.as_millis();
-        let bounds = format!(
-            "set local lock_timeout = {limit_ms}; \
-             set local idle_in_transaction_session_timeout = {limit_ms}"
-        );
         // Both go out before an answer is waited for, in this order.
+        let bounds = bounds(self.shared.settings.answer_within);
         let (bounded, written) =
             join(tx.batch_execute(&bounds), self.write(&tx, event, given_up)).await;
         bounded.map_err(of_driver)?;
@@ -185,6 +179,18 @@ impl<H: Handler> Store<'_, H> {
             (stored, _) => Ok(stored),
         }
     }
+}
+
+/// What waits for a twin, or is paused, shall not stay in the way for longer than
+/// anybody waits for the answer. A role may have bounds of its own.
+fn bounds(limit: Duration) -> String {
+    let limit_ms = limit.as_millis();
+    let bound = |name: &str| {
+        format!(
+            "select set_config('{name}', '{limit_ms}', true) where current_setting('{name}') = '0'"
+        )
+    };
+    [bound("lock_timeout"), bound("idle_in_transaction_session_timeout")].join("; ")
 }
 
 fn of_duplicate(found: Duplicate) -> Stored {
