@@ -1,16 +1,21 @@
-//! The mode inbox from end to end: received, and processed behind the answer.
+//! From end to end: received, and processed behind the answer; and between two
+//! systems of ours, sent and received.
 
 use tokio::sync::oneshot;
 use walpost_inbox::{OnUnknown, Processor};
 use walpost_testkit::until;
+use walpost_webhook::{
+    Secret,
+    receive::{Place, Source},
+};
 
 use super::{
     handler::ByType,
     server::{ALREADY, OK, Server},
-    sign::{SENDERS, Sender},
+    sign::{KEY, SENDERS, Sender},
     world::World,
 };
-use crate::world::LIMIT;
+use crate::world::{LIMIT, World as Sending, ids, run, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_received_is_processed_once_with_its_own_event() {
@@ -75,4 +80,32 @@ async fn its_own_event_commits_with_an_effect_that_is_made_inline() {
         world.number("select count(*) from walpost.outbox where aggregateid = 'a'").await,
         1
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_system_sends_another_one_applies_once() {
+    let (sending, world) = (Sending::new().await, World::new().await);
+    let source = Source::standard("finance", [KEY.parse().unwrap()])
+        .event_type(Place::fixed("apply"))
+        .related_reference(Place::pointer("/id"));
+    let receiver = world.builder().inline("/hook", source, ByType::new()).build().unwrap();
+    let server = Server::start(receiver.router()).await;
+    let mut settings = settings(&format!("http://127.0.0.1:{}/hook", server.port));
+    settings.destination.signing_keys = vec![Secret::Text(KEY.to_owned())];
+    let ids = ids("a", 50);
+    sending.insert(&ids).await;
+    let running = run(&sending, settings.clone());
+    sending.until("delivered", 50).await;
+    running.stop().await;
+    assert_eq!(world.effects().await, ids);
+    // Their answers were lost, as far as the sender knows.
+    let again = "update walpost.webhook_delivery set state = 'pending', next_attempt_at = now(), \
+                 finished_at = null";
+    sending.past_triggers(again).await;
+    let running = run(&sending, settings);
+    sending.until("delivered", 50).await;
+    running.stop().await;
+    assert_eq!(world.effects().await, ids);
+    let referred = "select count(*) from walpost.inbox where related_reference = event_id";
+    assert_eq!(world.number(referred).await, 50);
 }
