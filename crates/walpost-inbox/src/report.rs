@@ -68,7 +68,8 @@ impl Verdict {
             "WP014" => Self::HandlerEnded,
             "3F000" | "42P01" | "42883" | "42703" => Self::NotMigrated,
             "42501" => Self::Denied,
-            "55P03" | "25P03" | "25P04" | "58000" | "58030" => Self::Transient,
+            // 25006: a server that has become a standby, or not yet the primary.
+            "55P03" | "25006" | "25P03" | "25P04" | "58000" | "58030" => Self::Transient,
             // The statement's own time-out is the handler's.
             "57014" => Self::Other,
             _ if matches!(state.get(..2), Some("08" | "53" | "57")) => Self::Transient,
@@ -187,6 +188,7 @@ mod tests {
             ("08006", Verdict::Transient),
             ("53300", Verdict::Transient),
             ("57P01", Verdict::Transient),
+            ("25006", Verdict::Transient),
             ("57014", Verdict::Other),
             ("23505", Verdict::Other),
             ("", Verdict::Other),

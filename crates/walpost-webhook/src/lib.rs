@@ -13,14 +13,13 @@
 //!   [`Processor`] sends those of a destination: claimed under a lease and a fence,
 //!   with no transaction open during a call. An operator looks at them, decides and
 //!   prunes through [`Deliveries`] too, and a [`Watch`] counts what waits.
-//!
-//! - The module `receive`, with the feature of its name: an axum router that takes
-//!   each event once, into the inbox.
+//! - With the feature `relay`, the module `sink` makes deliveries of a relay's
+//!   events.
+//! - With the feature `receive`, the module of that name is an axum router that
+//!   takes each event of others once, into the inbox.
 //!
 //! The first three are pure: time and randomness are arguments. No key, token
 //! or body is in an error, a log line or a `Debug` of this crate.
-//!
-//! - With the feature `relay`, [`sink`] makes deliveries of a relay's events.
 //!
 //! Who only receives needs none of the feature `delivery`, which is on by
 //! default.

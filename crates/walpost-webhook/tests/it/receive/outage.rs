@@ -179,3 +179,22 @@ async fn a_table_that_is_missing_is_the_stores_fault() {
     }
     assert_eq!(rig.world.effects().await, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_counts_as_away() {
+    let rig = Rig::new().await;
+    let server = rig.start(rig.builder(ByType::new())).await;
+    let name = rig.world.database.name();
+    for (value, answer) in [("on", None), ("off", Some(OK))] {
+        let sql = format!("alter database {name} set default_transaction_read_only = {value}");
+        let sql = format!("set default_transaction_read_only = off; {sql}");
+        rig.world.client.batch_execute(&sql).await.unwrap();
+        for sender in [SENDER, QUEUED] {
+            let answered = server.event(sender, "a", "apply").await;
+            match answer {
+                Some(answer) => assert_eq!(answered.what(), (200, answer), "{sender:?}"),
+                None => assert_eq!(answered.problem(), (503, "store-unavailable"), "{sender:?}"),
+            }
+        }
+    }
+}
