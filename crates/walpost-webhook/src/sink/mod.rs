@@ -109,6 +109,7 @@ impl WebhookConnector {
             unsubscribed: counter!("walpost_webhook_unsubscribed_total"),
             subscriptions: Arc::clone(&self.subscriptions),
             queue_max_bytes: self.queue_max_bytes,
+            body_max_bytes: self.deliveries.body_max_bytes,
             place: [Place { topic: TOPIC.into(), topic_id: None, partition: 0, start: 0, end: 0 }],
             is_allowed: false,
             writer: Some(Writer { client, deliveries: self.deliveries.clone() }),
@@ -130,6 +131,7 @@ const TOPIC: &str = "webhook_delivery";
 pub struct WebhookSink {
     subscriptions: Arc<Subscriptions>,
     queue_max_bytes: usize,
+    body_max_bytes: usize,
     place: [Place; 1],
     is_allowed: bool,
     /// `None` while it writes, and once it has failed.
@@ -231,7 +233,7 @@ impl Sink for WebhookSink {
     }
 
     fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String> {
-        self.subscriptions.deliveries(message)?;
+        self.subscriptions.deliveries(message, self.body_max_bytes)?;
         Ok(Some(0).filter(|_| self.is_allowed && !self.has_failed()))
     }
 
@@ -239,7 +241,7 @@ impl Sink for WebhookSink {
         if !self.is_allowed || self.has_failed() || self.waiting.len() >= EVENTS_MAX {
             return Err(Unsent::Full(Box::new(message)));
         }
-        let deliveries = match self.subscriptions.deliveries(&message) {
+        let deliveries = match self.subscriptions.deliveries(&message, self.body_max_bytes) {
             Ok(deliveries) => deliveries,
             Err(detail) => {
                 return Err(Unsent::Never { topic: self.place[0].topic.clone(), detail });

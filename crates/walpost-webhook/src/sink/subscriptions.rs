@@ -120,7 +120,11 @@ impl Subscriptions {
     ///
     /// # Errors
     /// Why it can become no delivery, without contents.
-    pub(super) fn deliveries(&self, event: &Event) -> Result<Vec<NewDelivery>, String> {
+    pub(super) fn deliveries(
+        &self,
+        event: &Event,
+        body_max_bytes: usize,
+    ) -> Result<Vec<NewDelivery>, String> {
         let row = Row::read(event)?;
         let taking: Vec<&Subscription> = match row.destination {
             Some(name) => {
@@ -135,7 +139,7 @@ impl Subscriptions {
         let deliveries = taking.into_iter().map(|one| row.delivery(one));
         let deliveries: Vec<NewDelivery> = deliveries.collect();
         for delivery in &deliveries {
-            delivery.check().map_err(|error| error.to_string())?;
+            delivery.check(body_max_bytes).map_err(|error| error.to_string())?;
         }
         Ok(deliveries)
     }
@@ -228,6 +232,8 @@ mod tests {
 
     use super::*;
 
+    const MAX: usize = 1_000;
+
     fn event(headers: &[(&str, Option<&str>)]) -> Event {
         let header = |(name, value): &(&str, Option<&str>)| Header {
             name: (*name).into(),
@@ -280,7 +286,7 @@ mod tests {
     fn each_destination_that_takes_the_type_gets_a_delivery() {
         let names = |event_type: Option<&str>| -> Vec<String> {
             let event = event(&[(ID, Some("e1")), (EVENT_TYPE, event_type)]);
-            let deliveries = subscribed().deliveries(&event).unwrap();
+            let deliveries = subscribed().deliveries(&event, MAX).unwrap();
             deliveries.into_iter().map(|delivery| delivery.destination).collect()
         };
         assert_eq!(names(Some("invoice.paid")), ["audit", "logistics"]);
@@ -303,7 +309,7 @@ mod tests {
             // An application's own come behind the router's.
             (DESTINATION, Some("audit")),
         ]);
-        let deliveries = subscribed().deliveries(&event).unwrap();
+        let deliveries = subscribed().deliveries(&event, MAX).unwrap();
         let [delivery] = deliveries.as_slice() else { panic!("{deliveries:?}") };
         let message = &delivery.message;
         assert_eq!((&*delivery.destination, &*delivery.event_id), ("mail", "e1"));
@@ -317,7 +323,7 @@ mod tests {
     #[test]
     fn without_a_key_of_its_own_the_event_or_the_delivery_is_the_key() {
         let event = event(&[(ID, Some("e1")), (EVENT_TYPE, Some("invoice.paid")), (KEY, None)]);
-        let deliveries = subscribed().deliveries(&event).unwrap();
+        let deliveries = subscribed().deliveries(&event, MAX).unwrap();
         let keys: Vec<&str> = deliveries.iter().map(|one| &*one.message.key).collect();
         assert_eq!(keys, ["e1", "e1:logistics"]);
     }
@@ -332,12 +338,15 @@ mod tests {
             (vec![(ID, Some("e")), (RETRY_LIMIT, Some("s3cr3t"))], "webhook-retry-limit"),
             (vec![(ID, Some("e")), (RETRY_WAIT_MS, Some("-1"))], "webhook-retry-wait-ms"),
         ] {
-            let refused = subscribed().deliveries(&event(&headers)).unwrap_err();
+            let refused = subscribed().deliveries(&event(&headers), MAX).unwrap_err();
             assert!(refused.contains(part) && !refused.contains("s3cr3t"), "{refused}");
         }
+        let mut large = event(&[(ID, Some("e"))]);
+        large.value = Some(vec![b' '; MAX + 1].into());
+        assert!(subscribed().deliveries(&large, MAX).unwrap_err().contains("1001 bytes"));
         let mut empty = event(&[(ID, Some("e"))]);
         empty.value = None;
-        assert!(subscribed().deliveries(&empty).unwrap_err().contains("payload"));
+        assert!(subscribed().deliveries(&empty, MAX).unwrap_err().contains("payload"));
     }
 
     #[test]

@@ -104,8 +104,9 @@ fn kind(error: &StoreError) -> DeliveryErrorKind {
     match error {
         StoreError::Unavailable { .. } => DeliveryErrorKind::Unknown,
         StoreError::NotMigrated { .. } | StoreError::Denied { .. } => DeliveryErrorKind::Refused,
-        StoreError::Bounds { .. } | StoreError::Refused { .. } | StoreError::Setting { .. } => {
-            DeliveryErrorKind::Rejected
-        }
+        StoreError::Bounds { .. }
+        | StoreError::BodyTooLarge { .. }
+        | StoreError::Refused { .. }
+        | StoreError::Setting { .. } => DeliveryErrorKind::Rejected,
     }
 }

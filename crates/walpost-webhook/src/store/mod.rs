@@ -67,7 +67,7 @@ const BODY_BYTES_MAX: usize = 1_024 * 1_024;
 #[derive(Clone, Debug)]
 pub struct Deliveries {
     pub(crate) sql: Arc<Sql>,
-    body_max_bytes: usize,
+    pub(crate) body_max_bytes: usize,
 }
 
 /// An event for a destination.
