@@ -28,6 +28,8 @@
 
 mod address;
 #[cfg(feature = "delivery")]
+mod alert;
+#[cfg(feature = "delivery")]
 mod breaker;
 #[cfg(feature = "delivery")]
 mod client;
@@ -71,6 +73,7 @@ pub use crate::{
 };
 #[cfg(feature = "delivery")]
 pub use crate::{
+    alert::{AlertFormat, Alerts},
     breaker::Breaker,
     client::{Attempt, CertificateError, Client, ClientSettings, Request, Resolver, Tls},
     destination::{Destination, Message, RequestError},

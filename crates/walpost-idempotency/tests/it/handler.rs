@@ -11,6 +11,7 @@ use axum::{
 };
 use futures_util::stream;
 use tokio::sync::Semaphore;
+use tokio_postgres::types::Type;
 use walpost_idempotency::{
     Policy,
     http::{Database, IdempotencyLayer, Tx, TxError},
@@ -71,7 +72,7 @@ async fn insert(tx: &Tx, name: String) -> Result<i64, TxError> {
     tx.run(|tx| {
         Box::pin(async move {
             let sql = "insert into effect (name) values ($1) returning number";
-            Ok(tx.query_one(sql, &[&name]).await?.get(0))
+            Ok(tx.query_typed_one(sql, &[(&name, Type::TEXT)]).await?.get(0))
         })
     })
     .await

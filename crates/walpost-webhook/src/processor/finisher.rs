@@ -162,19 +162,26 @@ async fn write(
     let deliveries = &shared.settings.deliveries;
     let gone = ended.iter().filter(|each| each.verdict == Verdict::Disable);
     let gone: Vec<_> = gone.map(|each| each.lapsed.claim()).collect();
-    if gone.is_empty() {
+    let may_alert = shared.may_alert(ended);
+    if gone.is_empty() && !may_alert {
         return deliveries.finish(client, ended).await;
     }
     let failed =
         |error: tokio_postgres::Error| deliveries.error("ending deliveries", "sender", &error);
-    let tx = client.transaction().await.map_err(failed)?;
+    let mut tx = client.transaction().await.map_err(failed)?;
     let mut finished = deliveries.finish(&tx, ended).await?;
     // Whoever has lost its claim has no say any more.
     if gone.iter().any(|claim| finished.held.contains(claim)) {
         deliveries.gone(&tx, &shared.settings.name).await?;
         finished.is_disabled = true;
     }
+    if may_alert {
+        shared.alert(&mut tx, ended, &finished.held).await?;
+    }
     tx.commit().await.map_err(failed)?;
+    if may_alert {
+        shared.gate.told();
+    }
     Ok(finished)
 }
 

@@ -1,5 +1,8 @@
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -16,6 +19,8 @@ pub(super) struct Gate {
     circuit: Option<Mutex<Circuit>>,
     destination: String,
     is_open: Gauge,
+    /// Since the last time that people were told.
+    has_opened: AtomicBool,
 }
 
 /// What a claim is let through with. Dropped without an outcome, it says nothing
@@ -32,7 +37,17 @@ impl Gate {
         let is_open = gauge!("walpost_webhook_breaker_open", &labels);
         is_open.set(0.0);
         let circuit = breaker.map(|breaker| Mutex::new(Circuit::new(breaker)));
-        Self { circuit, destination: destination.to_owned(), is_open }
+        let has_opened = AtomicBool::new(false);
+        Self { circuit, destination: destination.to_owned(), is_open, has_opened }
+    }
+
+    pub(super) fn has_opened(&self) -> bool {
+        self.has_opened.load(Ordering::SeqCst)
+    }
+
+    /// People were told that it has opened.
+    pub(super) fn told(&self) {
+        self.has_opened.store(false, Ordering::SeqCst);
     }
 
     /// How much may be claimed now, and in which era that is.
@@ -61,6 +76,7 @@ impl Gate {
         match change {
             None => return,
             Some(Change::Opened { wait }) => {
+                self.has_opened.store(true, Ordering::SeqCst);
                 tracing::error!(destination, ?wait, "breaker open: nothing is sent meanwhile");
             }
             Some(Change::HalfOpened) => {

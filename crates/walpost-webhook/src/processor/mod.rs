@@ -1,6 +1,7 @@
 //! Claims of one destination's deliveries, an attempt for each, and their ends:
 //! no transaction is open during a call.
 
+mod alerting;
 mod attempt;
 mod finisher;
 mod gate;
@@ -22,8 +23,8 @@ use walpost_postgres::Database;
 
 use self::{finisher::Finisher, gate::Gate, running::Running, standing::Standing};
 use crate::{
-    Breaker, Client, ClientSettings, Deliveries, Destination, Pace, Rate, RetryPolicy, Schedule,
-    StoreError,
+    Alerts, Breaker, Client, ClientSettings, Deliveries, Destination, Pace, Rate, RetryPolicy,
+    Schedule, StoreError,
     metrics::{self, Metrics, Snapshot},
 };
 
@@ -55,6 +56,10 @@ pub struct ProcessorSettings {
     /// [`Breaker::default`] unless set, never with none. What is not sent meanwhile
     /// is not claimed, and no attempt is counted.
     pub breaker: Option<Breaker>,
+    /// Who is told of deliveries that failed or whose outcome is unknown, of a
+    /// destination that is gone and of a breaker that opens; nobody unless set. The
+    /// role has to be a `writer` as well.
+    pub alerts: Option<Alerts>,
     /// How long a claim holds; longer than an attempt takes by 5 s at least. Where
     /// it is longer than two of them, as many deliveries are claimed ahead as are
     /// on their way. Nothing is sent in its last 2.5 s, by the clock that began
@@ -82,6 +87,7 @@ impl ProcessorSettings {
             pace: Pace::default(),
             rate: None,
             breaker: Some(Breaker::default()),
+            alerts: None,
             lease: Duration::from_secs(60),
             in_flight_max_bytes: 8 * 1_024 * 1_024,
             claimed_by: "walpost".to_owned(),

@@ -286,7 +286,7 @@ async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
     let deliveries = &shared.settings.deliveries;
     let failed =
         |error: tokio_postgres::Error| deliveries.error("ending lapsed claims", "sender", &error);
-    let tx = client.transaction().await.map_err(failed)?;
+    let mut tx = client.transaction().await.map_err(failed)?;
     let lapsed = deliveries.lapsed(&tx, &shared.settings.name, UPKEEP_MAX).await?;
     if lapsed.is_empty() {
         return Ok(());
@@ -297,6 +297,9 @@ async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
         .map(|lapsed| shared.judged(lapsed, End::without_call(outcome, String::new())))
         .collect();
     let held = deliveries.finish(&tx, &ended).await?.held;
+    if shared.may_alert(&ended) {
+        shared.alert(&mut tx, &ended, &held).await?;
+    }
     tx.commit().await.map_err(failed)?;
     shared.metrics.add(What::Stuck, held.len() as u64);
     for each in &ended {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
 mod addresses;
+mod alerts;
 mod bodies;
 mod breaker;
 mod client;

@@ -124,7 +124,17 @@ pub(crate) struct Running {
 }
 
 pub(crate) fn run(world: &World, settings: ProcessorSettings) -> Running {
-    let database = walpost_postgres::Database::parse(world.database.url()).unwrap();
+    run_at(world.database.url(), settings)
+}
+
+/// The same as another role.
+pub(crate) fn run_as(world: &World, role: &str, settings: ProcessorSettings) -> Running {
+    let url = world.database.url().replacen("postgres@", &format!("{role}@"), 1);
+    run_at(&url, settings)
+}
+
+fn run_at(url: &str, settings: ProcessorSettings) -> Running {
+    let database = walpost_postgres::Database::parse(url).unwrap();
     let processor = Processor::new(database, settings).unwrap();
     let (stop, stopped) = oneshot::channel();
     let running = processor.clone();
