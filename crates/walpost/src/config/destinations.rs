@@ -10,8 +10,8 @@ use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_router::{MissingColumn, NullHeader, RouterConfig};
 use walpost_webhook::{
-    AddressPolicy, ClientSettings, Deliveries, Destination, Endpoint, Message, OnUnknownOutcome,
-    Pace, ProcessorSettings, RetryPolicy, Schedule, Secret,
+    AddressPolicy, AlertFormat, Alerts, Breaker, ClientSettings, Deliveries, Destination, Endpoint,
+    Message, OnUnknownOutcome, Pace, ProcessorSettings, Rate, RetryPolicy, Schedule, Secret,
     sink::{Columns, KeyOf, Subscription, Subscriptions, WebhookConnector},
 };
 
@@ -28,6 +28,7 @@ pub(crate) enum SinkKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Webhooks {
     subscriptions: Subscriptions,
+    deliveries: Deliveries,
     queue_max_bytes: usize,
     /// One for each destination.
     pub(crate) processors: Vec<ProcessorSettings>,
@@ -85,7 +86,8 @@ impl Config {
         let processors = checked.iter().map(Checked::processor).collect::<Result<_, _>>()?;
         let bytes = self.settings.sink.queue_max_bytes;
         let queue_max_bytes = self.number("sink", "queue_max_bytes", bytes)?;
-        Ok(Some(Webhooks { subscriptions, queue_max_bytes, processors }))
+        let deliveries = self.deliveries()?;
+        Ok(Some(Webhooks { subscriptions, deliveries, queue_max_bytes, processors }))
     }
 
     /// The routing for webhooks: the columns that they are about, and no others.
@@ -116,6 +118,39 @@ impl Config {
         router.null_header = NullHeader::Send;
         router.headers_column = None;
         Ok(router)
+    }
+
+    fn deliveries(&self) -> Result<Deliveries, ConfigError> {
+        let bytes = self.settings.webhook.body_max_bytes;
+        Ok(Deliveries::new().body_max_bytes(self.number("webhook", "body_max_bytes", bytes)?))
+    }
+
+    /// Whom people are told at, if they are.
+    fn alerts(&self) -> Result<Option<Alerts>, ConfigError> {
+        let section = &self.settings.webhook;
+        let name = &section.alert_destination;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        if !self.settings.destinations.contains_key(name) {
+            let problem = format!(
+                "webhook.alert_destination is {name:?}, and there is no [destination.{name}]; add \
+                 one with its url and events = []"
+            );
+            return Err(self.wrong("webhook", "alert_destination", &problem));
+        }
+        if section.alert_window_s == 0 {
+            let problem =
+                "webhook.alert_window_s is 0; one alert for each failure would be too many";
+            return Err(self.wrong("webhook", "alert_window_s", problem));
+        }
+        let mut alerts = Alerts::to(name);
+        alerts.format = self.choice(
+            ("webhook", "alert_format", &section.alert_format),
+            &[("slack", AlertFormat::Slack), ("json", AlertFormat::Json)],
+        )?;
+        alerts.window = Duration::from_secs(section.alert_window_s);
+        Ok(Some(alerts))
     }
 
     fn may_send_webhooks(&self) -> Result<(), ConfigError> {
@@ -201,6 +236,12 @@ impl Checked<'_> {
             ..Pace::default()
         };
         settings.lease = Duration::from_millis(section.lease_ms);
+        settings.rate = self.rate()?;
+        settings.breaker = self.breaker()?;
+        settings.in_flight_max_bytes =
+            self.number("in_flight_max_bytes", section.in_flight_max_bytes)?;
+        settings.deliveries = self.config.deliveries()?;
+        settings.alerts = self.config.alerts()?;
         settings.claimed_by = format!("walpost {}", std::process::id());
         settings.check().map_err(|error| {
             let of = match &error {
@@ -210,11 +251,39 @@ impl Checked<'_> {
             let key = match of {
                 "poll" => "poll_interval_ms",
                 "lease" => "lease_ms",
+                "rate" => "rate_per_second",
+                "breaker" => "breaker_wait_s",
                 other => other,
             };
             self.wrong(key, &format!("cannot be used: {error}"))
         })?;
         Ok(settings)
+    }
+
+    fn rate(&self) -> Result<Option<Rate>, ConfigError> {
+        let section = self.section;
+        if section.rate_per_second == 0 {
+            return match section.rate_burst {
+                0 => Ok(None),
+                _ => Err(self.wrong("rate_burst", "is set and rate_per_second is 0")),
+            };
+        }
+        let per_second: u32 = self.number("rate_per_second", section.rate_per_second)?;
+        let mut rate = Rate::per_second(per_second.into());
+        if section.rate_burst > 0 {
+            rate.burst = self.number("rate_burst", section.rate_burst)?;
+        }
+        Ok(Some(rate))
+    }
+
+    fn breaker(&self) -> Result<Option<Breaker>, ConfigError> {
+        let section = self.section;
+        let breaker = Breaker {
+            failures: self.number("breaker_failures", section.breaker_failures)?,
+            wait: Duration::from_secs(section.breaker_wait_s),
+            wait_max: Duration::from_secs(section.breaker_wait_max_s),
+        };
+        Ok(Some(breaker).filter(|breaker| breaker.failures > 0))
     }
 
     fn addresses(&self) -> AddressPolicy {
@@ -319,8 +388,11 @@ impl Checked<'_> {
 impl Webhooks {
     /// Of what makes deliveries in this database.
     pub(crate) fn connector(&self, database: &Database) -> WebhookConnector {
-        let connector =
-            WebhookConnector::new(database.clone(), Deliveries::new(), self.subscriptions.clone());
+        let connector = WebhookConnector::new(
+            database.clone(),
+            self.deliveries.clone(),
+            self.subscriptions.clone(),
+        );
         connector.queue_max_bytes(self.queue_max_bytes)
     }
 

@@ -154,6 +154,10 @@ pub(crate) struct WebhookSection {
     pub(crate) content_type_column: String,
     pub(crate) retry_limit_column: String,
     pub(crate) retry_wait_ms_column: String,
+    pub(crate) body_max_bytes: u64,
+    pub(crate) alert_destination: String,
+    pub(crate) alert_format: String,
+    pub(crate) alert_window_s: u64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -178,6 +182,12 @@ pub(crate) struct DestinationSection {
     pub(crate) connect_timeout_ms: u64,
     pub(crate) idle_timeout_ms: u64,
     pub(crate) concurrency: u64,
+    pub(crate) rate_per_second: u64,
+    pub(crate) rate_burst: u64,
+    pub(crate) breaker_failures: u64,
+    pub(crate) breaker_wait_s: u64,
+    pub(crate) breaker_wait_max_s: u64,
+    pub(crate) in_flight_max_bytes: u64,
     pub(crate) poll_interval_ms: u64,
     pub(crate) lease_ms: u64,
     pub(crate) allow_http: bool,

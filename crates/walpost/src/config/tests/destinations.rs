@@ -65,6 +65,18 @@ fn what_is_wrong_with_a_destination_is_told_with_its_place() {
             "line 5: destination.a.retry_waits has \"soon\"",
         ),
         (
+            "[destination.a]\nurl = \"https://a.example/\"\nrate_burst = 3",
+            "line 5: destination.a.rate_burst is set",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nbreaker_wait_s = 400",
+            "line 5: destination.a.breaker_wait_s cannot be used",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\n[webhook]\nalert_destination = \"b\"",
+            "there is no [destination.b]",
+        ),
+        (
             "[destination.a]\nurl = \"https://a.example/\"\n[pipeline]\nmark_published = true",
             "pipeline.mark_published is true",
         ),
