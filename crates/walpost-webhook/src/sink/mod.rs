@@ -96,7 +96,7 @@ impl WebhookConnector {
             true => failed(error.to_string(), true),
             false => RelayError::Prerequisite {
                 problem: format!("deliveries cannot be created: {error}"),
-                remedy: "then start again".to_owned(),
+                remedy: "do as it says, then start again".to_owned(),
             },
         })?;
         crate::metrics::describe();
