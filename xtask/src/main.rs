@@ -5,6 +5,7 @@ mod ci;
 mod kafka;
 mod services;
 mod simulate;
+mod systems;
 mod tidy;
 
 use std::{env, process::ExitCode};
@@ -21,6 +22,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   simulate        run the relay, or with `simulate consumer` the consumer's protocol,
                   through simulated schedules, from a random seed on
                   [--schedules N] [--seed S]
+  systems         run the tests of each row of docs/systems.md, and fail on a row
+                  that has none [--only TEXT] [--list] [--json]
   services up     start PostgreSQL and Kafka in the background
   services down   stop them; their data stays";
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
         ["chaos", arguments @ ..] => chaos::run(arguments),
         ["simulate", options @ ..] => simulate::run(options),
+        ["systems", options @ ..] => systems::run(options),
         ["services", "up"] => services::up(),
         ["services", "down"] => services::down(),
         _ => {

@@ -44,6 +44,29 @@ impl Rust {
         self.test_items.iter().any(|item| item.contains(&offset))
     }
 
+    /// The functions that the harness runs.
+    pub(super) fn tests(&self) -> impl Iterator<Item = &Function> {
+        let code = &self.scan.code;
+        self.functions.iter().filter(|function| {
+            let before = &code[..function.span.start];
+            let head = &before[before.rfind(['{', '}', ';']).map_or(0, |at| at + 1)..];
+            ["#[test]", "::test]", "::test("].iter().any(|mark| head.contains(mark))
+        })
+    }
+
+    /// The modules within the file around the offset, the outermost first.
+    pub(super) fn modules_at(&self, offset: usize) -> Vec<&str> {
+        let code = self.scan.code.as_str();
+        let words = self.scan.words().filter(|(at, word)| *word == "mod" && *at < offset);
+        let around = words.filter_map(|(at, word)| {
+            let (name_at, rest) = self.scan.after(at + word.len());
+            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+            let (open, rest) = self.scan.after(name_at + name.len());
+            (rest.starts_with('{') && offset < closing_brace(code, open)).then_some(name)
+        });
+        around.collect()
+    }
+
     /// The literals that are in no test.
     pub(super) fn product_literals(&self) -> impl Iterator<Item = &Literal> {
         self.scan.literals.iter().filter(|literal| !self.is_test(literal.offset))

@@ -9,6 +9,7 @@ mod items;
 mod links;
 mod metrics;
 mod migrations;
+mod named;
 mod places;
 mod proofs;
 mod readme;
@@ -21,11 +22,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+pub(crate) use named::{Target, Test, Tests, tests};
 use tree::{Tree, Violation};
 
 type Rule = fn(&Tree) -> Vec<Violation>;
 
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("functions are short", sizes::functions),
     ("files are short", sizes::files),
     ("crates use only what lies below them", crates::directions),
@@ -39,6 +41,7 @@ const RULES: [(&str, Rule); 14] = [
     ("the example of the README compiles", readme::example),
     ("links and paths in documents lead somewhere", links::resolve),
     ("proofs in documents name tests", proofs::name_tests),
+    ("rows of systems name tests", proofs::systems),
     ("no registry hosts, no paths of a machine", places::neutral),
 ];
 

@@ -1,4 +1,8 @@
-use super::tree::{Tree, Violation};
+use super::{
+    named::tests_of,
+    tree::{Tree, Violation},
+};
+use crate::systems::{self, DOCUMENT};
 
 const START: &str = "cargo test -p ";
 
@@ -17,6 +21,22 @@ pub(super) fn name_tests(tree: &Tree) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Each row of the document that `cargo xtask systems` runs names tests that
+/// there are.
+pub(super) fn systems(tree: &Tree) -> Vec<Violation> {
+    let Some(text) = tree.text(DOCUMENT) else { return Vec::new() };
+    let rows = match systems::rows(text) {
+        Ok(rows) => rows,
+        Err(error) => return vec![Violation::at(DOCUMENT, 0, format!("{error:#}"))],
+    };
+    let tests = tests_of(tree);
+    let wrong = rows.iter().filter_map(|row| {
+        let verdict = systems::find(row, &tests).err()?;
+        Some(Violation::at(DOCUMENT, row.line, verdict.to_string()))
+    });
+    wrong.collect()
 }
 
 fn has_tests(tree: &Tree, command: &str) -> bool {
@@ -55,6 +75,15 @@ mod tests {
                     `cargo test -p walpost-tests --test e2e`";
         let whole = ("tests/e2e/main.rs", "fn all() {}");
         says(name_tests, &[("a.md", text), TESTS, UNIT, whole], &[]);
+    }
+
+    #[test]
+    fn rows_without_tests_are_found() {
+        let text = "| what | how | tests |\n|---|---|---|\n| a | b | `one_holds` |\n| c | d | |";
+        let marked = ("crates/a/tests/it/b.rs", "#[test]\nfn one_holds() {}");
+        let files = [(DOCUMENT, text), ("crates/a/Cargo.toml", "name = \"a\""), marked];
+        says(systems, &files, &["docs/systems.md:4: names no test"]);
+        says(systems, &[(DOCUMENT, "")], &["docs/systems.md: has no row"]);
     }
 
     #[test]

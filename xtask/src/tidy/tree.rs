@@ -123,9 +123,12 @@ pub(super) mod testing {
         files: &[(&str, &str)],
         expected: &[&str],
     ) {
-        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
-        let found: Vec<String> =
-            rule(&Tree::new(files.collect())).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = rule(&tree(files)).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected);
+    }
+
+    pub(crate) fn tree(files: &[(&str, &str)]) -> Tree {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        Tree::new(files.collect())
     }
 }
