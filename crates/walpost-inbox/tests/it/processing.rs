@@ -286,3 +286,19 @@ async fn a_stop_ends_what_was_begun_and_begins_nothing_more() {
     world.until(State::Succeeded, 2).await;
     world.until(State::Pending, 3).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_looks_in_vain_leaves_no_transaction_open() {
+    let world = World::new().await;
+    let running = run(world.processor().poll_ms(20).without_listen(), ByType);
+    let looks = "select count(*) from pg_stat_activity where datname = current_database() \
+                 and pid <> pg_backend_pid() and backend_type = 'client backend' \
+                 and query_start > backend_start + interval '1 s'";
+    until(LIMIT, "a second of looks in vain", async || world.number(looks).await > 0).await;
+    let left = "select count(*) from pg_stat_activity where datname = current_database() \
+                and pid <> pg_backend_pid() and xact_start < now() - interval '500 ms'";
+    assert_eq!(world.number(left).await, 0);
+    world.receive("apply", ids("a", 3)).await;
+    world.until(State::Succeeded, 3).await;
+    running.stop().await;
+}

@@ -6,6 +6,7 @@
 mod addresses;
 mod alerts;
 mod bodies;
+mod bounds;
 mod breaker;
 mod client;
 mod deliveries;
