@@ -75,12 +75,12 @@ fn full_name(rust: &Rust, modules: &[String], name: &str, offset: usize) -> Stri
 /// Name and folder, with its `/`, of the package that has the file.
 fn package<'a>(tree: &'a Tree, path: &str) -> Option<(&'a str, String)> {
     let folders = path.match_indices('/').map(|(at, _)| &path[..=at]);
-    let manifests = folders.filter_map(|folder| {
+    let mut manifests = folders.filter_map(|folder| {
         let text = tree.text(&format!("{folder}Cargo.toml"))?;
         let name = text.lines().find_map(|line| line.strip_prefix("name = \""))?;
         Some((name.trim_end_matches('"'), folder.to_owned()))
     });
-    manifests.last()
+    manifests.next_back()
 }
 
 /// What a file belongs to, and its module there.
