@@ -15,14 +15,14 @@ use walpost_tests::{
     release_binary,
 };
 
-use crate::{consumer::ConsumerArgs, table};
+use crate::{consumer::ConsumerArgs, table, webhook::WebhookArgs};
 
 const TAKEOVER_MAX: Duration = Duration::from_secs(5);
 const RSS_MAX_KB: u64 = 64 * 1024;
 const ROUNDS: usize = 300;
 const FEW_ROUNDS: usize = 30;
 
-/// Relay and consumer under faults: real servers, steady load, one oracle. Exit
+/// Relay, consumer and webhooks under faults: real servers, steady load, one oracle. Exit
 /// code 1 on any violation; logs and evidence are kept then.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask chaos", max_term_width = 100)]
@@ -38,6 +38,9 @@ enum Command {
     /// Three consumers: kills, stopped ones that wake, rebalances, broker kills,
     /// stops of PostgreSQL; a tenth of the records twice
     Consumer(ConsumerArgs),
+    /// A sender of webhooks and a receiver: kills of either, answers that are lost,
+    /// stops of either database
+    Webhook(WebhookArgs),
     /// Events commit while there is no broker: memory, and what comes of them
     Outage(OutageArgs),
     /// The active one of two relays is killed: how long nothing is published
@@ -193,6 +196,7 @@ impl Cli {
             Command::Relay(args) if args.zombies || args.frozen_replica => run_few(args).await,
             Command::Relay(args) => run_rounds(args).await,
             Command::Consumer(args) => args.run().await,
+            Command::Webhook(args) => args.run().await,
             Command::Outage(args) => run_outage(args).await,
             Command::Takeover(args) => run_takeover(args).await,
         }

@@ -94,7 +94,7 @@ fn print(outcome: &ConsumerOutcome, figures: &[(&str, Value)]) {
 }
 
 /// One object, in the order of the figures.
-fn line(figures: &[(&str, Value)]) -> String {
+pub(crate) fn line<N: std::fmt::Display>(figures: &[(N, Value)]) -> String {
     let mut text = String::from("{");
     for (index, (name, value)) in figures.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };

@@ -1,10 +1,11 @@
-//! `cargo xtask chaos`: relay and consumer under faults at full size.
+//! `cargo xtask chaos`: relay, consumer and webhooks under faults at full size.
 
 #![allow(clippy::unwrap_used, reason = "a program for tests, which ends with what it tried")]
 
 mod command;
 mod consumer;
 mod table;
+mod webhook;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -16,3 +16,5 @@ mod zombies;
 
 /// The consumer under test.
 const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");
+/// What receives webhooks.
+const RECEIVER: &str = env!("CARGO_BIN_EXE_walpost-test-receiver");

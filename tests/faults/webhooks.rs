@@ -1,16 +1,22 @@
 //! `walpost run` with destinations, killed again and again under load, with
 //! receivers that refuse some requests and lose some of their answers.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Process, postgres, until};
-use walpost_tests::{LIMIT, Receiver, Shop, Writer};
+use walpost_tests::{
+    LIMIT, Receiver, Shop, Writer,
+    chaos::{WebhookSetting, webhook_blows, webhooks},
+    walpost_binary,
+};
 
-use crate::{kills::seeded, pollers::COLUMNS};
+use crate::{RECEIVER, kills::seeded, pollers::COLUMNS};
 
 const KILLS: usize = 6;
 const LOST_PERCENT: usize = 5;
+/// One of each fault.
+const ROUNDS: usize = 8;
 
 /// Of destinations that are tried again soon, and whose claims end soon after a
 /// kill.
@@ -99,4 +105,21 @@ async fn killed_senders_and_lost_answers_lose_no_event_and_make_no_second_delive
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_pollers_make_no_second_delivery_of_what_they_claim_again() {
     each_event_arrives("polling").await;
+}
+
+/// What `cargo xtask chaos webhook` runs at full size, in small: so the harness
+/// stays true.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_few_rounds_of_chaos_lose_no_webhook_and_apply_none_twice() {
+    let mut seeded = seeded();
+    let setting = WebhookSetting {
+        walpost: walpost_binary(),
+        receiver: RECEIVER.into(),
+        seed: seeded.number(),
+        folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("webhooks"),
+        keep: false,
+        progress: false,
+    };
+    let outcome = Box::pin(webhooks(setting, &webhook_blows(ROUNDS, &mut seeded))).await;
+    assert_eq!(outcome.violations(), [""; 0], "{outcome:#?}");
 }

@@ -36,12 +36,22 @@ pub fn release_binary() -> PathBuf {
 /// # Panics
 /// When it cannot be built.
 pub fn test_consumer_binary() -> PathBuf {
+    test_program("walpost-test-consumer")
+}
+
+/// The program `walpost-test-receiver`, likewise.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn test_receiver_binary() -> PathBuf {
+    test_program("walpost-test-receiver")
+}
+
+fn test_program(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    cargo_builds_of(
-        ["walpost-tests", "walpost-test-consumer"],
-        program.parent().is_some_and(|profile| profile.ends_with("release")),
-    );
-    program.with_file_name("walpost-test-consumer")
+    let release = program.parent().is_some_and(|profile| profile.ends_with("release"));
+    cargo_builds_of(["walpost-tests", name], release);
+    program.with_file_name(name)
 }
 
 fn cargo_builds(release: bool) {

@@ -13,7 +13,7 @@ mod writer;
 mod zombie;
 
 pub use crate::{
-    binary::{release_binary, test_consumer_binary, walpost_binary},
+    binary::{release_binary, test_consumer_binary, test_receiver_binary, walpost_binary},
     receiver::Receiver,
     shop::{Effect, LIMIT, Shop},
     writer::Writer,

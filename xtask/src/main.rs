@@ -19,6 +19,8 @@ const USAGE: &str = "usage: cargo xtask <command>
                   [--seed S] [--zombies] [--json]; also chaos outage, chaos takeover
   chaos consumer  three real consumers under kills, pauses, rebalances and more
                   [--rounds N] [--group G] [--seed S] [--json]
+  chaos webhook   a real sender and receiver of webhooks under kills, lost answers and
+                  stops of their databases [--rounds N] [--seed S] [--json]
   simulate        run the relay, or with `simulate consumer` the consumer's protocol,
                   through simulated schedules, from a random seed on
                   [--schedules N] [--seed S]

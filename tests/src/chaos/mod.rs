@@ -11,7 +11,7 @@
 //!   `stalled.rs`: what is run.
 //! - `outcome.rs`: what came of it. `evidence.rs`: what is kept of a violation.
 //!
-//! `consumer/` does the same to consumers.
+//! `consumer/` does the same to consumers, `webhook/` to webhooks.
 
 mod consumer;
 mod debezium;
@@ -28,6 +28,7 @@ mod stalled;
 mod strike;
 mod tail;
 mod takeover;
+mod webhook;
 mod zombies;
 
 pub use self::{
@@ -42,5 +43,6 @@ pub use self::{
     stage::{Mode, Setting, Subject},
     stalled::stalled,
     takeover::takeovers,
+    webhook::{WebhookBlow, WebhookOutcome, WebhookSetting, webhook_blows, webhooks},
     zombies::zombies,
 };
