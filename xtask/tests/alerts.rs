@@ -14,9 +14,10 @@ const RULES: &str = "ops/prometheus/consumer.rules.yml";
 const TESTS: &str = "ops/prometheus/consumer.test.yml";
 
 /// Every file of rules with that of its tests.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     (RULES, TESTS),
     ("ops/prometheus/idempotency.rules.yml", "ops/prometheus/idempotency.test.yml"),
+    ("ops/prometheus/relay.rules.yml", "ops/prometheus/relay.test.yml"),
     ("ops/prometheus/webhook.rules.yml", "ops/prometheus/webhook.test.yml"),
 ];
 
