@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::{sync::watch, task::JoinSet, time};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
-use walpost_webhook::{Processor, ProcessorSettings, StoreError, Watch};
+use walpost_webhook::{Deliveries, Processor, ProcessorSettings, StoreError, Watch};
 
 use crate::failure::{Exit, Failure};
 
@@ -27,9 +27,14 @@ impl Senders {
         Self { stop: watch::Sender::new(false), tasks: JoinSet::new(), failure: None }
     }
 
-    pub(crate) fn start(database: &Database, all: Vec<ProcessorSettings>) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        database: &Database,
+        deliveries: Deliveries,
+        all: Vec<ProcessorSettings>,
+    ) -> Result<Self, Failure> {
         let mut senders = Self::none();
-        let (watch, stopped) = (Watch::new(database.clone()), senders.stopped());
+        let (watch, stopped) =
+            (Watch::new(database.clone()).deliveries(deliveries), senders.stopped());
         senders.tasks.spawn(async move {
             if let Err(error) = watch.run(stopped).await {
                 let error = error_chain(&error);

@@ -3,6 +3,7 @@ mod hold;
 mod list;
 mod prune;
 mod show;
+mod test;
 
 use clap::Subcommand;
 use tokio_postgres::Client;
@@ -42,6 +43,11 @@ enum Command {
     Hold(hold::HoldArgs),
     /// Enables a destination, and lets go what is held for it
     Resume(hold::ResumeArgs),
+    /// Sends one request as a delivery would be sent, and prints the answer
+    ///
+    /// Nothing is written down about it. The receiver gets a body that says
+    /// walpost.test unless --payload is given.
+    Test(test::Args),
     /// Counts what has arrived and is old, or has it leave
     Prune(prune::Args),
 }
@@ -57,12 +63,16 @@ impl Args {
             Command::Hold(args) => args.json,
             Command::Resume(args) => args.json,
             Command::Prune(args) => args.json,
+            Command::Test(args) => args.json,
         }
     }
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
+    if let Command::Test(args) = &args.command {
+        return test::run(&config, args).await;
+    }
     let schema = args.schema.as_ref().unwrap_or(&config.settings.pipeline.schema);
     let deliveries = Deliveries::in_schema(schema);
     let database = config.database()?;
@@ -74,6 +84,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         Command::Hold(args) => hold::hold(&database, &deliveries, args).await,
         Command::Resume(args) => hold::resume(&database, &deliveries, args).await,
         Command::Prune(args) => prune::run(&database, &deliveries, args).await,
+        Command::Test(_) => unreachable!("it needs no database"),
     }
 }
 

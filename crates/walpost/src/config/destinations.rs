@@ -122,7 +122,8 @@ impl Config {
 
     fn deliveries(&self) -> Result<Deliveries, ConfigError> {
         let bytes = self.settings.webhook.body_max_bytes;
-        Ok(Deliveries::new().body_max_bytes(self.number("webhook", "body_max_bytes", bytes)?))
+        let deliveries = Deliveries::in_schema(&self.settings.pipeline.schema);
+        Ok(deliveries.body_max_bytes(self.number("webhook", "body_max_bytes", bytes)?))
     }
 
     /// Whom people are told at, if they are.
@@ -398,6 +399,11 @@ impl Webhooks {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.processors.iter().map(|one| one.name.as_str())
+    }
+
+    /// The tables of this pipeline's deliveries.
+    pub(crate) fn deliveries(&self) -> Deliveries {
+        self.deliveries.clone()
     }
 
     /// For each destination whether a request can be made now, with its secrets; a

@@ -201,3 +201,29 @@ fn what_arrived_moves_to_the_archive_on_request() {
     assert_eq!(text, "0 deliveries have moved to the archive, 1 were deleted from it\n");
     assert_eq!(rig.run(&["show", "3"]).status.code(), Some(5));
 }
+
+/// Where nobody listens, and by a name that nobody has.
+#[test]
+fn one_request_is_sent_on_trial_and_its_failure_is_told() {
+    let port = walpost_local::free_port().unwrap();
+    let url = format!("destination.logistics.url=http://127.0.0.1:{port}/hooks");
+    let sets = [
+        "sink.kind=webhook",
+        "destination.allow_http=true",
+        "destination.allow_private_networks=true",
+        &url,
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+    let test = |more: &[&str]| walpost(&[&["webhook", "test"], more, &sets].concat(), &[]);
+    let output = test(&["logistics"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("logistics: connect, not sent in "), "{}", stdout(&output));
+    let output = test(&["logistics", "--json", "--key", "mine"]);
+    let told: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    assert_eq!((&told["outcome"], &told["idempotency_key"]), (&"connect".into(), &"mine".into()));
+    let output = test(&["nobody"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    assert!(stderr(&output).contains("name one of these: logistics"), "{}", stderr(&output));
+    let output = walpost(&["webhook", "test", "logistics"], &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
