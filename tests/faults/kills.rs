@@ -1,18 +1,11 @@
 use walpost_testkit::{Seeded, until};
-use walpost_tests::{LIMIT, Shop, Writer};
+use walpost_tests::{LIMIT, Shop, Writer, seeded};
 
 use crate::CONSUMER;
 
 const KILLS: usize = 20;
 /// So that a killed member is missed soon.
 const SETTINGS: [(&str, &str); 1] = [("TEST_SESSION_TIMEOUT_MS", "3000")];
-
-pub(crate) fn seeded() -> Seeded {
-    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(u64::from(std::process::id()));
-    println!("WALPOST_TEST_SEED={seed}");
-    Seeded::new(seed)
-}
 
 /// Waits until between 1 and 400 more effects are there: a random moment, and
 /// progress between two kills.

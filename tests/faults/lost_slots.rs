@@ -1,7 +1,7 @@
 use walpost_testkit::{Process, Seeded, until};
-use walpost_tests::{LIMIT, Shop, Writer};
+use walpost_tests::{LIMIT, Shop, Writer, seeded};
 
-use crate::{CONSUMER, kills::seeded};
+use crate::CONSUMER;
 
 /// Slots that are lost, each with kills of the relay that replaces it.
 const LOSSES: usize = 5;

@@ -10,11 +10,8 @@ mod lost_slots;
 mod pollers;
 mod shards;
 mod switches;
-mod webhooks;
 mod zombie_relays;
 mod zombies;
 
 /// The consumer under test.
 const CONSUMER: &str = env!("CARGO_BIN_EXE_walpost-test-consumer");
-/// What receives webhooks.
-const RECEIVER: &str = env!("CARGO_BIN_EXE_walpost-test-receiver");

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use walpost_testkit::{
     Committed, Process, Published, Seeded, create_topic, judge, local::Kafka, read_all, until,
 };
-use walpost_tests::{LIMIT, Shop, Writer, walpost_binary};
+use walpost_tests::{LIMIT, POLLED_COLUMNS, Shop, Writer, walpost_binary};
 
 /// Pollers at once.
 const POLLERS: usize = 4;
@@ -23,14 +23,6 @@ const SETTINGS: [(&str, &str); 5] = [
     ("WALPOST_POLLING_CLAIM_MAX_AGGREGATES", "10"),
     ("WALPOST_POLLING_AGGREGATE_MAX_EVENTS", "20"),
 ];
-
-/// What `walpost check` asks for.
-pub(crate) const COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
-    add attempts int not null default 0, add next_attempt_at timestamptz, \
-    add published_at timestamptz, add last_error text; \
-    create index on walpost.outbox (seq, id) where status in ('NEW', 'FAILED'); \
-    create index on walpost.outbox (aggregatetype, aggregateid, seq, id) \
-    where status in ('NEW', 'FAILED')";
 
 async fn number(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
@@ -67,7 +59,7 @@ async fn killed_pollers_lose_and_reorder_nothing_and_repeat_no_more_than_their_c
     let mut seeded = Seeded::new(u64::from(std::process::id()));
     let shop = Shop::open(6).await;
     let client = shop.connect().await;
-    client.batch_execute(COLUMNS).await.unwrap();
+    client.batch_execute(POLLED_COLUMNS).await.unwrap();
     let mut pollers: Vec<Process> = (0..POLLERS).map(|_| shop.relay_with(&SETTINGS)).collect();
     let writers = [Writer::start(&shop, 0).await, Writer::start(&shop, 1).await];
     let killing = async {
@@ -96,7 +88,7 @@ async fn killed_pollers_lose_and_reorder_nothing_and_repeat_no_more_than_their_c
 async fn pollers_that_wake_beside_their_successors_reorder_nothing() {
     let shop = Shop::open(6).await;
     let client = shop.connect().await;
-    client.batch_execute(COLUMNS).await.unwrap();
+    client.batch_execute(POLLED_COLUMNS).await.unwrap();
     let mut settings = SETTINGS.to_vec();
     settings.push(("WALPOST_POLLING_SEND_TIMEOUT_MS", "1000"));
     settings.push(("WALPOST_POLLING_CLAIM_TIMEOUT_MS", "6000"));
@@ -165,7 +157,7 @@ async fn a_topic_that_is_created_later_is_used_without_a_restart_and_what_waits_
     let broker = Kafka::builder().start().unwrap();
     let shop = Shop::open(1).await;
     let client = shop.connect().await;
-    client.batch_execute(COLUMNS).await.unwrap();
+    client.batch_execute(POLLED_COLUMNS).await.unwrap();
     let relay = poller(&shop, &broker, &[("WALPOST_POLLING_RETRY_DELAYS", "4h")]);
     insert(&client, "a").await;
     let waits = "select count(*) from walpost.outbox where status = 'NEW' and attempts = 1 \
@@ -193,7 +185,7 @@ async fn without_brokers_attempts_grow_and_rows_wait_or_fail_as_configured_and_c
     let shop = Shop::open(1).await;
     create_topic(&broker.bootstrap(), &shop.topic, 1, &[]).await;
     let client = shop.connect().await;
-    client.batch_execute(COLUMNS).await.unwrap();
+    client.batch_execute(POLLED_COLUMNS).await.unwrap();
     let waiting = poller(&shop, &broker, &[]);
     insert(&client, "a").await;
     until(LIMIT, "two rows published", async || number(&client, PUBLISHED).await == 2).await;

@@ -12,9 +12,7 @@ use std::{
 use tokio::task::JoinHandle;
 use walpost_outbox::{NewEvent, OutboxTable, write};
 use walpost_testkit::{Process, Seeded, kafka, until};
-use walpost_tests::{LIMIT, Shop, Writer, walpost_binary};
-
-use crate::kills::seeded;
+use walpost_tests::{LIMIT, Shop, Writer, seeded, walpost_binary};
 
 const PIPELINES: usize = 4;
 const KILLS: usize = 4;

@@ -12,10 +12,21 @@ mod shop;
 mod writer;
 mod zombie;
 
+use walpost_testkit::Seeded;
+
 pub use crate::{
     binary::{release_binary, test_consumer_binary, test_receiver_binary, walpost_binary},
     receiver::Receiver,
-    shop::{Effect, LIMIT, Shop},
+    shop::{Effect, LIMIT, POLLED_COLUMNS, Shop},
     writer::Writer,
     zombie::{STOPS_AFTER_COMMIT, wake_beside_successor},
 };
+
+/// Of everything random in a test: `WALPOST_TEST_SEED`, or another one each time;
+/// it is printed.
+pub fn seeded() -> Seeded {
+    let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(u64::from(std::process::id()));
+    println!("WALPOST_TEST_SEED={seed}");
+    Seeded::new(seed)
+}

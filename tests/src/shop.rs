@@ -12,6 +12,14 @@ use crate::binary::walpost_binary;
 /// Bound on everything that a test waits for.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// What `walpost check` asks for of an outbox that is polled.
+pub const POLLED_COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
+    add attempts int not null default 0, add next_attempt_at timestamptz, \
+    add published_at timestamptz, add last_error text; \
+    create index on walpost.outbox (seq, id) where status in ('NEW', 'FAILED'); \
+    create index on walpost.outbox (aggregatetype, aggregateid, seq, id) \
+    where status in ('NEW', 'FAILED')";
+
 /// A database with orders, an outbox and effects, and a topic for its events.
 #[derive(Debug)]
 pub struct Shop {

@@ -1,17 +1,20 @@
 //! `walpost run` with destinations, killed again and again under load, with
-//! receivers that refuse some requests and lose some of their answers.
+//! receivers that refuse some requests and lose some of their answers. Apart from
+//! `faults`, so that they do not run beside those.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 use std::{collections::BTreeSet, path::Path};
 
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Process, postgres, until};
 use walpost_tests::{
-    LIMIT, Receiver, Shop, Writer,
+    LIMIT, POLLED_COLUMNS, Receiver, Shop, Writer,
     chaos::{WebhookSetting, webhook_blows, webhooks},
-    walpost_binary,
+    seeded, walpost_binary,
 };
 
-use crate::{RECEIVER, kills::seeded, pollers::COLUMNS};
+const RECEIVER: &str = env!("CARGO_BIN_EXE_walpost-test-receiver");
 
 const KILLS: usize = 6;
 const LOST_PERCENT: usize = 5;
@@ -57,7 +60,7 @@ async fn each_event_arrives(source: &str) {
     let mut client = shop.connect().await;
     Migrator::new().set(Set::Webhook).migrate(&mut client).await.unwrap();
     if source == "polling" {
-        client.batch_execute(COLUMNS).await.unwrap();
+        client.batch_execute(POLLED_COLUMNS).await.unwrap();
     }
     let seeds = [seeded.below(1_000) as u64, seeded.below(1_000) as u64];
     let orders = Receiver::start(seeds[0], LOST_PERCENT).await;
