@@ -10,7 +10,7 @@ use walpost_router::RouterConfig;
 
 use crate::{
     command::brokers,
-    config::{Config, ConfigArgs},
+    config::{Config, ConfigArgs, Sink},
     failure::{BROKERS, Exit, Failure, next_step_of_connect},
     output,
     table::Table,
@@ -27,8 +27,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
-    let webhooks = config.webhooks()?;
-    let connector = if webhooks.is_none() { Some(config.kafka()?) } else { None };
+    let sink = config.sink()?;
     config.encoding()?;
     config.listen()?;
     let polling = config.polling()?;
@@ -40,26 +39,25 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let replacement = router.topic_replacement;
     let letters = relay.dead_letter_topic.clone();
-    let sink = match (webhooks, connector) {
-        (Some(webhooks), _) => ("Webhooks", webhooks::check(&database, &webhooks).await),
-        (None, Some(connector)) => {
+    let (name, unready, sink) = match sink {
+        Sink::Webhook(webhooks) => {
+            let unready = (Exit::Configuration, "the destinations are not ready for `walpost run`");
+            ("Webhooks", unready, webhooks::check(&database, &webhooks).await)
+        }
+        Sink::Kafka(connector) => {
             let kafka = move || check_kafka(&connector, &replacement, letters.as_deref());
             let kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
-            ("Kafka", kafka)
+            ("Kafka", (Exit::Kafka, "Kafka is not ready for `walpost run`"), kafka)
         }
-        (None, None) => ("Kafka", Vec::new()),
     };
     let has_failed =
         |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
-    let exit = match (has_failed(&postgres), has_failed(&sink.1), sink.0) {
-        (true, ..) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
-        (false, true, "Kafka") => Some((Exit::Kafka, "Kafka is not ready for `walpost run`")),
-        (false, true, _) => {
-            Some((Exit::Configuration, "the destinations are not ready for `walpost run`"))
-        }
-        (false, false, _) => None,
+    let exit = match (has_failed(&postgres), has_failed(&sink)) {
+        (true, _) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
+        (false, true) => Some(unready),
+        (false, false) => None,
     };
-    let groups = [("PostgreSQL", postgres), sink];
+    let groups = [("PostgreSQL", postgres), (name, sink)];
     if args.json {
         output::print(format_args!("{}\n", as_json(&groups, exit.is_none())))?;
     } else {

@@ -16,7 +16,7 @@ use crate::{
         retention::{self, Retention},
         senders::Senders,
     },
-    config::{Config, ConfigArgs},
+    config::{self, Config, ConfigArgs},
     failure::{Exit, Failure},
     http, log,
     signals::Signals,
@@ -34,8 +34,8 @@ const BUCKETS: [f64; 12] =
 pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let config = Config::load(args)?;
     let database = config.database()?;
-    match config.webhooks()? {
-        Some(webhooks) => {
+    match config.sink()? {
+        config::Sink::Webhook(webhooks) => {
             let connector = webhooks.connector(&database);
             let to: Vec<&str> = webhooks.names().collect();
             let to = format!("webhooks: {}", to.join(", "));
@@ -44,8 +44,8 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
                 async move || Senders::start(&database, webhooks.deliveries(), webhooks.processors);
             pipeline.run(async move || connector.connect().await, None, senders).await
         }
-        None => {
-            let (connector, beside) = (config.kafka()?, config.kafka_beside()?);
+        config::Sink::Kafka(connector) => {
+            let beside = config.kafka_beside()?;
             let to = format!("kafka: {}", connector.bootstrap_servers());
             let pipeline = Pipeline::new(&config, &to)?;
             let none = async || Ok(Senders::none());

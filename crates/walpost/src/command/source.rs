@@ -3,7 +3,7 @@ use serde_json::json;
 use walpost_relay::{RelayError, SourceSwitch, SwitchStep, SwitchTo, Switched};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    config::{Config, ConfigArgs, Sink},
     failure::Failure,
     log, output,
 };
@@ -53,10 +53,9 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let config = Config::load(config)?;
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
     let (polling, encoding) = (config.polling_for_switch()?, config.encoding()?);
-    let webhooks = config.webhooks()?;
-    let kafka = if webhooks.is_none() { Some(config.kafka()?) } else { None };
+    let sink = config.sink()?;
     log::start(&config)?;
-    let webhooks = webhooks.map(|webhooks| webhooks.connector(&database));
+    let outbox = database.clone();
     let pipeline = relay.pipeline.clone();
     let failed = |error: RelayError| Failure::of_relay(error, false);
     let switch = SourceSwitch::new(database, relay, polling, router, encoding).map_err(failed)?;
@@ -69,10 +68,12 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         is_begun |= !matches!(step, SwitchStep::CutMade);
         output::note(step);
     };
-    let switched = match (kafka, webhooks) {
-        (Some(kafka), _) => switch.run(to, async || kafka.connect().await, tell).await,
-        (None, Some(webhooks)) => switch.run(to, async || webhooks.connect().await, tell).await,
-        (None, None) => unreachable!("events go somewhere"),
+    let switched = match sink {
+        Sink::Kafka(kafka) => switch.run(to, async || kafka.connect().await, tell).await,
+        Sink::Webhook(webhooks) => {
+            let connector = webhooks.connector(&outbox);
+            switch.run(to, async || connector.connect().await, tell).await
+        }
     };
     let switched = switched.map_err(|error| ended(error, is_begun))?;
     if args.json {

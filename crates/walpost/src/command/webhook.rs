@@ -70,21 +70,19 @@ impl Args {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = Config::load(config)?;
-    if let Command::Test(args) = &args.command {
-        return test::run(&config, args).await;
-    }
     let schema = args.schema.as_ref().unwrap_or(&config.settings.pipeline.schema);
     let deliveries = Deliveries::in_schema(schema);
-    let database = config.database()?;
+    // A trial needs none.
+    let database = || config.database();
     match &args.command {
-        Command::List(args) => list::run(&database, &deliveries, args).await,
-        Command::Show(args) => show::run(&database, &deliveries, args).await,
-        Command::Retry(args) => decide::retry(&database, &deliveries, args).await,
-        Command::Settle(args) => decide::settle(&database, &deliveries, args).await,
-        Command::Hold(args) => hold::hold(&database, &deliveries, args).await,
-        Command::Resume(args) => hold::resume(&database, &deliveries, args).await,
-        Command::Prune(args) => prune::run(&database, &deliveries, args).await,
-        Command::Test(_) => unreachable!("it needs no database"),
+        Command::List(args) => list::run(&database()?, &deliveries, args).await,
+        Command::Show(args) => show::run(&database()?, &deliveries, args).await,
+        Command::Retry(args) => decide::retry(&database()?, &deliveries, args).await,
+        Command::Settle(args) => decide::settle(&database()?, &deliveries, args).await,
+        Command::Hold(args) => hold::hold(&database()?, &deliveries, args).await,
+        Command::Resume(args) => hold::resume(&database()?, &deliveries, args).await,
+        Command::Prune(args) => prune::run(&database()?, &deliveries, args).await,
+        Command::Test(args) => test::run(&config, args).await,
     }
 }
 

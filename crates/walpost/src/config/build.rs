@@ -330,12 +330,8 @@ impl Config {
         (section, key, value): (&str, &str, &str),
         choices: &[(&str, T)],
     ) -> Result<T, ConfigError> {
-        let chosen = choices.iter().find(|(name, _)| *name == value);
-        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
-            let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            let names = names.join(", ");
-            self.wrong(section, key, &format!("{section}.{key} is {value:?}; one of {names}"))
-        })
+        one_of(value, choices)
+            .map_err(|problem| self.wrong(section, key, &format!("{section}.{key} {problem}")))
     }
 
     pub(super) fn number<T: TryFrom<u64>>(
@@ -344,9 +340,23 @@ impl Config {
         key: &str,
         value: u64,
     ) -> Result<T, ConfigError> {
-        let problem = |_| format!("{section}.{key} is {value}, which is too large");
-        value.try_into().map_err(problem).map_err(|problem| self.wrong(section, key, &problem))
+        fitting(value)
+            .map_err(|problem| self.wrong(section, key, &format!("{section}.{key} {problem}")))
     }
+}
+
+/// The choice of that name, or what is wrong with it.
+pub(super) fn one_of<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let chosen = choices.iter().find(|(name, _)| *name == value);
+    chosen.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+        format!("is {value:?}; one of {}", names.join(", "))
+    })
+}
+
+/// A number of a narrower type, or what is wrong with it.
+pub(super) fn fitting<T: TryFrom<u64>>(value: u64) -> Result<T, String> {
+    value.try_into().map_err(|_| format!("is {value}, which is too large"))
 }
 
 /// A file that holds one secret, without the line break that editors add.

@@ -7,6 +7,7 @@ use std::{
 
 use axum::http::{HeaderName, HeaderValue};
 use walpost_event::error_chain;
+use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
 use walpost_router::{MissingColumn, NullHeader, RouterConfig};
 use walpost_webhook::{
@@ -15,13 +16,24 @@ use walpost_webhook::{
     sink::{Columns, KeyOf, Subscription, Subscriptions, WebhookConnector},
 };
 
-use super::{Config, ConfigError, Origin, duration::duration, settings::DestinationSection};
+use super::{
+    Config, ConfigError, Origin,
+    build::{fitting, one_of},
+    duration::duration,
+    settings::DestinationSection,
+};
 
 /// What `sink.kind` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SinkKind {
     Kafka,
     Webhook,
+}
+
+/// Where events go, with all that it takes.
+pub(crate) enum Sink {
+    Kafka(KafkaConnector),
+    Webhook(Webhooks),
 }
 
 /// What a pipeline of webhooks needs beside the relay's configuration.
@@ -63,6 +75,14 @@ impl Config {
             ("sink", "kind", &self.settings.sink.kind),
             &[("kafka", SinkKind::Kafka), ("webhook", SinkKind::Webhook)],
         )
+    }
+
+    /// Where events go, checked and not connected.
+    pub(crate) fn sink(&self) -> Result<Sink, ConfigError> {
+        Ok(match self.webhooks()? {
+            Some(webhooks) => Sink::Webhook(webhooks),
+            None => Sink::Kafka(self.kafka()?),
+        })
     }
 
     /// The destinations; `None` where events go to Kafka.
@@ -205,15 +225,11 @@ impl Checked<'_> {
         (key, value): (&str, &str),
         choices: &[(&str, T)],
     ) -> Result<T, ConfigError> {
-        let chosen = choices.iter().find(|(name, _)| *name == value);
-        chosen.map(|(_, choice)| *choice).ok_or_else(|| {
-            let names: Vec<String> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            self.wrong(key, &format!("is {value:?}; one of {}", names.join(", ")))
-        })
+        one_of(value, choices).map_err(|problem| self.wrong(key, &problem))
     }
 
     fn number<T: TryFrom<u64>>(&self, key: &str, value: u64) -> Result<T, ConfigError> {
-        value.try_into().map_err(|_| self.wrong(key, &format!("is {value}, which is too large")))
+        fitting(value).map_err(|problem| self.wrong(key, &problem))
     }
 
     fn subscription(&self) -> Result<Subscription, ConfigError> {
