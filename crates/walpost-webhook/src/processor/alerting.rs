@@ -23,22 +23,24 @@ impl About {
 }
 
 impl Shared {
-    /// Whether somebody may have to be told of these ends, or of the breaker.
-    pub(super) fn may_alert(&self, ended: &[Ended]) -> bool {
-        self.settings.alerts.is_some()
-            && (self.gate.has_opened()
-                || ended.iter().any(|each| About::of(&each.verdict).is_some()))
+    /// Whether somebody may have to be told of these ends, or that the breaker has
+    /// opened.
+    pub(super) fn may_alert(&self, ended: &[Ended], opened: bool) -> bool {
+        let is_told = |each: &Ended| About::of(&each.verdict).is_some();
+        self.settings.alerts.is_some() && (opened || ended.iter().any(is_told))
     }
 
-    /// Has people told of the ends of those claims that held, and of the breaker.
-    /// Where no alert can be created, what it is about ends all the same.
+    /// Has people told of the ends of those claims that held, and of the breaker
+    /// where it has opened. Where no alert can be created, what it is about ends all
+    /// the same.
     pub(super) async fn alert(
         &self,
         tx: &mut Transaction<'_>,
         ended: &[Ended],
         held: &HashSet<(i64, i64)>,
+        opened: bool,
     ) -> Result<(), StoreError> {
-        let alerts = self.alerts(ended, held);
+        let alerts = self.alerts(ended, held, opened);
         if alerts.is_empty() {
             return Ok(());
         }
@@ -55,27 +57,30 @@ impl Shared {
         }
     }
 
-    fn alerts(&self, ended: &[Ended], held: &HashSet<(i64, i64)>) -> Vec<NewDelivery> {
+    fn alerts(
+        &self,
+        ended: &[Ended],
+        held: &HashSet<(i64, i64)>,
+        opened: bool,
+    ) -> Vec<NewDelivery> {
         let Some(alerts) = &self.settings.alerts else { return Vec::new() };
         let (now, destination) = (SystemTime::now(), &*self.settings.name);
+        let alert = |about: About, Ended { lapsed, end, .. }: &Ended| {
+            let (delivery, attempts, outcome) = (lapsed.id, lapsed.attempt, end.outcome.name());
+            alerts.alert(about, Cause { destination, delivery, attempts, outcome }, now)
+        };
         let of_end = |about: About| {
             let is_so = |each: &&Ended| {
                 About::of(&each.verdict) == Some(about) && held.contains(&each.lapsed.claim())
             };
-            let Ended { lapsed, end, .. } = ended.iter().find(is_so)?;
-            let outcome = end.outcome.name();
-            let (delivery, attempts) = (lapsed.id, lapsed.attempt);
-            alerts.alert(about, Cause { destination, delivery, attempts, outcome }, now)
+            alert(about, ended.iter().find(is_so)?)
         };
         let mut all: Vec<NewDelivery> = [About::Failed, About::Unknown, About::Disabled]
             .into_iter()
             .filter_map(of_end)
             .collect();
-        if let Some(last) = ended.last().filter(|_| self.gate.has_opened()) {
-            let (delivery, attempts) = (last.lapsed.id, last.lapsed.attempt);
-            let cause = Cause { destination, delivery, attempts, outcome: last.end.outcome.name() };
-            all.extend(alerts.alert(About::BreakerOpen, cause, now));
-        }
+        let last = ended.last().filter(|_| opened);
+        all.extend(last.and_then(|last| alert(About::BreakerOpen, last)));
         all
     }
 }

@@ -162,7 +162,9 @@ async fn write(
     let deliveries = &shared.settings.deliveries;
     let gone = ended.iter().filter(|each| each.verdict == Verdict::Disable);
     let gone: Vec<_> = gone.map(|each| each.lapsed.claim()).collect();
-    let may_alert = shared.may_alert(ended);
+    // Looked at once: when it opens later, the next end tells it.
+    let opened = shared.gate.has_opened();
+    let may_alert = shared.may_alert(ended, opened);
     if gone.is_empty() && !may_alert {
         return deliveries.finish(client, ended).await;
     }
@@ -176,10 +178,10 @@ async fn write(
         finished.is_disabled = true;
     }
     if may_alert {
-        shared.alert(&mut tx, ended, &finished.held).await?;
+        shared.alert(&mut tx, ended, &finished.held, opened).await?;
     }
     tx.commit().await.map_err(failed)?;
-    if may_alert {
+    if opened {
         shared.gate.told();
     }
     Ok(finished)

@@ -297,8 +297,9 @@ async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
         .map(|lapsed| shared.judged(lapsed, End::without_call(outcome, String::new())))
         .collect();
     let held = deliveries.finish(&tx, &ended).await?.held;
-    if shared.may_alert(&ended) {
-        shared.alert(&mut tx, &ended, &held).await?;
+    // Of the breaker whoever ends an attempt tells.
+    if shared.may_alert(&ended, false) {
+        shared.alert(&mut tx, &ended, &held, false).await?;
     }
     tx.commit().await.map_err(failed)?;
     shared.metrics.add(What::Stuck, held.len() as u64);
