@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{io::AsyncWriteExt, sync::Notify};
+use tokio::sync::Semaphore;
 use walpost_testkit::until;
 use walpost_webhook::{
     DeliveryState, OnUnknownOutcome, Pace, ProcessorSettings, RetryPolicy, Schedule, StoreError,
@@ -222,17 +222,8 @@ async fn what_must_not_happen_twice_is_sent_once_and_waits_as_unknown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_transaction_is_open_during_a_call() {
     let world = World::new().await;
-    let go_on = Arc::new(Notify::new());
-    let waits = Arc::clone(&go_on);
-    let receiver = Receiver::scripted(move |mut stream, notes| {
-        let waits = Arc::clone(&waits);
-        async move {
-            notes.read(&mut stream).await?;
-            waits.notified().await;
-            stream.write_all(answer("200 OK", "", "").as_bytes()).await
-        }
-    })
-    .await;
+    let gate = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::gated(answer("200 OK", "", ""), &gate).await;
     world.insert(&ids("a", 1)).await;
     let mut settings = settings(&receiver.url("127.0.0.1"));
     settings.client.timeout = LIMIT;
@@ -246,7 +237,7 @@ async fn no_transaction_is_open_during_a_call() {
     let open = "select count(*) from pg_stat_activity where datname = current_database() \
                 and pid <> pg_backend_pid() and xact_start < now() - interval '1 s'";
     assert_eq!(world.number(open).await, 0);
-    go_on.notify_one();
+    gate.add_permits(1);
     world.until("delivered", 1).await;
     running.stop().await;
 }

@@ -13,7 +13,7 @@ use std::{
 use tokio::{
     io::AsyncWriteExt,
     signal::unix::{SignalKind, signal},
-    sync::{Notify, Semaphore},
+    sync::Semaphore,
 };
 use walpost_testkit::{Process, until};
 use walpost_webhook::{OnUnknownOutcome, Processor};
@@ -148,17 +148,8 @@ async fn whoever_slept_past_its_lease_writes_nothing() {
     until(LIMIT, "a call", async || failing.requests().len() == 1).await;
     zombie.wait_for_log("failpoint", LIMIT);
     // Its successor is in its call.
-    let go_on = Arc::new(Notify::new());
-    let waits = Arc::clone(&go_on);
-    let receiver = Receiver::scripted(move |mut stream, notes| {
-        let waits = Arc::clone(&waits);
-        async move {
-            notes.read(&mut stream).await?;
-            waits.notified().await;
-            stream.write_all(answer("200 OK", "", "").as_bytes()).await
-        }
-    })
-    .await;
+    let gate = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::gated(answer("200 OK", "", ""), &gate).await;
     let mut patient = settings(&receiver.url("127.0.0.1"));
     patient.client.timeout = LIMIT;
     patient.lease = LIMIT * 2;
@@ -169,7 +160,7 @@ async fn whoever_slept_past_its_lease_writes_nothing() {
     zombie.wait_for_log("the claim was given up", LIMIT);
     let (state, attempts, _) = world.row("a000").await;
     assert_eq!((&*state, attempts), ("sending", 2));
-    go_on.notify_one();
+    gate.add_permits(1);
     world.until("delivered", 1).await;
     running.stop().await;
     assert_eq!(world.row("a000").await, ("delivered".to_owned(), 2, Some("success".to_owned())));
@@ -203,17 +194,8 @@ async fn whoever_slept_past_its_lease_sends_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_lost_disables_nothing() {
     let world = World::new().await;
-    let go_on = Arc::new(Notify::new());
-    let waits = Arc::clone(&go_on);
-    let receiver = Receiver::scripted(move |mut stream, notes| {
-        let waits = Arc::clone(&waits);
-        async move {
-            notes.read(&mut stream).await?;
-            waits.notified().await;
-            stream.write_all(answer("410 Gone", "", "").as_bytes()).await
-        }
-    })
-    .await;
+    let gate = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::gated(answer("410 Gone", "", ""), &gate).await;
     world.insert(&ids("a", 1)).await;
     let mut patient = settings(&receiver.url("127.0.0.1"));
     patient.client.timeout = LIMIT;
@@ -222,7 +204,7 @@ async fn a_claim_that_was_lost_disables_nothing() {
     until(LIMIT, "a call", async || receiver.requests().len() == 1).await;
     // Another has it now.
     world.past_triggers("update walpost.webhook_delivery set fence = fence + 1").await;
-    go_on.notify_one();
+    gate.add_permits(1);
     let snapshot = running.stop().await;
     assert_eq!((snapshot.lost, snapshot.disabled), (1, 0));
     let states = "select state from walpost.webhook_destination";
