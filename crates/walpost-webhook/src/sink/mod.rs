@@ -181,16 +181,11 @@ impl WebhookSink {
         self.writing = Some(Writing { task: tokio::spawn(writer.write(entries)), tickets });
     }
 
-    fn settle(
-        &mut self,
-        result: &Result<u64, Unwritten>,
-        ticket: Ticket,
-        bytes: usize,
-    ) -> Delivery {
+    fn settle(&mut self, result: &Result<(), Unwritten>, ticket: Ticket, bytes: usize) -> Delivery {
         self.outstanding -= 1;
         self.outstanding_bytes -= bytes;
         let result = match result {
-            Ok(_) => Ok(Landed { lane: 0, offset: None }),
+            Ok(()) => Ok(Landed { lane: 0, offset: None }),
             Err(Unwritten { kind, detail }) => Err(DeliveryError {
                 kind: *kind,
                 topic: self.place[0].topic.clone(),

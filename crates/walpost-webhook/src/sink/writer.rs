@@ -30,7 +30,8 @@ pub(super) struct Writer {
 pub(super) struct Written {
     /// `None` where the connection is not to be used any more.
     pub(super) writer: Option<Writer>,
-    pub(super) results: Vec<(Ticket, usize, Result<u64, Unwritten>)>,
+    /// With the bytes of each.
+    pub(super) results: Vec<(Ticket, usize, Result<(), Unwritten>)>,
 }
 
 /// Why an event has no deliveries, or is not known to have any.
@@ -42,55 +43,47 @@ pub(super) struct Unwritten {
 
 impl Writer {
     pub(super) async fn write(self, entries: Vec<Entry>) -> Written {
-        let all: Vec<NewDelivery> =
-            entries.iter().flat_map(|entry| entry.deliveries.iter().cloned()).collect();
-        match self.insert(&all).await {
-            Ok(_) => {
-                let result = |entry: Entry| {
-                    let count = entry.deliveries.len() as u64;
-                    (entry.ticket, entry.bytes, Ok(count))
-                };
-                Written { writer: Some(self), results: entries.into_iter().map(result).collect() }
-            }
-            Err(unwritten) if unwritten.kind == DeliveryErrorKind::Rejected => {
-                self.write_each(entries).await
-            }
-            Err(unwritten) => {
-                let result = |entry: Entry| (entry.ticket, entry.bytes, Err(unwritten.clone()));
-                Written { writer: None, results: entries.into_iter().map(result).collect() }
-            }
+        let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(entries.len()));
+        for Entry { ticket, deliveries, bytes } in entries {
+            all.extend(deliveries);
+            ends.push((ticket, bytes, all.len()));
         }
+        let result = self.insert(&all).await;
+        if let Err(Unwritten { kind: DeliveryErrorKind::Rejected, .. }) = result {
+            return self.write_each(&all, ends).await;
+        }
+        let writer = if result.is_ok() { Some(self) } else { None };
+        let results = ends.into_iter().map(|(ticket, bytes, _)| (ticket, bytes, result.clone()));
+        Written { writer, results: results.collect() }
     }
 
     /// Up to the first one that is refused: none behind it may be there before it.
-    async fn write_each(self, entries: Vec<Entry>) -> Written {
-        let mut refused = None;
-        let mut results = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let result = match &refused {
-                Some(()) => Err(Unwritten {
+    /// Each has the deliveries from the end of the one before to its own.
+    async fn write_each(self, all: &[NewDelivery], ends: Vec<(Ticket, usize, usize)>) -> Written {
+        let (mut is_refused, mut begin) = (false, 0);
+        let mut results = Vec::with_capacity(ends.len());
+        for (ticket, bytes, end) in ends {
+            let result = match is_refused {
+                true => Err(Unwritten {
                     kind: DeliveryErrorKind::NotSent,
                     detail: "an event before it was refused".to_owned(),
                 }),
-                None => self.insert(&entry.deliveries).await,
+                false => self.insert(&all[begin..end]).await,
             };
-            if result.is_err() {
-                refused = Some(());
-            }
-            results.push((entry.ticket, entry.bytes, result));
+            is_refused |= result.is_err();
+            begin = end;
+            results.push((ticket, bytes, result));
         }
-        let writer = if refused.is_none() { Some(self) } else { None };
-        Written { writer, results }
+        Written { writer: if is_refused { None } else { Some(self) }, results }
     }
 
-    async fn insert(&self, deliveries: &[NewDelivery]) -> Result<u64, Unwritten> {
+    async fn insert(&self, deliveries: &[NewDelivery]) -> Result<(), Unwritten> {
         if deliveries.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
-        match timeout(STATEMENT_LIMIT, self.deliveries.insert_in_order(&self.client, deliveries))
-            .await
-        {
-            Ok(Ok(_)) => Ok(deliveries.len() as u64),
+        let inserting = self.deliveries.insert_in_order(&self.client, deliveries);
+        match timeout(STATEMENT_LIMIT, inserting).await {
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(Unwritten { kind: kind(&error), detail: error.to_string() }),
             Err(_) => Err(Unwritten {
                 kind: DeliveryErrorKind::Unknown,
