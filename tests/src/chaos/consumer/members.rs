@@ -6,8 +6,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use walpost_testkit::{Process, until};
 
-use super::{blows::Pause, stage::off};
-use crate::LIMIT;
+use super::blows::Pause;
+use crate::{LIMIT, chaos::stage::off};
 
 /// What `walpost-test-consumer` prints.
 const LISTENS: &str = "consumer: listens to SIGTERM";

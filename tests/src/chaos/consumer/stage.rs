@@ -24,7 +24,10 @@ use super::{
     production::PARTITIONS,
     run::{ConsumerSetting, Sabotage},
 };
-use crate::{LIMIT, chaos::load::connect};
+use crate::{
+    LIMIT,
+    chaos::{load::connect, stage::off},
+};
 
 const DATABASE: &str = "postgres";
 pub(super) const TOPIC: &str = "chaos.consumer";
@@ -239,13 +242,5 @@ impl Stage {
     ) -> Result<Vec<T>, Error> {
         let rows = connect(&self.url()).await.query(sql, &[]).await?;
         Ok(rows.iter().map(row).collect())
-    }
-}
-
-/// Runs what blocks beside the runtime.
-pub(super) async fn off<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(act).await {
-        Ok(value) => value,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -15,8 +15,11 @@ use walpost_testkit::{
     until,
 };
 
-use super::{super::load::connect, run::WebhookSetting};
-use crate::LIMIT;
+use super::run::WebhookSetting;
+use crate::{
+    LIMIT,
+    chaos::{load::connect, stage::off},
+};
 
 const DATABASE: &str = "postgres";
 const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -245,11 +248,4 @@ impl Stage {
 fn keep_log(folder: &std::path::Path, side: Side, number: usize, process: &Process) {
     let name = format!("{side:?}-{number:03}.log").to_lowercase();
     drop(fs::write(folder.join(name), process.log()));
-}
-
-async fn off<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(act).await {
-        Ok(value) => value,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
