@@ -2,17 +2,18 @@
 //! topic and the relay. Nothing of this is to be copied: elsewhere it is
 //! `walpost migrate` and `walpost run`.
 
-use std::{collections::BTreeMap, env, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, env, time::Duration};
 
 use rdkafka::{
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
     client::DefaultClientContext,
     types::RDKafkaErrorCode,
 };
+use stand::{Stand, folder, patiently};
 use tokio::task::spawn_blocking;
 use walpost_encode::{Encoder, Encoding};
 use walpost_kafka::KafkaConnector;
-use walpost_local::{Kafka, LocalError, Postgres, cache_dir};
+use walpost_local::Kafka;
 use walpost_migrate::{Migrator, Set};
 use walpost_postgres::Database;
 use walpost_relay::{Initial, Relay, RelayConfig, RunningRelay};
@@ -22,8 +23,6 @@ use crate::{Failed, shipping};
 
 const PARTITIONS: i32 = 3;
 const KAFKA_LIMIT: Duration = Duration::from_secs(30);
-const START_ATTEMPTS: u32 = 4;
-const START_PAUSE: Duration = Duration::from_secs(2);
 
 const TABLES: &str = "
     create table if not exists orders (
@@ -37,9 +36,8 @@ const TABLES: &str = "
 
 /// Servers of our own end with this value, however it ends.
 pub(crate) struct Surroundings {
-    database: Database,
+    stand: Stand,
     brokers: String,
-    _postgres: Option<Postgres>,
     _kafka: Option<Kafka>,
 }
 
@@ -47,36 +45,24 @@ impl Surroundings {
     /// The servers that DATABASE_URL and KAFKA name, or private ones, whose
     /// data stay in the folder that FOLDER names.
     pub(crate) async fn open() -> Result<Self, Failed> {
-        let folder = env::var_os("FOLDER")
-            .map_or_else(|| cache_dir().join("shipping-service"), PathBuf::from);
-        let (url, postgres) = match env::var("DATABASE_URL") {
-            Ok(url) => (url, None),
-            Err(_) => {
-                println!("starting PostgreSQL, with its data in {}", folder.display());
-                let home = folder.join("postgres");
-                let start = move || Postgres::builder().home(&home).start();
-                let postgres = spawn_blocking(|| patiently(start)).await??;
-                (postgres.url("postgres"), Some(postgres))
-            }
-        };
+        let stand = Stand::open("shipping-service").await?;
         let (brokers, kafka) = match env::var("KAFKA") {
             Ok(brokers) => (brokers, None),
             Err(_) => {
                 println!("starting Kafka; the first time it is fetched, which takes a while");
-                let home = folder.join("kafka");
+                let home = folder("shipping-service").join("kafka");
                 let start = move || Kafka::builder().home(&home).start();
                 let kafka = spawn_blocking(|| patiently(start)).await??;
                 (kafka.bootstrap(), Some(kafka))
             }
         };
-        let database = Database::parse(&url)?;
-        let all = Self { database, brokers, _postgres: postgres, _kafka: kafka };
+        let all = Self { stand, brokers, _kafka: kafka };
         all.prepare().await?;
         Ok(all)
     }
 
     pub(crate) fn database(&self) -> &Database {
-        &self.database
+        self.stand.first()
     }
 
     pub(crate) fn brokers(&self) -> &str {
@@ -90,13 +76,13 @@ impl Surroundings {
         config.initial = Some(Initial::Publish);
         let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
         let router = RouterConfig::walpost();
-        let relay = Relay::new(self.database.clone(), config, router, encoding)?;
+        let relay = Relay::new(self.database().clone(), config, router, encoding)?;
         let connector = self.connector()?;
         Ok(relay.start(async move || connector.connect().await))
     }
 
     async fn prepare(&self) -> Result<(), Failed> {
-        let mut client = self.database.connect().await?;
+        let mut client = self.database().connect().await?;
         Migrator::new().sets([Set::Relay, Set::Consumer]).migrate(&mut client).await?;
         client.batch_execute(TABLES).await?;
         let admin: AdminClient<DefaultClientContext> = self.connector()?.admin_config().create()?;
@@ -118,15 +104,4 @@ impl Surroundings {
         let settings = [("bootstrap.servers".to_owned(), self.brokers.clone())];
         Ok(KafkaConnector::new(BTreeMap::from(settings))?)
     }
-}
-
-/// The server of a predecessor that was killed may be about to end.
-fn patiently<T>(start: impl Fn() -> Result<T, LocalError>) -> Result<T, LocalError> {
-    for _ in 1..START_ATTEMPTS {
-        if let Ok(started) = start() {
-            return Ok(started);
-        }
-        std::thread::sleep(START_PAUSE);
-    }
-    start()
 }

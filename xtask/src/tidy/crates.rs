@@ -11,7 +11,7 @@ enum May {
 use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
-const CRATES: [(&str, May, bool); 24] = [
+const CRATES: &[(&str, May, bool)] = &[
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
@@ -35,6 +35,7 @@ const CRATES: [(&str, May, bool); 24] = [
     ("walpost-bench", UseAll, true),
     ("walpost-tests", UseAll, true),
     ("shipping-service", UseAll, true),
+    ("walpost-example-stand", UseAll, false),
     ("xtask", Use(&["local"]), false),
 ];
 

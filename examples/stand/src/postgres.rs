@@ -1,0 +1,101 @@
+use std::{env, path::PathBuf, time::Duration};
+
+use tokio::task::spawn_blocking;
+use tokio_postgres::{Client, error::SqlState};
+use walpost_local::{LocalError, Postgres, cache_dir};
+use walpost_migrate::{Migrator, Set};
+use walpost_postgres::Database;
+
+use crate::Failed;
+
+const START_ATTEMPTS: u32 = 4;
+const START_PAUSE: Duration = Duration::from_secs(2);
+
+/// A PostgreSQL server for an example. One of our own ends with this value,
+/// however it ends.
+#[derive(Debug)]
+pub struct Stand {
+    first: Database,
+    _postgres: Option<Postgres>,
+}
+
+impl Stand {
+    /// The server that DATABASE_URL names, or a private one, whose data stay in
+    /// the folder that FOLDER names.
+    ///
+    /// # Errors
+    /// When there is no server, with what to do.
+    pub async fn open(example: &str) -> Result<Self, Failed> {
+        if let Ok(url) = env::var("DATABASE_URL") {
+            return Ok(Self { first: Database::parse(&url)?, _postgres: None });
+        }
+        let folder = folder(example);
+        println!("starting PostgreSQL, with its data in {}", folder.display());
+        let home = folder.join("postgres");
+        let start = move || Postgres::builder().home(&home).start();
+        let postgres = spawn_blocking(|| patiently(start)).await??;
+        let first = Database::parse(&postgres.url("postgres"))?;
+        Ok(Self { first, _postgres: Some(postgres) })
+    }
+
+    /// The database that DATABASE_URL names, or the private server's first one.
+    #[must_use]
+    pub fn first(&self) -> &Database {
+        &self.first
+    }
+
+    /// The database of that name with these tables, created where it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be created or migrated.
+    pub async fn database(
+        &self,
+        name: &str,
+        sets: impl IntoIterator<Item = Set>,
+        tables: &str,
+    ) -> Result<Database, Failed> {
+        create(&self.first.connect().await?, name).await?;
+        let database = self.first.clone().with_dbname(name);
+        let mut client = database.connect().await?;
+        Migrator::new().sets(sets).migrate(&mut client).await?;
+        client.batch_execute(tables).await?;
+        Ok(database)
+    }
+}
+
+/// Where the data of private servers are: FOLDER, or a folder of the cache.
+#[must_use]
+pub fn folder(example: &str) -> PathBuf {
+    env::var_os("FOLDER").map_or_else(|| cache_dir().join(example), PathBuf::from)
+}
+
+/// Two that start at once both find that it is not there.
+async fn create(client: &Client, name: &str) -> Result<(), Failed> {
+    let created = client.batch_execute(&format!("create database \"{name}\"")).await;
+    match created {
+        Err(error)
+            if matches!(
+                error.code(),
+                Some(&SqlState::DUPLICATE_DATABASE | &SqlState::UNIQUE_VIOLATION)
+            ) =>
+        {
+            Ok(())
+        }
+        created => Ok(created?),
+    }
+}
+
+/// Starts a server of our own. That of a predecessor that was killed may be about
+/// to end.
+///
+/// # Errors
+/// Those of the last attempt.
+pub fn patiently<T>(start: impl Fn() -> Result<T, LocalError>) -> Result<T, LocalError> {
+    for _ in 1..START_ATTEMPTS {
+        if let Ok(started) = start() {
+            return Ok(started);
+        }
+        std::thread::sleep(START_PAUSE);
+    }
+    start()
+}

@@ -1,0 +1,73 @@
+use std::process::ExitCode;
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing_subscriber::EnvFilter;
+use walpost_event::error_chain;
+
+use crate::Failed;
+
+/// Tells the parts of a program to stop.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Sender<bool>);
+
+impl Stop {
+    /// Ready once the program is told to stop.
+    pub fn requested(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopped = self.0.subscribe();
+        async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        }
+    }
+
+    /// Tells the parts to stop, since the work is done.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// What every `main` has: a log on stderr by RUST_LOG, Ctrl-C and SIGTERM as a
+/// [`Stop`], and the reason where it fails.
+pub fn program(name: &str, run: impl AsyncFnOnce(Stop) -> Result<(), Failed>) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{name}: no threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(async {
+        let stop = Stop(watch::Sender::new(false));
+        let mut terminated = signal(SignalKind::terminate())?;
+        let on_signal = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminated.recv() => {}
+            }
+            on_signal.stop();
+        });
+        run(stop).await
+    });
+    let Err(error) = ended else { return ExitCode::SUCCESS };
+    eprintln!("{name}: {}", error_chain(&*error));
+    ExitCode::FAILURE
+}
+
+/// Serves until the program is told to stop.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(listener: TcpListener, router: axum::Router, stop: &Stop) -> Result<(), Failed> {
+    // A sender keeps its connections for a while: they are not waited for.
+    tokio::select! {
+        served = axum::serve(listener, router).into_future() => Ok(served?),
+        () = stop.requested() => Ok(()),
+    }
+}

@@ -1,0 +1,114 @@
+use tokio::{sync::watch, task::JoinSet};
+use walpost_encode::{Encoder, Encoding};
+use walpost_event::error_chain;
+use walpost_postgres::Database;
+use walpost_relay::{Initial, Relay, RelayConfig, RunningRelay};
+use walpost_router::{MissingColumn, NullHeader, RouterConfig};
+use walpost_webhook::{
+    Processor, ProcessorSettings, StoreError,
+    sink::{Columns, Subscription, Subscriptions, WebhookConnector},
+};
+
+use crate::Failed;
+
+/// The same as `walpost run` with `sink.kind = "webhook"`, in this process.
+#[derive(Debug)]
+pub struct Sender {
+    /// The pipeline, and the table of the outbox.
+    pub relay: RelayConfig,
+    /// Names of the outbox's columns; those of webhooks are in `columns`.
+    pub router: RouterConfig,
+    /// What a row says of its webhook.
+    pub columns: Columns,
+    /// Each destination, and what it takes.
+    pub destinations: Vec<(Subscription, ProcessorSettings)>,
+}
+
+/// A [`Sender`] that runs.
+#[derive(Debug)]
+pub struct Sending {
+    relay: RunningRelay,
+    stop: watch::Sender<bool>,
+    processors: JoinSet<Result<(), StoreError>>,
+}
+
+impl Sender {
+    /// Of Walpost's own outbox table, to nobody yet.
+    #[must_use]
+    pub fn new(pipeline: &str) -> Self {
+        let mut relay = RelayConfig::new(pipeline);
+        // What was written before the first start goes first.
+        relay.initial = Some(Initial::Publish);
+        let event_type = Some("type".to_owned());
+        let columns = Columns { event_type, ..Columns::default() };
+        Self { relay, router: RouterConfig::default(), columns, destinations: Vec::new() }
+    }
+
+    /// Also to this destination.
+    #[must_use]
+    pub fn to(mut self, subscription: Subscription, settings: ProcessorSettings) -> Self {
+        self.destinations.push((subscription, settings));
+        self
+    }
+
+    /// Starts to read, to make deliveries and to send them.
+    ///
+    /// # Errors
+    /// When a setting cannot be; nothing is connected yet.
+    pub fn start(mut self, database: &Database) -> Result<Sending, Failed> {
+        self.router.additional_placement = self.columns.placement()?;
+        self.router.additional_missing = MissingColumn::Error;
+        self.router.null_header = NullHeader::Send;
+        let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+        let subscriptions = self.destinations.iter().map(|(subscription, _)| subscription.clone());
+        let subscriptions = Subscriptions::new(subscriptions)?;
+        let deliveries = walpost_webhook::Deliveries::new();
+        let connector = WebhookConnector::new(database.clone(), deliveries, subscriptions);
+        let mut checked = Vec::new();
+        for (_, settings) in self.destinations {
+            checked.push(Processor::new(database.clone(), settings)?);
+        }
+        let relay = Relay::new(database.clone(), self.relay, self.router, encoding)?;
+        let relay = relay.start(async move || connector.connect().await);
+        let stop = watch::Sender::new(false);
+        let mut processors = JoinSet::new();
+        for processor in checked {
+            let mut stopped = stop.subscribe();
+            let stopped = async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            };
+            processors.spawn(async move { processor.run(stopped).await });
+        }
+        Ok(Sending { relay, stop, processors })
+    }
+}
+
+impl Sending {
+    /// Waits until a part of it has ended, which none should, and says why.
+    pub async fn ended(&mut self) -> Failed {
+        tokio::select! {
+            ended = self.relay.finished() => match ended {
+                Ok(()) => "the relay ended by itself".into(),
+                Err(error) => error_chain(&error).into(),
+            },
+            Some(ended) = self.processors.join_next() => match ended {
+                Ok(Ok(())) => "a processor ended by itself".into(),
+                Ok(Err(error)) => error_chain(&error).into(),
+                Err(panic) => panic.into(),
+            },
+        }
+    }
+
+    /// Ends it, once what it has begun is done.
+    ///
+    /// # Errors
+    /// When a part of it had failed.
+    pub async fn stop(mut self) -> Result<(), Failed> {
+        self.relay.stop();
+        self.stop.send_replace(true);
+        while let Some(ended) = self.processors.join_next().await {
+            ended??;
+        }
+        Ok(self.relay.finished().await?)
+    }
+}
