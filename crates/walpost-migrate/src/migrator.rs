@@ -21,8 +21,9 @@ const MAX_LOCK_TIMEOUT_MS: u32 = 3_600_000;
 pub struct Migrator {
     schema: String,
     publication: String,
-    /// `None`: the default.
-    sets: Option<Vec<Set>>,
+    sets: Vec<Set>,
+    /// Not what else the database has already.
+    no_others: bool,
     form: Form,
     lock_timeout_ms: u32,
 }
@@ -104,7 +105,8 @@ impl Migrator {
         Self {
             schema: DEFAULT_NAME.to_owned(),
             publication: DEFAULT_NAME.to_owned(),
-            sets: None,
+            sets: Set::DEFAULT.to_vec(),
+            no_others: false,
             form: Form::Table,
             lock_timeout_ms: DEFAULT_LOCK_TIMEOUT_MS,
         }
@@ -134,7 +136,15 @@ impl Migrator {
     /// These sets, in this order, and no others.
     #[must_use]
     pub fn sets(mut self, sets: impl IntoIterator<Item = Set>) -> Self {
-        self.sets = Some(sets.into_iter().collect());
+        self.no_others = true;
+        self.at_least(sets)
+    }
+
+    /// These sets in place of the default ones, and what else the database has
+    /// already.
+    #[must_use]
+    pub fn at_least(mut self, sets: impl IntoIterator<Item = Set>) -> Self {
+        self.sets = sets.into_iter().collect();
         self
     }
 
@@ -293,13 +303,10 @@ impl Migrator {
     /// Those that were chosen; without a choice also those that the database has
     /// already, which would otherwise stay behind.
     fn choices(&self) -> Vec<Choice> {
-        let chosen = |set: &Set| Choice { set: *set, only_if_there: false };
-        if let Some(sets) = &self.sets {
-            return sets.iter().map(chosen).collect();
-        }
-        let others = Set::ALL.iter().filter(|set| !Set::DEFAULT.contains(set));
+        let others = Set::ALL.iter().filter(|set| !self.no_others && !self.sets.contains(set));
         let others = others.map(|set| Choice { set: *set, only_if_there: true });
-        Set::DEFAULT.iter().map(chosen).chain(others).collect()
+        let chosen = self.sets.iter().map(|set| Choice { set: *set, only_if_there: false });
+        chosen.chain(others).collect()
     }
 
     async fn explain(&self, client: &Client, names: &Names, failure: Failure) -> Error {

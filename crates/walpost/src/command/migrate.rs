@@ -5,7 +5,7 @@ use walpost_relay::{Days, make_days};
 
 use crate::{
     command::sql,
-    config::{Config, ConfigArgs},
+    config::{Config, ConfigArgs, SinkKind},
     failure::{Exit, Failure},
     output,
     table::Table,
@@ -16,7 +16,8 @@ use crate::{
 /// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers,
 /// --set inbox that of received events, --set idempotency that of requests under idempotency keys,
 /// --set webhook those of webhooks that are sent, --set all all of them. Without it: relay and
-/// consumer, and the others are brought up to date where they are there already.
+/// consumer, with sink.kind = "webhook" relay and webhook, and the others are brought up to date
+/// where they are there already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema
@@ -40,11 +41,16 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let pipeline = &config.settings.pipeline;
     let schema = args.schema.as_deref().unwrap_or(&pipeline.schema);
     let migrator = Migrator::new().schema(schema).publication(config.migrated_publication());
+    let wanted = match (sets, config.sink_kind()?) {
+        (Some(sets), _) => sets,
+        (None, SinkKind::Kafka) => Set::DEFAULT,
+        (None, SinkKind::Webhook) => &[Set::Relay, Set::Webhook],
+    };
     let migrator = match sets {
         Some(sets) => migrator.sets(sets.iter().copied()),
-        None => migrator,
+        None => migrator.at_least(wanted.iter().copied()),
     };
-    let has_outbox = sets.unwrap_or(Set::DEFAULT).contains(&Set::Relay);
+    let has_outbox = wanted.contains(&Set::Relay);
     if args.partitioned && !has_outbox {
         let text = "--partitioned is about the outbox, which these sets leave out; it takes --set \
                     relay";
@@ -52,7 +58,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let migrator = if args.partitioned { migrator.partitioned() } else { migrator };
     if args.print {
-        for set in sets.unwrap_or(Set::DEFAULT) {
+        for set in wanted {
             output::print(migrator.render(*set).map_err(failure)?)?;
         }
         return Ok(());

@@ -70,7 +70,7 @@ impl Config {
     }
 
     /// Where events go.
-    pub(super) fn sink_kind(&self) -> Result<SinkKind, ConfigError> {
+    pub(crate) fn sink_kind(&self) -> Result<SinkKind, ConfigError> {
         self.choice(
             ("sink", "kind", &self.settings.sink.kind),
             &[("kafka", SinkKind::Kafka), ("webhook", SinkKind::Webhook)],

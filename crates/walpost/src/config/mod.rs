@@ -14,7 +14,7 @@ mod settings;
 
 use self::layers::Layers;
 pub(crate) use self::{
-    destinations::{Sink, Webhooks},
+    destinations::{Sink, SinkKind, Webhooks},
     error::ConfigError,
     layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
     settings::{LogFormat, Settings},

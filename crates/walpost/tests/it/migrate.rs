@@ -15,6 +15,9 @@ fn printed_sql_is_that_of_the_set() {
     assert!(!all.contains(".inbox ("), "nobody asked for it");
     let inbox = stdout(&walpost(&["migrate", "--print", "--set", "inbox"], &[]));
     assert!(inbox.contains(".inbox (") && !inbox.contains(".outbox ("));
+    let sent = stdout(&walpost(&["migrate", "--print", "--set", "sink.kind=webhook"], &[]));
+    assert!(sent.contains(".outbox (") && sent.contains(".webhook_delivery ("));
+    assert!(!sent.contains(".consumer_parked ("), "nothing goes to a topic");
 }
 
 #[test]

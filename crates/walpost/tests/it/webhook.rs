@@ -106,6 +106,8 @@ fn deliveries_are_sent_again_and_settled() {
     assert_eq!(rig.sql(row), "pending|0|key_4|t");
     assert_eq!(rig.run(&["retry", "4"]).status.code(), Some(5));
 
+    let none = ["retry", "--destination", "logistics"];
+    assert_eq!(rig.run(&none).status.code(), Some(5), "also without --yes");
     let unknown = ["retry", "--destination", "logistics", "--state", "unknown"];
     let output = rig.run(&unknown);
     assert_eq!(stdout(&output), "would be sent again: delivery 6, 7\n");

@@ -91,7 +91,7 @@ pub(super) async fn retry(
     if ids.is_empty() {
         chosen = choose(&client, deliveries, args).await?;
         ids = &chosen;
-        if !args.yes {
+        if !args.yes && !ids.is_empty() {
             return would_retry(ids, args.json);
         }
     }
@@ -176,7 +176,6 @@ fn told(decided: &Decided, (done, states): (&str, &str), json: bool) -> Result<(
 fn named(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     match ids.len() {
-        0 => "no delivery".to_owned(),
         count if count > NAMED_MAX => format!("{count} deliveries, from {} on", shown[0]),
         _ => format!("delivery {}", shown.join(", ")),
     }
