@@ -88,3 +88,10 @@ pub use crate::{
     response::{Keep, Response},
     scope::{Lookup, ParseLookupError, Scope, ScopeBy},
 };
+
+/// Every point at which a test can end a process, for those who test all of them.
+#[cfg(all(feature = "axum", feature = "failpoints"))]
+#[doc(hidden)]
+pub fn failpoints() -> impl Iterator<Item = &'static str> {
+    failpoint::Failpoint::ALL.into_iter().map(failpoint::Failpoint::name)
+}

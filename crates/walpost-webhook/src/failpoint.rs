@@ -3,6 +3,7 @@
 //!
 //! `WALPOST_FAILPOINT=name[@count]:kill|stop` acts when the point is reached for
 //! the `count`-th time (1 unless given): SIGKILL or SIGSTOP.
+//! `webhook/name…` is for this crate alone, and for none other that the process has.
 
 /// Where a process can be ended.
 #[cfg_attr(
@@ -27,9 +28,19 @@ pub(crate) enum Failpoint {
 }
 
 impl Failpoint {
+    #[cfg(any(feature = "failpoints", test))]
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Claimed,
+        Self::Sending,
+        Self::Answered,
+        Self::Finished,
+        Self::Written,
+        Self::Committed,
+    ];
+
     /// The name in the environment variable.
     #[cfg(any(feature = "failpoints", test))]
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Claimed => "after_claim",
             Self::Sending => "before_bytes",
@@ -59,7 +70,8 @@ impl Failpoint {
 
         let armed = ARMED.get_or_init(|| {
             let text = std::env::var("WALPOST_FAILPOINT").ok()?;
-            Some(parse(&text).unwrap_or_else(|| panic!("WALPOST_FAILPOINT={text} is no failpoint")))
+            let ours = of_this_crate(&text)?;
+            Some(parse(ours).unwrap_or_else(|| panic!("WALPOST_FAILPOINT={text} is no failpoint")))
         });
         let Some((name, count, action)) = armed else { return };
         if name == self.name() && COUNT.fetch_add(1, Ordering::SeqCst) + 1 == *count {
@@ -75,6 +87,15 @@ enum Action {
     Stop,
 }
 
+/// Without the name of a crate before it, a point is that of every crate.
+#[cfg(any(feature = "failpoints", test))]
+fn of_this_crate(text: &str) -> Option<&str> {
+    match text.split_once('/') {
+        Some((name, point)) => (name == "webhook").then_some(point),
+        None => Some(text),
+    }
+}
+
 #[cfg(any(feature = "failpoints", test))]
 fn parse(text: &str) -> Option<(String, u64, Action)> {
     let (point, action) = text.split_once(':')?;
@@ -87,15 +108,8 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
         Some((name, count)) => (name, count.parse().ok().filter(|count| *count > 0)?),
         None => (point, 1),
     };
-    let known = [
-        Failpoint::Claimed,
-        Failpoint::Sending,
-        Failpoint::Answered,
-        Failpoint::Finished,
-        Failpoint::Written,
-        Failpoint::Committed,
-    ];
-    known.iter().any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
+    let mut known = Failpoint::ALL.iter();
+    known.any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
 }
 
 #[cfg(feature = "failpoints")]
@@ -116,6 +130,13 @@ fn act(action: Action) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_point_of_another_crate_is_none_here() {
+        assert_eq!(of_this_crate("after_claim:stop"), Some("after_claim:stop"));
+        assert_eq!(of_this_crate("webhook/after_claim:stop"), Some("after_claim:stop"));
+        assert_eq!(of_this_crate("idempotency/after_claim:stop"), None);
+    }
 
     #[test]
     fn reads_name_count_and_action() {

@@ -89,3 +89,10 @@ pub use crate::{
     },
     watch::Watch,
 };
+
+/// Every point at which a test can end a process, for those who test all of them.
+#[cfg(feature = "failpoints")]
+#[doc(hidden)]
+pub fn failpoints() -> impl Iterator<Item = &'static str> {
+    failpoint::Failpoint::ALL.into_iter().map(failpoint::Failpoint::name)
+}
