@@ -39,6 +39,9 @@
 //! assert_eq!(judge(Some(stored), &other, now, &policy), Verdict::Mismatch);
 //! ```
 //!
+//! Requests that have expired count no more; `Pruner` (feature `pruner`) has them
+//! leave now and then.
+//!
 //! Rows have hashes of principal, key and request, and none of these; a response
 //! is stored as it was given, so roles get what they need by
 //! `select walpost.idempotency_grant(kind, role)`, where `kind` is `application`,
@@ -65,6 +68,8 @@ mod lease;
 mod operator;
 mod policy;
 mod problem;
+#[cfg(feature = "pruner")]
+mod pruner;
 mod report;
 mod response;
 mod scope;
@@ -73,6 +78,8 @@ mod structured;
 
 pub use tokio_postgres;
 
+#[cfg(feature = "pruner")]
+pub use crate::pruner::Pruner;
 pub use crate::{
     error::{Error, KeepError},
     fingerprint::{Fingerprint, Request},

@@ -1,8 +1,12 @@
 use std::time::SystemTime;
 
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::{Client, GenericClient, types::Type};
 
 use crate::{Error, Idempotency, Lookup};
+
+pub(crate) const PRUNING: &str = "pruning requests";
+/// Of one transaction.
+pub(crate) const BATCH_ROWS_MAX: u32 = 100_000;
 
 /// A stored request, without its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,19 @@ pub struct Pruned {
     pub responses: u64,
     /// Rows that were deleted, and their keys with them.
     pub rows: u64,
+}
+
+/// What leaves apart from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Responses,
+    Rows,
+}
+
+#[cfg(feature = "pruner")]
+impl Part {
+    /// In this order.
+    pub(crate) const ALL: [Self; 2] = [Self::Responses, Self::Rows];
 }
 
 impl Idempotency {
@@ -87,7 +104,7 @@ impl Idempotency {
         let row = client
             .query_typed_one(&self.sql.prunable, &[])
             .await
-            .map_err(|error| self.failed_as("pruner", "pruning requests", &error))?;
+            .map_err(|error| self.failed_as("pruner", PRUNING, &error))?;
         let count = |index: usize| u64::try_from(row.get::<_, i64>(index)).unwrap_or_default();
         Ok(Pruned { responses: count(0), rows: count(1) })
     }
@@ -102,24 +119,38 @@ impl Idempotency {
     /// # Errors
     /// When the role is no `pruner`. What left before stays so.
     pub async fn prune(&self, client: &Client, batch_rows: u32) -> Result<Pruned, Error> {
-        let responses = self.in_batches(client, &self.sql.prune_responses, batch_rows).await?;
-        let rows = self.in_batches(client, &self.sql.prune_rows, batch_rows).await?;
+        let responses = self.in_batches(client, Part::Responses, batch_rows).await?;
+        let rows = self.in_batches(client, Part::Rows, batch_rows).await?;
         Ok(Pruned { responses, rows })
     }
 
-    async fn in_batches(&self, client: &Client, sql: &str, batch_rows: u32) -> Result<u64, Error> {
-        let batch_rows = batch_rows.clamp(1, 100_000);
-        let limit = i64::from(batch_rows);
+    async fn in_batches(&self, client: &Client, part: Part, batch_rows: u32) -> Result<u64, Error> {
+        let batch_rows = batch_rows.clamp(1, BATCH_ROWS_MAX);
         let mut total = 0;
         loop {
-            let count = client
-                .execute_typed(sql, &[(&limit, Type::INT8)])
-                .await
-                .map_err(|error| self.failed_as("pruner", "pruning requests", &error))?;
+            let count = self.prune_step(client, part, batch_rows).await?;
             total += count;
             if count < u64::from(batch_rows) {
                 return Ok(total);
             }
         }
+    }
+
+    /// One statement.
+    pub(crate) async fn prune_step(
+        &self,
+        client: &impl GenericClient,
+        part: Part,
+        batch_rows: u32,
+    ) -> Result<u64, Error> {
+        let sql = match part {
+            Part::Responses => &self.sql.prune_responses,
+            Part::Rows => &self.sql.prune_rows,
+        };
+        let limit = i64::from(batch_rows);
+        client
+            .execute_typed(sql, &[(&limit, Type::INT8)])
+            .await
+            .map_err(|error| self.failed_as("pruner", PRUNING, &error))
     }
 }

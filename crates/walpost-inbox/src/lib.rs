@@ -77,6 +77,7 @@ mod metrics;
 mod operator;
 mod processor;
 mod prune;
+mod pruner;
 mod report;
 mod snapshot;
 mod sql;
@@ -100,6 +101,7 @@ pub use crate::{
     operator::{Changed, Entry, Filter},
     processor::Processor,
     prune::{Prune, Pruned},
+    pruner::Pruner,
     snapshot::{Backlog, Snapshot},
     state::{ParseStateError, State},
 };

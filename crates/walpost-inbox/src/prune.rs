@@ -1,8 +1,8 @@
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::{Client, GenericClient, types::Type};
 
 use crate::{Error, Inbox};
 
-const ATTEMPTED: &str = "pruning the inbox";
+pub(crate) const ATTEMPTED: &str = "pruning the inbox";
 
 /// What leaves the log, of events that succeeded or were ignored.
 ///
@@ -17,7 +17,14 @@ const ATTEMPTED: &str = "pruning the inbox";
 pub struct Prune {
     payload_days: u32,
     keep_days: u32,
-    batch_rows: u32,
+    pub(crate) batch_rows: u32,
+}
+
+/// What leaves apart from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Payloads,
+    Rows,
 }
 
 /// How much has left, or would.
@@ -45,6 +52,16 @@ impl Prune {
         self.batch_rows = batch_rows.clamp(1, 100_000);
         self
     }
+
+    /// The same, of no row at all.
+    pub(crate) fn none(self) -> Self {
+        Self { batch_rows: 0, ..self }
+    }
+}
+
+impl Part {
+    /// In this order.
+    pub(crate) const ALL: [Self; 2] = [Self::Payloads, Self::Rows];
 }
 
 impl Inbox {
@@ -83,28 +100,15 @@ impl Inbox {
     /// is no `pruner`. What left before stays so.
     pub async fn prune(&self, client: &Client, prune: &Prune) -> Result<Pruned, Error> {
         self.check_window(client, prune).await?;
-        let payloads = self
-            .in_batches(client, &self.sql.operator.prune_payloads, prune.payload_days, prune)
-            .await?;
-        let rows =
-            self.in_batches(client, &self.sql.operator.prune_rows, prune.keep_days, prune).await?;
+        let payloads = self.in_batches(client, Part::Payloads, prune).await?;
+        let rows = self.in_batches(client, Part::Rows, prune).await?;
         Ok(Pruned { payloads, rows })
     }
 
-    async fn in_batches(
-        &self,
-        client: &Client,
-        sql: &str,
-        days: u32,
-        prune: &Prune,
-    ) -> Result<u64, Error> {
-        let (days, limit) = (f64::from(days), i64::from(prune.batch_rows));
+    async fn in_batches(&self, client: &Client, part: Part, prune: &Prune) -> Result<u64, Error> {
         let mut total = 0;
         loop {
-            let count = client
-                .execute_typed(sql, &[(&days, Type::FLOAT8), (&limit, Type::INT8)])
-                .await
-                .map_err(|error| self.failed(ATTEMPTED, "pruner", &error))?;
+            let count = self.step(client, part, prune).await?;
             total += count;
             if count < u64::from(prune.batch_rows) {
                 return Ok(total);
@@ -112,7 +116,25 @@ impl Inbox {
         }
     }
 
-    async fn check_window(&self, client: &Client, prune: &Prune) -> Result<(), Error> {
+    /// One statement.
+    pub(crate) async fn step(
+        &self,
+        client: &impl GenericClient,
+        part: Part,
+        prune: &Prune,
+    ) -> Result<u64, Error> {
+        let (sql, days) = match part {
+            Part::Payloads => (&self.sql.operator.prune_payloads, prune.payload_days),
+            Part::Rows => (&self.sql.operator.prune_rows, prune.keep_days),
+        };
+        let (days, limit) = (f64::from(days), i64::from(prune.batch_rows));
+        client
+            .execute_typed(sql, &[(&days, Type::FLOAT8), (&limit, Type::INT8)])
+            .await
+            .map_err(|error| self.failed(ATTEMPTED, "pruner", &error))
+    }
+
+    pub(crate) async fn check_window(&self, client: &Client, prune: &Prune) -> Result<(), Error> {
         let rows = client
             .query_typed(&self.sql.operator.window, &[])
             .await

@@ -47,6 +47,8 @@ mod outcome;
 #[cfg(feature = "delivery")]
 mod processor;
 #[cfg(feature = "delivery")]
+mod pruner;
+#[cfg(feature = "delivery")]
 mod rate;
 #[cfg(feature = "receive")]
 pub mod receive;
@@ -80,6 +82,7 @@ pub use crate::{
     endpoint::{Endpoint, EndpointError},
     metrics::Snapshot,
     processor::{Processor, ProcessorSettings},
+    pruner::Pruner,
     rate::Rate,
     secret::{Secret, SecretError},
     store::{

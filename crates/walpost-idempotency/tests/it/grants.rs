@@ -7,7 +7,7 @@ use walpost_testkit::unique_name;
 use crate::support::{World, answer, lookup, policy, print};
 
 /// A session of a new role that was granted `kind`, and something else before.
-async fn role(world: &World, kind: &str, before: &str) -> Client {
+pub(crate) async fn role(world: &World, kind: &str, before: &str) -> Client {
     let role = unique_name(kind);
     let before = before.replace("$role", &role);
     let sql = format!(

@@ -15,5 +15,6 @@ mod leased;
 mod load;
 mod member;
 mod outage;
+mod pruner;
 mod support;
 mod twins;

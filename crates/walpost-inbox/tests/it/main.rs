@@ -13,5 +13,6 @@ mod operator;
 mod order;
 mod processing;
 mod prune;
+mod pruner;
 mod support;
 mod transitions;

@@ -36,6 +36,7 @@ pub use self::{
 pub(crate) use self::{
     claim::{Claim, Lapsed, Room},
     finish::{End, Ended, Finished},
+    prune::{ATTEMPTED as PRUNING, Part},
 };
 
 use self::sql::Sql;
@@ -66,6 +67,7 @@ const BODY_BYTES_MAX: usize = 1_024 * 1_024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Deliveries {
+    schema: String,
     pub(crate) sql: Arc<Sql>,
     pub(crate) body_max_bytes: usize,
 }
@@ -144,7 +146,13 @@ impl Deliveries {
 
     /// In another schema: its name as stored, without quotes.
     pub fn in_schema(schema: &str) -> Self {
-        Self { sql: Arc::new(Sql::new(schema)), body_max_bytes: BODY_BYTES_MAX }
+        let sql = Arc::new(Sql::new(schema));
+        Self { schema: schema.to_owned(), sql, body_max_bytes: BODY_BYTES_MAX }
+    }
+
+    /// Their schema.
+    pub fn schema(&self) -> &str {
+        &self.schema
     }
 
     /// Longest body of a delivery that [`insert`](Self::insert) takes; 1 MiB unless

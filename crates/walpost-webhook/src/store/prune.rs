@@ -1,11 +1,11 @@
 use tokio_postgres::{
-    Client,
+    Client, GenericClient,
     types::{ToSql, Type},
 };
 
 use super::{Deliveries, StoreError, operator_sql::PRUNABLE_MAX};
 
-const ATTEMPTED: &str = "pruning deliveries";
+pub(crate) const ATTEMPTED: &str = "pruning deliveries";
 const BATCH_ROWS_MAX: u32 = 100_000;
 
 /// What leaves, of deliveries that have arrived.
@@ -21,7 +21,16 @@ const BATCH_ROWS_MAX: u32 = 100_000;
 pub struct Prune {
     archive_after_days: u32,
     delete_after_days: u32,
-    batch_rows: u32,
+    pub(crate) batch_rows: u32,
+}
+
+/// What leaves apart from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// For the archive.
+    Delivered,
+    /// The archive.
+    Archived,
 }
 
 /// How much has left, or would.
@@ -55,7 +64,12 @@ impl Prune {
         self
     }
 
-    fn check(&self) -> Result<(), StoreError> {
+    /// The same, of no delivery at all.
+    pub(crate) fn none(self) -> Self {
+        Self { batch_rows: 0, ..self }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         let (archive, delete) = (self.archive_after_days, self.delete_after_days);
         if delete < archive.max(1) {
             return Err(StoreError::Setting {
@@ -75,6 +89,18 @@ impl Prune {
 impl Pruned {
     /// How much is counted at most of each, before it leaves.
     pub const COUNTED_MAX: u32 = PRUNABLE_MAX;
+
+    pub(crate) fn add(&mut self, part: Part, left: u64) {
+        match part {
+            Part::Delivered => self.archived += left,
+            Part::Archived => self.deleted += left,
+        }
+    }
+}
+
+impl Part {
+    /// In this order.
+    pub(crate) const ALL: [Self; 2] = [Self::Delivered, Self::Archived];
 }
 
 impl Deliveries {
@@ -119,33 +145,32 @@ impl Deliveries {
         mut progress: impl FnMut(Pruned),
     ) -> Result<Pruned, StoreError> {
         prune.check()?;
-        let sql = &self.sql.operator;
         let mut pruned = Pruned::default();
-        loop {
-            let archived = self.step(client, &sql.archive, prune.archive_after_days, prune).await?;
-            pruned.archived += archived;
-            progress(pruned);
-            if archived < u64::from(prune.batch_rows) {
-                break;
+        for part in Part::ALL {
+            loop {
+                let left = self.prune_step(client, part, prune).await?;
+                pruned.add(part, left);
+                progress(pruned);
+                if left < u64::from(prune.batch_rows) {
+                    break;
+                }
             }
         }
-        loop {
-            let deleted = self.step(client, &sql.delete, prune.delete_after_days, prune).await?;
-            pruned.deleted += deleted;
-            progress(pruned);
-            if deleted < u64::from(prune.batch_rows) {
-                return Ok(pruned);
-            }
-        }
+        Ok(pruned)
     }
 
-    async fn step(
+    /// One statement.
+    pub(crate) async fn prune_step(
         &self,
-        client: &Client,
-        sql: &str,
-        days: u32,
+        client: &impl GenericClient,
+        part: Part,
         prune: &Prune,
     ) -> Result<u64, StoreError> {
+        let sql = &self.sql.operator;
+        let (sql, days) = match part {
+            Part::Delivered => (&sql.archive, prune.archive_after_days),
+            Part::Archived => (&sql.delete, prune.delete_after_days),
+        };
         let (days, limit) = (f64::from(days), i64::from(prune.batch_rows));
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&days, Type::FLOAT8), (&limit, Type::INT8)];

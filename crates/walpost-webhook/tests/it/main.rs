@@ -17,6 +17,7 @@ mod grants;
 mod marking;
 mod operating;
 mod oracle;
+mod pruner;
 mod rate;
 mod receive;
 mod receiver;

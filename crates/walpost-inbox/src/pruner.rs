@@ -1,0 +1,226 @@
+//! Old events leave beside whatever the process does.
+
+use std::{fmt, pin::pin, time::Duration};
+
+use metrics::{Counter, counter, describe_counter};
+use tokio::{
+    select,
+    time::{sleep, timeout},
+};
+use tokio_postgres::{Client, IsolationLevel, types::Type};
+
+use crate::{
+    Error, Inbox, Prune, Pruned,
+    prune::{ATTEMPTED, Part},
+};
+
+/// Between two passes, unless set.
+const EVERY: Duration = Duration::from_secs(3_600);
+const EVERY_MIN: Duration = Duration::from_secs(1);
+const EVERY_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Between a pass that failed and the next one, at most.
+const SOON: Duration = Duration::from_secs(60);
+/// Behind a transaction, unless set; and at most.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Of one transaction; the server gives it up a little earlier.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(35);
+const LIMITS: &str = "set local statement_timeout = '30s'; set local lock_timeout = '1s'";
+/// For as long as the transaction lasts, so that it works through a pooler.
+const ALONE: &str =
+    "select pg_try_advisory_xact_lock(hashtext('walpost inbox retention'), hashtext($1))";
+
+/// Has old events leave now and then, as [`Inbox::prune`] does once.
+///
+/// Each batch is a transaction of its own with a pause behind it. Where several
+/// processes have a pruner of one schema, no two of them work at the same moment:
+/// who finds another at work leaves it to that one until its next time.
+///
+/// ```no_run
+/// use walpost_inbox::{Database, Prune, Pruner};
+///
+/// # async fn example(terminated: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
+/// let database = Database::config("host=localhost user=app dbname=shop".parse()?);
+/// let connect = || async { database.open().await.map(|(client, _)| client) };
+/// // Payloads after 30 days, rows after 90.
+/// Pruner::new(Prune::new(30, 90)).run(connect, terminated).await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Pruner {
+    inbox: Inbox,
+    prune: Prune,
+    every: Duration,
+    pause: Duration,
+}
+
+/// What a pruner counts.
+struct Counters {
+    payloads: Counter,
+    rows: Counter,
+    failures: Counter,
+}
+
+impl Pruner {
+    /// Of the schema `walpost`, every hour, with 100 ms between two transactions.
+    pub fn new(prune: Prune) -> Self {
+        Self { inbox: Inbox::new(), prune, every: EVERY, pause: PAUSE }
+    }
+
+    /// Of another schema.
+    pub fn inbox(mut self, inbox: Inbox) -> Self {
+        self.inbox = inbox;
+        self
+    }
+
+    /// Between two passes: a second to seven days.
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every.clamp(EVERY_MIN, EVERY_MAX);
+        self
+    }
+
+    /// Behind each transaction: up to a minute.
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.pause = pause.min(PAUSE_MAX);
+        self
+    }
+
+    /// Whether it could do its work: the tables, the rights, and the window in
+    /// which keys are remembered. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Inbox::prune`].
+    pub async fn check(&self, client: &Client) -> Result<(), Error> {
+        self.inbox.check_window(client, &self.prune).await?;
+        let none = self.prune.none();
+        for part in Part::ALL {
+            self.inbox.step(client, part, &none).await?;
+        }
+        Ok(())
+    }
+
+    /// Once, on this connection; `None` where another process was found at work.
+    /// It may be dropped at any await.
+    ///
+    /// # Errors
+    /// As [`Inbox::prune`]. What left before stays so.
+    pub async fn pass(&self, client: &mut Client) -> Result<Option<Pruned>, Error> {
+        let counters = Counters::of(self.inbox.schema());
+        self.inbox.check_window(client, &self.prune).await?;
+        let mut pruned = Pruned::default();
+        for part in Part::ALL {
+            loop {
+                let Some(left) = self.batch(client, part).await? else { return Ok(None) };
+                match part {
+                    Part::Payloads => {
+                        pruned.payloads += left;
+                        counters.payloads.increment(left);
+                    }
+                    Part::Rows => {
+                        pruned.rows += left;
+                        counters.rows.increment(left);
+                    }
+                }
+                if left < u64::from(self.prune.batch_rows) {
+                    break;
+                }
+                sleep(self.pause).await;
+            }
+        }
+        Ok(Some(pruned))
+    }
+
+    /// Passes, the first one at once, until `shutdown` is ready; each opens a
+    /// connection. What goes wrong is logged and counted, and tried again within a
+    /// minute.
+    pub async fn run<C, F, E>(&self, mut connect: C, shutdown: impl Future<Output = ()>)
+    where
+        C: FnMut() -> F,
+        F: Future<Output = Result<Client, E>>,
+        E: fmt::Display,
+    {
+        describe();
+        let failures = Counters::of(self.inbox.schema()).failures;
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let passed = select! {
+                biased;
+                () = &mut shutdown => return,
+                passed = self.connect_and_pass(&mut connect) => passed,
+            };
+            let wait = match passed {
+                Ok(()) => self.every,
+                Err(reason) => {
+                    failures.increment(1);
+                    let wait = self.every.min(SOON);
+                    let retry_in_seconds = wait.as_secs();
+                    tracing::error!(reason, retry_in_seconds, "old events stay in the inbox");
+                    wait
+                }
+            };
+            select! {
+                biased;
+                () = &mut shutdown => return,
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn connect_and_pass<F, E>(&self, connect: &mut impl FnMut() -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<Client, E>>,
+        E: fmt::Display,
+    {
+        let mut client = connect().await.map_err(|error| error.to_string())?;
+        match self.pass(&mut client).await.map_err(|error| error.to_string())? {
+            Some(Pruned { payloads, rows }) if payloads + rows > 0 => {
+                tracing::info!(payloads, rows, "old events have left the inbox");
+            }
+            Some(_) => {}
+            None => tracing::debug!("another process prunes the inbox"),
+        }
+        Ok(())
+    }
+
+    /// One transaction; `None` where another process is in one.
+    async fn batch(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
+        let done = timeout(BATCH_TIMEOUT, self.batch_alone(client, part)).await;
+        done.unwrap_or_else(|_| {
+            let detail = format!("no answer in {BATCH_TIMEOUT:?}");
+            Err(Error::Unavailable { attempted: ATTEMPTED, detail })
+        })
+    }
+
+    async fn batch_alone(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
+        let failed = |error| self.inbox.failed(ATTEMPTED, "pruner", &error);
+        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let tx = begun.start().await.map_err(failed)?;
+        tx.batch_execute(LIMITS).await.map_err(failed)?;
+        let schema = [(&self.inbox.schema() as _, Type::TEXT)];
+        if !tx.query_typed_one(ALONE, &schema).await.map_err(failed)?.get::<_, bool>(0) {
+            return Ok(None);
+        }
+        let left = self.inbox.step(&tx, part, &self.prune).await?;
+        tx.commit().await.map_err(failed)?;
+        Ok(Some(left))
+    }
+}
+
+impl Counters {
+    fn of(schema: &str) -> Self {
+        let label = [("schema", schema.to_owned())];
+        Self {
+            payloads: counter!("walpost_inbox_pruned_payloads_total", &label),
+            rows: counter!("walpost_inbox_pruned_rows_total", &label),
+            failures: counter!("walpost_inbox_prune_failures_total", &label),
+        }
+    }
+}
+
+fn describe() {
+    describe_counter!("walpost_inbox_pruned_payloads_total", "Payloads that a pruner has nulled");
+    describe_counter!("walpost_inbox_pruned_rows_total", "Rows that a pruner has deleted");
+    describe_counter!("walpost_inbox_prune_failures_total", "Passes of a pruner that failed");
+}
