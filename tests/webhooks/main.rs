@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+mod retention;
+
 use std::{collections::BTreeSet, path::Path};
 
 use walpost_migrate::{Migrator, Set};

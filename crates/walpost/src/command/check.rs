@@ -31,11 +31,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     config.encoding()?;
     config.listen()?;
     let polling = config.polling()?;
-    let retention = config.retention()?;
+    let (retention, pruners) = (config.retention()?, config.pruners()?);
     let mut postgres = check_postgres(&database, &relay, polling.as_ref(), &router).await;
     if config.settings.retention.enabled && postgres.len() > 1 {
         let id = &router.event_id;
         postgres.push(walpost_relay::check_retention(&database, &relay, id, &retention).await);
+    }
+    if postgres.len() > 1 {
+        postgres.extend(pruners.check().await);
     }
     let replacement = router.topic_replacement;
     let letters = relay.dead_letter_topic.clone();

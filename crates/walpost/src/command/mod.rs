@@ -14,6 +14,7 @@ pub(crate) mod migrate;
 pub(crate) mod parked;
 pub(crate) mod pipeline;
 pub(crate) mod prune;
+mod pruners;
 pub(crate) mod replay;
 pub(crate) mod requeue;
 pub(crate) mod retention;

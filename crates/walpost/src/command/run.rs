@@ -16,7 +16,7 @@ use crate::{
         retention::{self, Retention},
         senders::Senders,
     },
-    config::{self, Config, ConfigArgs},
+    config::{self, Config, ConfigArgs, Pruners},
     failure::{Exit, Failure},
     http, log,
     signals::Signals,
@@ -62,6 +62,7 @@ struct Pipeline {
     encoding: Encoding,
     polling: Option<PollingConfig>,
     retention: Option<RetentionConfig>,
+    pruners: Pruners,
     listen: Option<SocketAddr>,
 }
 
@@ -74,6 +75,7 @@ impl Pipeline {
             encoding: config.encoding()?,
             polling: config.polling()?,
             retention: config.settings.retention.enabled.then(|| config.retention()).transpose()?,
+            pruners: config.pruners()?,
             listen: config.listen()?,
         };
         log::start(config)?;
@@ -94,7 +96,7 @@ impl Pipeline {
         beside: Option<KafkaConnector>,
         senders: impl AsyncFnOnce() -> Result<Senders, Failure>,
     ) -> Result<(), Failure> {
-        let Self { database, relay, router, encoding, polling, retention, listen } = self;
+        let Self { database, relay, router, encoding, polling, retention, pruners, listen } = self;
         let mut signals = Signals::listen()?;
         let metrics = record_metrics()?;
         let listener = match listen {
@@ -123,6 +125,7 @@ impl Pipeline {
             let task = Retention { database: outbox, relay, id_column, retention };
             tokio::spawn(task.run(running.status()))
         });
+        let pruners = pruners.start();
         let letters = letters.map(|(letters, beside)| {
             let connect = move || {
                 let beside = beside.clone();
@@ -138,7 +141,7 @@ impl Pipeline {
             tracing::warn!("dead letters were on their way at the stop; they may come again");
         }
         let tasks = [Some(readiness), Some(upkeep), Some(days), retention, server];
-        for task in tasks.into_iter().flatten() {
+        for task in tasks.into_iter().flatten().chain(pruners) {
             task.abort();
         }
         if done.is_ok() {

@@ -4,9 +4,7 @@ use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{
-    Initial, LostSlot, ParkMode, RelayConfig, RetentionConfig, SourceKind, TableName,
-};
+use walpost_relay::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName};
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
 use super::{Config, ConfigError, destinations::SinkKind, polling::POLLING, settings::LogFormat};
@@ -117,24 +115,6 @@ impl Config {
             true => "walpost",
             false => &section.publication,
         }
-    }
-
-    /// When rows leave the outbox, checked.
-    pub(crate) fn retention(&self) -> Result<RetentionConfig, ConfigError> {
-        let section = &self.settings.retention;
-        let number = |key, value| self.number("retention", key, value);
-        let mut retention = RetentionConfig::default();
-        retention.keep_days = number("keep_days", section.keep_days)?;
-        retention.archive_days = number("archive_days", section.archive_days)?;
-        retention.parked_days = number("parked_days", section.parked_days)?;
-        retention.batch_rows = number("batch_rows", section.batch_rows)?;
-        retention.pause_ms = section.pause_ms;
-        retention.interval_minutes = number("interval_minutes", section.interval_minutes)?;
-        retention.validate().map_err(|problem| {
-            let key = problem.split_whitespace().next().unwrap_or_default();
-            self.wrong("retention", key, &format!("retention.{problem}"))
-        })?;
-        Ok(retention)
     }
 
     /// The routing, checked, for wherever events go.
@@ -360,7 +340,7 @@ pub(super) fn fitting<T: TryFrom<u64>>(value: u64) -> Result<T, String> {
 }
 
 /// A file that holds one secret, without the line break that editors add.
-fn secret_file(key: &'static str, path: &str) -> Result<String, ConfigError> {
+pub(super) fn secret_file(key: &'static str, path: &str) -> Result<String, ConfigError> {
     let path = PathBuf::from(path);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),

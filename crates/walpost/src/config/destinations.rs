@@ -140,7 +140,7 @@ impl Config {
         Ok(router)
     }
 
-    fn deliveries(&self) -> Result<Deliveries, ConfigError> {
+    pub(super) fn deliveries(&self) -> Result<Deliveries, ConfigError> {
         let bytes = self.settings.webhook.body_max_bytes;
         let deliveries = Deliveries::in_schema(&self.settings.pipeline.schema);
         Ok(deliveries.body_max_bytes(self.number("webhook", "body_max_bytes", bytes)?))

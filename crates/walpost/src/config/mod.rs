@@ -9,6 +9,7 @@ mod layers;
 mod nearest;
 mod polling;
 mod print;
+mod retention;
 mod secret;
 mod settings;
 
@@ -17,6 +18,7 @@ pub(crate) use self::{
     destinations::{Sink, SinkKind, Webhooks},
     error::ConfigError,
     layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
+    retention::Pruners,
     settings::{LogFormat, Settings},
 };
 

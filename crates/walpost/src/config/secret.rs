@@ -6,7 +6,7 @@ pub(super) const HIDDEN: &str = "***";
 /// A value with its secrets hidden.
 pub(super) fn hide(section: &str, key: &str, value: &str) -> String {
     match (section, key) {
-        ("postgres", "url") => hide_password(value),
+        ("postgres" | "inbox" | "idempotency", "url") => hide_password(value),
         (section, "url") if section.starts_with("destination") => hide_path(value),
         (section, "headers") if section.starts_with("destination") => hide_value(value),
         ("kafka", key) if is_secret(key) && !value.is_empty() => HIDDEN.to_owned(),

@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     /// Each with what holds for all.
     pub(crate) destinations: BTreeMap<String, DestinationSection>,
     pub(crate) retention: RetentionSection,
+    pub(crate) inbox: InboxSection,
+    pub(crate) idempotency: IdempotencySection,
     pub(crate) replay: ReplaySection,
     pub(crate) http: HttpSection,
     pub(crate) log: LogSection,
@@ -211,6 +213,43 @@ pub(crate) struct RetentionSection {
     pub(crate) batch_rows: u64,
     pub(crate) pause_ms: u64,
     pub(crate) interval_minutes: u64,
+    pub(crate) deliveries_enabled: bool,
+    pub(crate) deliveries_archive_days: u64,
+    pub(crate) deliveries_delete_days: u64,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InboxSection {
+    pub(crate) prune: bool,
+    pub(crate) url: String,
+    pub(crate) url_file: String,
+    pub(crate) schema: String,
+    pub(crate) payload_days: u64,
+    pub(crate) keep_days: u64,
+}
+
+/// Without the url, which may hold a password.
+impl std::fmt::Debug for InboxSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InboxSection")
+    }
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct IdempotencySection {
+    pub(crate) prune: bool,
+    pub(crate) url: String,
+    pub(crate) url_file: String,
+    pub(crate) schema: String,
+}
+
+/// Without the url, which may hold a password.
+impl std::fmt::Debug for IdempotencySection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("IdempotencySection")
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

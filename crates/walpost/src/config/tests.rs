@@ -1,4 +1,5 @@
 mod destinations;
+mod retention;
 
 use std::io::Write;
 
