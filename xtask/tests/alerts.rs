@@ -14,9 +14,10 @@ const RULES: &str = "ops/prometheus/consumer.rules.yml";
 const TESTS: &str = "ops/prometheus/consumer.test.yml";
 
 /// Every file of rules with that of its tests.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (RULES, TESTS),
     ("ops/prometheus/idempotency.rules.yml", "ops/prometheus/idempotency.test.yml"),
+    ("ops/prometheus/receive.rules.yml", "ops/prometheus/receive.test.yml"),
     ("ops/prometheus/relay.rules.yml", "ops/prometheus/relay.test.yml"),
     ("ops/prometheus/webhook.rules.yml", "ops/prometheus/webhook.test.yml"),
 ];
@@ -80,12 +81,19 @@ fn names_exist(rules: &str, tests: &str, documented: &str) {
     let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("walpost_")).collect();
     assert!(!metrics.is_empty());
     for metric in metrics {
-        assert!(documented.contains(&format!("| `{metric}` |")), "{metric} is unknown");
+        let plain = documented.contains(&format!("| `{metric}` |"));
+        let histogram = ["_bucket", "_count", "_sum"].iter().any(|part| {
+            let of = metric.strip_suffix(part);
+            of.is_some_and(|of| documented.contains(&format!("| `{of}` | histogram |")))
+        });
+        assert!(plain || histogram, "{metric} is unknown");
     }
-    let alerts: Vec<&str> =
-        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
-    assert_eq!(alerts.len(), rules.matches("expr:").count());
-    for alert in alerts {
-        assert!(tests.contains(alert), "{alert} has no test");
+    let named = |kind: &str| -> Vec<&str> {
+        rules.lines().filter_map(|line| line.trim().strip_prefix(kind)).collect()
+    };
+    let (alerts, records) = (named("- alert: "), named("- record: "));
+    assert_eq!(alerts.len() + records.len(), rules.matches("expr:").count());
+    for rule in alerts.into_iter().chain(records) {
+        assert!(tests.contains(rule), "{rule} has no test");
     }
 }
