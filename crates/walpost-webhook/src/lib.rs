@@ -43,6 +43,8 @@ mod judge;
 mod key;
 #[cfg(feature = "delivery")]
 mod metrics;
+#[cfg(feature = "delivery")]
+mod order;
 mod outcome;
 #[cfg(feature = "delivery")]
 mod processor;
@@ -81,6 +83,7 @@ pub use crate::{
     destination::{Destination, Message, RequestError},
     endpoint::{Endpoint, EndpointError},
     metrics::Snapshot,
+    order::{OnHeadFailure, Order},
     processor::{Processor, ProcessorSettings},
     pruner::Pruner,
     rate::Rate,

@@ -52,6 +52,7 @@ struct Gauges {
     states: [Gauge; 5],
     oldest_pending_seconds: Gauge,
     disabled: Gauge,
+    blocked: Gauge,
 }
 
 impl Watch {
@@ -159,6 +160,7 @@ fn again(failures: u32) -> Duration {
 fn describe() {
     describe_gauge!("walpost_webhook_deliveries", "Deliveries that are not done, by state");
     describe_gauge!("walpost_webhook_oldest_pending_seconds", "How long the oldest one waits");
+    describe_gauge!("walpost_webhook_blocked", "Pending deliveries that wait for another one");
     describe_gauge!("walpost_webhook_destination_disabled", "1 while what is for it is held");
 }
 
@@ -166,7 +168,7 @@ fn describe() {
 fn set(gauges: &mut BTreeMap<String, Gauges>, seen: &[DestinationBacklog]) {
     for (name, gauges) in &*gauges {
         if seen.iter().all(|each| each.destination != *name) {
-            gauges.set([0; 5], Duration::ZERO, false);
+            gauges.set([0; 5], Duration::ZERO, (false, 0));
         }
     }
     for each in seen {
@@ -174,7 +176,8 @@ fn set(gauges: &mut BTreeMap<String, Gauges>, seen: &[DestinationBacklog]) {
         let gauges = gauges
             .entry(each.destination.clone())
             .or_insert_with(|| Gauges::new(&each.destination));
-        gauges.set(counts, each.oldest_pending, each.state == DestinationState::Disabled);
+        let is_disabled = each.state == DestinationState::Disabled;
+        gauges.set(counts, each.oldest_pending, (is_disabled, each.blocked));
     }
 }
 
@@ -190,14 +193,16 @@ impl Gauges {
             }),
             oldest_pending_seconds: gauge!("walpost_webhook_oldest_pending_seconds", &labels),
             disabled: gauge!("walpost_webhook_destination_disabled", &labels),
+            blocked: gauge!("walpost_webhook_blocked", &labels),
         }
     }
 
-    fn set(&self, counts: [u64; 5], oldest_pending: Duration, is_disabled: bool) {
+    fn set(&self, counts: [u64; 5], oldest: Duration, (is_disabled, blocked): (bool, u64)) {
         for (gauge, count) in self.states.iter().zip(counts) {
             gauge.set(count as f64);
         }
-        self.oldest_pending_seconds.set(oldest_pending.as_secs_f64());
+        self.oldest_pending_seconds.set(oldest.as_secs_f64());
+        self.blocked.set(blocked as f64);
         self.disabled.set(f64::from(u8::from(is_disabled)));
     }
 }

@@ -15,7 +15,7 @@ use super::{
     attempt::{Fate, ToFinish},
 };
 use crate::{
-    StoreError, Verdict,
+    Order, StoreError, Verdict,
     failpoint::Failpoint,
     metrics::What,
     store::{Ended, Finished, Lapsed},
@@ -57,6 +57,7 @@ impl Finisher {
             if !unsent.is_empty() {
                 self.give_back(&unsent).await;
             }
+            self.wake();
         }
     }
 
@@ -83,6 +84,13 @@ impl Finisher {
             }
         };
         self.shared.standing.written(gone, is_disabled);
+    }
+
+    /// Whoever was behind them may go.
+    fn wake(&self) {
+        if self.shared.settings.order != Order::None {
+            self.shared.wake.notify_one();
+        }
     }
 
     /// Gives claims back, once: what is not given back waits for its lease.

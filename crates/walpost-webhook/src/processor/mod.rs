@@ -17,14 +17,14 @@ use std::{
 
 use tokio::{
     select,
-    sync::{Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
 };
 use walpost_postgres::Database;
 
 use self::{finisher::Finisher, gate::Gate, running::Running, standing::Standing};
 use crate::{
-    Alerts, Breaker, Client, ClientSettings, Deliveries, Destination, Pace, Rate, RetryPolicy,
-    Schedule, StoreError,
+    Alerts, Breaker, Client, ClientSettings, Deliveries, Destination, OnHeadFailure, Order, Pace,
+    Rate, RetryPolicy, Schedule, StoreError,
     metrics::{self, Metrics, Snapshot},
 };
 
@@ -48,6 +48,12 @@ pub struct ProcessorSettings {
     pub policy: RetryPolicy,
     /// How deliveries are taken.
     pub pace: Pace,
+    /// Which of them go one after the other; none unless set. The same in each
+    /// processor of the destination, and order holds for what is created once the first
+    /// of them has run.
+    pub order: Order,
+    /// What becomes of those behind one that has failed; they wait unless set.
+    pub on_head_failure: OnHeadFailure,
     /// How much is sent at most; without a bound unless set. Each processor keeps to
     /// it for itself: several of one destination send as much each. With a rate
     /// nothing is claimed ahead.
@@ -85,6 +91,8 @@ impl ProcessorSettings {
             client: ClientSettings::default(),
             policy: RetryPolicy::new(Schedule::erp()),
             pace: Pace::default(),
+            order: Order::None,
+            on_head_failure: OnHeadFailure::Block,
             rate: None,
             breaker: Some(Breaker::default()),
             alerts: None,
@@ -97,7 +105,10 @@ impl ProcessorSettings {
 
     /// How many deliveries are claimed at a time.
     fn claimed_max(&self) -> usize {
-        let hands = self.pace.concurrency as usize;
+        let hands = self.order.at_once(self.pace.concurrency) as usize;
+        if self.order == Order::All {
+            return hands;
+        }
         let has_time = self.lease >= self.client.timeout * 2 + LEASE_MARGIN;
         // What has a token goes at once.
         if has_time && self.rate.is_none() { hands * 2 } else { hands }
@@ -187,6 +198,8 @@ struct Shared {
     /// Nothing is sent while the destination is known to be disabled.
     standing: Standing,
     gate: Arc<Gate>,
+    /// There may be something to claim.
+    wake: Notify,
 }
 
 impl Processor {
@@ -200,7 +213,9 @@ impl Processor {
         let bytes = AtomicUsize::new(0);
         let standing = Standing::default();
         let gate = Arc::new(Gate::new(settings.breaker, &settings.name));
-        let shared = Shared { database, settings, client, metrics, hands, bytes, standing, gate };
+        let wake = Notify::new();
+        let shared =
+            Shared { database, settings, client, metrics, hands, bytes, standing, gate, wake };
         Ok(Self { shared: Arc::new(shared) })
     }
 

@@ -17,12 +17,12 @@ use super::{
     finisher::{STATEMENT_TIMEOUT, again, tell},
 };
 use crate::{
-    Failure, Outcome, StoreError,
+    Failure, Order, Outcome, StoreError,
     breaker::Permit,
     failpoint::Failpoint,
     metrics::What,
     rate::Bucket,
-    store::{Claim, End, Ended, Room},
+    store::{Claim, Claimed, End, Ended, Line, Room},
 };
 
 /// Between two looks for claims whose leases have ended, and for deliveries of a
@@ -30,6 +30,13 @@ use crate::{
 const UPKEEP: Duration = Duration::from_millis(500);
 /// How many of them at once.
 const UPKEEP_MAX: u32 = 1_000;
+/// Between two claims whose cause is that somebody says there is something.
+const WAKE_GAP: Duration = Duration::from_millis(2);
+/// Between two looks for deliveries of transactions that began before all went in order.
+const ADOPT: Duration = Duration::from_secs(60);
+/// Of those that are looked at because others are behind them.
+const BEYOND_MIN: u32 = 64;
+const BEYOND_MAX: u32 = 1_000;
 /// Once this part of what may be claimed is free there is a new claim, if the last
 /// one took all that it could.
 const FREE_PART: usize = 4;
@@ -41,6 +48,9 @@ pub(super) struct Running {
     jobs: JoinSet<()>,
     session: Option<Client>,
     registered: bool,
+    /// Whether nothing waits any more for what it need not wait for.
+    let_go: bool,
+    adopted: Option<Instant>,
     claimed: Option<Instant>,
     kept_up: Option<Instant>,
     /// Of the destination's rate.
@@ -49,6 +59,10 @@ pub(super) struct Running {
     era: u64,
     /// Whether the last claim took all that it could: there may be more.
     was_full: bool,
+    /// Whether somebody has said since that there may be something.
+    is_woken: bool,
+    /// How many are looked at beyond those that there is room for.
+    beyond: u32,
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -62,11 +76,15 @@ impl Running {
             jobs: JoinSet::new(),
             session: None,
             registered: false,
+            let_go: false,
+            adopted: None,
             claimed: None,
             kept_up: None,
             bucket,
             era: 0,
             was_full: false,
+            is_woken: false,
+            beyond: 0,
             failures: 0,
             not_before: None,
         }
@@ -113,7 +131,7 @@ impl Running {
         let hands = self.shared.settings.claimed_max();
         let free = hands.saturating_sub(self.jobs.len());
         let bytes = self.bytes_free();
-        let is_due = self.poll_in().is_zero();
+        let is_due = self.poll_in().is_zero() || (self.is_woken && self.gap().is_zero());
         let has_room = free >= (hands / FREE_PART).max(1)
             && bytes >= self.shared.settings.in_flight_max_bytes / FREE_PART;
         let deliveries = match is_due || (self.was_full && has_room) {
@@ -163,10 +181,20 @@ impl Running {
     async fn work(&mut self, room: Room) -> Result<(), StoreError> {
         let settings = &self.shared.settings;
         let (deliveries, name) = (&settings.deliveries, &*settings.name);
+        let (order, on_head_failure) = (settings.order, settings.on_head_failure);
+        let line = Line { order, on_head_failure, beyond: self.beyond };
         let client = self.shared.session(&mut self.session).await?;
         if !self.registered {
-            deliveries.register(client, name).await?;
+            deliveries.register(client, name, line).await?;
             self.registered = true;
+        }
+        if !self.let_go {
+            let let_go = deliveries.let_go(client, name, (line, UPKEEP_MAX)).await?;
+            self.let_go = let_go < u64::from(UPKEEP_MAX);
+        }
+        if order == Order::All && self.adopted.is_none_or(|at| at.elapsed() >= ADOPT) {
+            let adopted = deliveries.adopt(client, name, UPKEEP_MAX).await?;
+            self.adopted = (adopted < u64::from(UPKEEP_MAX)).then(Instant::now);
         }
         if self.kept_up.is_none_or(|at| at.elapsed() >= UPKEEP) {
             self.kept_up = Some(Instant::now());
@@ -182,9 +210,11 @@ impl Running {
         let terms = (settings.lease, &*settings.claimed_by);
         self.claimed = Some(Instant::now());
         let look = self.shared.standing.look();
-        let claimed = deliveries.claim(client, name, room, terms).await?;
+        self.is_woken = false;
+        let claimed = deliveries.claim(client, name, (room, line), terms).await?;
         self.shared.standing.seen(look, claimed.is_disabled);
-        self.was_full = claimed.is_full;
+        self.was_full = claimed.is_full || (claimed.is_cut && claimed.blocked > 0);
+        self.beyond = beyond(self.beyond, room, &claimed);
         if let Some(bucket) = &mut self.bucket {
             bucket.take(Instant::now(), claimed.claims.len() as u32);
         }
@@ -221,6 +251,8 @@ impl Running {
             (None, None) if has_none => UPKEEP,
             (None, None) => due.min(UPKEEP),
         };
+        let is_awaited = barred.is_none() && self.not_before.is_none() && !has_none;
+        let pause = if is_awaited && self.is_woken { pause.min(self.gap()) } else { pause };
         let pause = pause.max(Duration::from_millis(1));
         let busy = if self.was_full { room - (room / FREE_PART).max(1) } else { room - 1 };
         let waits_for_room =
@@ -237,8 +269,15 @@ impl Running {
         };
         select! {
             () = until_free, if waits_for_room => {}
+            () = self.shared.wake.notified(), if !self.is_woken => self.is_woken = true,
             () = sleep(pause) => {}
         }
+    }
+
+    /// Until somebody's word has another claim made: one at a time waits for each end.
+    fn gap(&self) -> Duration {
+        let gap = if self.shared.settings.order == Order::All { Duration::ZERO } else { WAKE_GAP };
+        self.claimed.map_or(Duration::ZERO, |claimed| gap.saturating_sub(claimed.elapsed()))
     }
 
     fn poll_in(&self) -> Duration {
@@ -260,6 +299,14 @@ impl Running {
         while self.jobs.join_next().await.is_some() {}
         self.reap();
     }
+}
+
+/// Of those that were looked at many were behind others: look further.
+fn beyond(before: u32, room: Room, claimed: &Claimed) -> u32 {
+    if claimed.is_cut && (claimed.claims.len() as u64) < u64::from(room.deliveries) {
+        return (before * 2).clamp(BEYOND_MIN, BEYOND_MAX);
+    }
+    if claimed.blocked == 0 { 0 } else { before }
 }
 
 /// Bytes of a body while it is claimed.

@@ -8,7 +8,7 @@ use walpost_event::Message as Event;
 use super::columns::{
     CONTENT_TYPE, DESTINATION, EVENT_TYPE, ID, KEY, PATH, RETRY_LIMIT, RETRY_WAIT_MS,
 };
-use crate::{Message, NewDelivery};
+use crate::{Message, NewDelivery, Order};
 
 /// Bound on the events of one destination, as patterns.
 const PATTERNS_MAX: usize = 1_000;
@@ -33,6 +33,9 @@ pub struct Subscription {
     pub events: Vec<String>,
     /// What the receiver knows a delivery by.
     pub key: KeyOf,
+    /// Which of its deliveries go one after the other: by the key of an event's record,
+    /// which is its aggregate, or all.
+    pub order: Order,
 }
 
 /// What the receiver knows a delivery by, where its row has no key of its own.
@@ -75,7 +78,7 @@ impl Subscription {
     /// To all events.
     pub fn new(destination: impl Into<String>) -> Self {
         let events = vec!["*".to_owned()];
-        Self { destination: destination.into(), events, key: KeyOf::Event }
+        Self { destination: destination.into(), events, key: KeyOf::Event, order: Order::None }
     }
 
     fn takes(&self, event_type: Option<&str>) -> bool {
@@ -137,7 +140,7 @@ impl Subscriptions {
             None => self.by_name.values().filter(|one| one.takes(row.event_type)).collect(),
         };
         let deliveries = taking.into_iter().map(|one| row.delivery(one));
-        let deliveries: Vec<NewDelivery> = deliveries.collect();
+        let deliveries: Vec<NewDelivery> = deliveries.collect::<Result<_, _>>()?;
         for delivery in &deliveries {
             delivery.check(body_max_bytes).map_err(|error| error.to_string())?;
         }
@@ -156,6 +159,8 @@ struct Row<'a> {
     retry_limit: Option<u32>,
     retry_wait: Option<Duration>,
     body: Bytes,
+    /// Of its record; empty is none.
+    aggregate: Option<&'a Bytes>,
 }
 
 impl<'a> Row<'a> {
@@ -173,10 +178,11 @@ impl<'a> Row<'a> {
             retry_limit: number(event, RETRY_LIMIT)?,
             retry_wait: retry_wait.map(Duration::from_millis),
             body,
+            aggregate: event.key.as_ref().filter(|key| !key.is_empty()),
         })
     }
 
-    fn delivery(&self, of: &Subscription) -> NewDelivery {
+    fn delivery(&self, of: &Subscription) -> Result<NewDelivery, String> {
         let key = self.key.map_or_else(|| of.key(self.id), str::to_owned);
         let mut message = Message::new(key, self.body.clone());
         message.path = self.path.map(str::to_owned);
@@ -185,7 +191,21 @@ impl<'a> Row<'a> {
         delivery.event_type = self.event_type.map(str::to_owned);
         delivery.retry_limit = self.retry_limit;
         delivery.retry_wait = self.retry_wait;
-        delivery
+        delivery.order_key = self.order_key(of.order)?;
+        Ok(delivery)
+    }
+
+    fn order_key(&self, order: Order) -> Result<Option<String>, String> {
+        let aggregate = match order {
+            Order::None => None,
+            // The one key of all.
+            Order::All => return Ok(Some(String::new())),
+            Order::Key => self.aggregate,
+        };
+        let text = aggregate.map(|key| std::str::from_utf8(key).map(str::to_owned)).transpose();
+        text.map_err(|_| {
+            "the key of its record is no UTF-8, and its deliveries go by key".to_owned()
+        })
     }
 }
 
@@ -318,6 +338,25 @@ mod tests {
         assert_eq!(message.content_type.as_deref(), Some("text/plain"));
         assert_eq!(delivery.retry_limit, Some(0));
         assert_eq!(delivery.retry_wait, Some(Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn where_a_destination_keeps_an_order_the_key_of_the_record_says_of_what() {
+        let key = |order: Order, aggregate: Option<&'static [u8]>| {
+            let ordered = Subscription { order, ..Subscription::new("logistics") };
+            let mut event = event(&[(ID, Some("e1"))]);
+            event.key = aggregate.map(Bytes::from_static);
+            let deliveries = Subscriptions::new([ordered]).unwrap().deliveries(&event, MAX);
+            deliveries.map(|mut deliveries| deliveries.remove(0).order_key)
+        };
+        let text = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(key(Order::None, Some(b"order-7")), Ok(None));
+        assert_eq!(key(Order::Key, Some(b"order-7")), text("order-7"));
+        assert_eq!(key(Order::Key, None), Ok(None));
+        assert_eq!(key(Order::Key, Some(b"")), Ok(None));
+        assert_eq!(key(Order::All, Some(b"order-7")), text(""));
+        assert_eq!(key(Order::All, None), text(""));
+        assert!(key(Order::Key, Some(b"\xff")).unwrap_err().contains("no UTF-8"));
     }
 
     #[test]

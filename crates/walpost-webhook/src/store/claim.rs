@@ -2,10 +2,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::join;
-use tokio_postgres::{Client, Row, Transaction, types::Type};
+use tokio_postgres::{
+    Client, Error as PgError, Row, Transaction,
+    types::{ToSql, Type},
+};
 
 use super::{Deliveries, StoreError, millis};
-use crate::{Message, Schedule};
+use crate::{Message, OnHeadFailure, Order, Schedule};
 
 /// A delivery that is ours until its lease ends.
 #[derive(Debug)]
@@ -28,6 +31,22 @@ pub(crate) struct Room {
     pub(crate) is_empty: bool,
 }
 
+/// In which order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) order: Order,
+    pub(crate) on_head_failure: OnHeadFailure,
+    /// How many beyond those that there is room for are looked at, as many of them may
+    /// be behind others.
+    pub(crate) beyond: u32,
+}
+
+impl Line {
+    fn passes_failed(self) -> bool {
+        self.on_head_failure == OnHeadFailure::Skip
+    }
+}
+
 /// What a look for deliveries has found.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
@@ -36,6 +55,10 @@ pub(crate) struct Claimed {
     pub(crate) is_full: bool,
     /// Nothing is claimed for a destination that is disabled.
     pub(crate) is_disabled: bool,
+    /// How many were found to be behind others, and are not due any more.
+    pub(crate) blocked: u64,
+    /// Whether all that were looked at were due, and there may be more behind them.
+    pub(crate) is_cut: bool,
 }
 
 /// What a claim's end needs, also where its owner is gone.
@@ -91,46 +114,134 @@ impl Claim {
 }
 
 impl Deliveries {
-    /// Makes a destination known.
+    /// Makes a destination known, and how its deliveries go.
     pub(crate) async fn register(
         &self,
         client: &Client,
         destination: &str,
+        line: Line,
     ) -> Result<(), StoreError> {
-        let known = client.execute_typed(&self.sql.register, &[(&destination, Type::TEXT)]).await;
+        let (order, passes_failed) = (line.order.as_str(), line.passes_failed());
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&destination, Type::TEXT), (&order, Type::TEXT), (&passes_failed, Type::BOOL)];
+        let known = client.execute_typed(&self.sql.register, &parameters).await;
         known.map(drop).map_err(|error| self.error("registering it", "sender", &error))
     }
 
-    /// Claims what is due, in one statement, which counts each attempt before it
-    /// is made. What the destination's row says is from right before it.
+    /// Makes up to `limit` deliveries due that were found behind others by another
+    /// order, or that nobody has let go; how many.
+    pub(crate) async fn let_go(
+        &self,
+        client: &Client,
+        destination: &str,
+        (line, limit): (Line, u32),
+    ) -> Result<u64, StoreError> {
+        let (limit, passes_failed) = (i64::from(limit), line.passes_failed());
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&destination, Type::TEXT), (&limit, Type::INT8), (&passes_failed, Type::BOOL)];
+        let sql = &self.sql.order;
+        let let_go = match line.order {
+            Order::Key => client.execute_typed(&sql.let_passed_go, &parameters).await,
+            Order::None | Order::All => {
+                client.execute_typed(&sql.let_all_go, &parameters[..2]).await
+            }
+        };
+        let_go.map_err(|error| self.error("letting deliveries go", "sender", &error))
+    }
+
+    /// Has up to `limit` deliveries go with all others in order that were created before
+    /// the destination said so; how many.
+    pub(crate) async fn adopt(
+        &self,
+        client: &Client,
+        destination: &str,
+        limit: u32,
+    ) -> Result<u64, StoreError> {
+        let limit = i64::from(limit);
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&destination, Type::TEXT), (&limit, Type::INT8)];
+        let adopted = client.execute_typed(&self.sql.order.adopt, &parameters).await;
+        adopted.map_err(|error| self.error("ordering deliveries", "sender", &error))
+    }
+
+    /// Claims what is due and its turn, in one statement, which counts each attempt
+    /// before it is made. What the destination's row says is from right before it.
     pub(crate) async fn claim(
         &self,
         client: &Client,
         destination: &str,
-        room: Room,
+        (room, line): (Room, Line),
         (lease, name): (Duration, &str),
     ) -> Result<Claimed, StoreError> {
         let deadline = Instant::now() + lease;
         let (limit, lease_ms) = (i64::from(room.deliveries), millis(lease));
         let bytes = i64::try_from(room.bytes).unwrap_or(i64::MAX);
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
+        let (look, passes_failed) = (limit + i64::from(line.beyond), line.passes_failed());
+        let by_key: [(&(dyn ToSql + Sync), Type); 8] = [
             (&destination, Type::TEXT),
             (&limit, Type::INT8),
             (&lease_ms, Type::INT8),
             (&name, Type::TEXT),
             (&bytes, Type::INT8),
             (&room.is_empty, Type::BOOL),
+            (&look, Type::INT8),
+            (&passes_failed, Type::BOOL),
         ];
-        // One round trip for both.
-        let (is_disabled, rows) = join!(
-            self.is_disabled(client, destination),
-            client.query_typed(&self.sql.claim, &parameters),
-        );
+        let all: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&destination, Type::TEXT),
+            (&lease_ms, Type::INT8),
+            (&name, Type::TEXT),
+            (&passes_failed, Type::BOOL),
+        ];
+        let order = &self.sql.order;
+        let (is_disabled, rows) = match line.order {
+            // One round trip for both.
+            Order::None => join!(
+                self.is_disabled(client, destination),
+                client.query_typed(&self.sql.claim, &by_key[..6]),
+            ),
+            Order::Key => {
+                self.claim_in_turn(client, destination, (&order.claim_by_key, &by_key)).await
+            }
+            Order::All => self.claim_in_turn(client, destination, (&order.claim_all, &all)).await,
+        };
         let rows = rows.map_err(|error| self.error("claiming deliveries", "sender", &error))?;
-        let claims: Vec<Claim> = rows.iter().map(|row| Claim::read(row, deadline)).collect();
-        let was_cut = rows.first().is_some_and(|row| row.get(9));
-        let is_full = was_cut || claims.len() >= room.deliveries as usize;
-        Ok(Claimed { claims, is_full, is_disabled: is_disabled? })
+        let is_one = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();
+        let claims: Vec<Claim> =
+            rows.iter().filter(is_one).map(|row| Claim::read(row, deadline)).collect();
+        let first = rows.first();
+        let by_key = first.filter(|_| line.order == Order::Key);
+        let was_cut = line.order != Order::All && first.is_some_and(|row| row.get(9));
+        let blocked = by_key.map_or(0, |row| row.get::<_, i64>(11));
+        Ok(Claimed {
+            is_full: was_cut || claims.len() >= room.deliveries as usize,
+            claims,
+            is_disabled: is_disabled?,
+            blocked: u64::try_from(blocked).unwrap_or_default(),
+            is_cut: by_key.is_some_and(|row| row.get(10)),
+        })
+    }
+
+    /// Claims one after the other of a destination, whoever makes them: each sees what
+    /// those before it have claimed. In one round trip, whose transaction ends in it.
+    async fn claim_in_turn(
+        &self,
+        client: &Client,
+        destination: &str,
+        (sql, parameters): (&str, &[(&(dyn ToSql + Sync), Type)]),
+    ) -> (Result<bool, StoreError>, Result<Vec<Row>, PgError>) {
+        let lock = [(&destination as &(dyn ToSql + Sync), Type::TEXT)];
+        // Sent in this order; behind a failure the end is a roll-back.
+        let (begun, locked, is_disabled, rows, ended) = join!(
+            biased;
+            client.batch_execute("begin isolation level read committed"),
+            client.query_typed(&self.sql.order.lock, &lock),
+            self.is_disabled(client, destination),
+            client.query_typed(sql, parameters),
+            client.batch_execute("commit"),
+        );
+        let rows = begun.and(locked).and(rows).and_then(|rows| ended.map(|()| rows));
+        (is_disabled, rows)
     }
 
     /// Whether a destination is disabled.

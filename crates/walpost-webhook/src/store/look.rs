@@ -81,7 +81,7 @@ pub struct DeliveryEntry {
     pub claims: i64,
     /// When it was created, by the server's clock, as all times here.
     pub created_at: SystemTime,
-    /// When it is sent next, where it is pending.
+    /// When it is sent next, where it is pending and not known to wait for another one.
     pub next_attempt_at: Option<SystemTime>,
     /// While sending: until when.
     pub lease_until: Option<SystemTime>,
@@ -97,6 +97,11 @@ pub struct DeliveryEntry {
     pub retry_wait: Option<Duration>,
     /// When it moved to the archive, without what was sent.
     pub archived_at: Option<SystemTime>,
+    /// Those with the same one go in order; `None` in the archive.
+    pub order_key: Option<String>,
+    /// While pending: the delivery that has to be done before it, retried or settled,
+    /// where it waits for one.
+    pub blocked_by: Option<i64>,
 }
 
 /// What came of an attempt.
@@ -244,6 +249,8 @@ impl DeliveryEntry {
             retry_limit: limit.and_then(|limit| u32::try_from(limit).ok()),
             retry_wait: wait.and_then(|wait| u64::try_from(wait).ok()).map(Duration::from_millis),
             archived_at: row.get(16),
+            order_key: row.get(17),
+            blocked_by: row.get(18),
         }
     }
 }

@@ -6,6 +6,7 @@ mod error;
 mod finish;
 mod look;
 mod operator_sql;
+mod order_sql;
 mod places;
 mod prune;
 mod settle;
@@ -34,12 +35,12 @@ pub use self::{
 };
 
 pub(crate) use self::{
-    claim::{Claim, Lapsed, Room},
+    claim::{Claim, Claimed, Lapsed, Line, Room},
     finish::{End, Ended, Finished},
     prune::{ATTEMPTED as PRUNING, Part},
 };
 
-use self::sql::Sql;
+use self::sql::{Insert, Sql};
 
 const SCHEMA: &str = "walpost";
 /// Bounds of the columns, in bytes.
@@ -89,6 +90,10 @@ pub struct NewDelivery {
     pub retry_wait: Option<Duration>,
     /// When to try first; at once unless set.
     pub not_before: Option<SystemTime>,
+    /// Those with the same one go to the destination in the order of their creation,
+    /// where that keeps [an order](crate::Order::Key): up to 512 bytes. Whoever creates
+    /// one holds back others who do, for this key, until the transaction has ended.
+    pub order_key: Option<String>,
 }
 
 impl NewDelivery {
@@ -106,6 +111,7 @@ impl NewDelivery {
             retry_limit: None,
             retry_wait: None,
             not_before: None,
+            order_key: None,
         }
     }
 
@@ -123,6 +129,7 @@ impl NewDelivery {
             ("idempotency_key", key.len(), 1, TEXT_BYTES_MAX),
             ("path", of(path), 0, PATH_BYTES_MAX),
             ("content_type", of(content_type), 0, TEXT_BYTES_MAX),
+            ("order_key", of(&self.order_key), 0, TEXT_BYTES_MAX),
         ] {
             if !(min_bytes..=max_bytes).contains(&bytes) {
                 return Err(StoreError::Bounds { what, bytes, min_bytes, max_bytes });
@@ -173,6 +180,7 @@ impl Deliveries {
 
     /// Creates deliveries, in the caller's transaction where `client` is one.
     /// Those that are there already stay as they are; returns how many are new.
+    /// Those with an order key are created in the order given.
     ///
     /// # Errors
     /// When one is out of bounds, or the database refuses them.
@@ -198,7 +206,7 @@ impl Deliveries {
     async fn insert_by(
         &self,
         client: &impl GenericClient,
-        sql: &str,
+        sql: &Insert,
         deliveries: &[NewDelivery],
     ) -> Result<u64, StoreError> {
         for delivery in deliveries {
@@ -218,7 +226,10 @@ impl Deliveries {
         let limits: Vec<_> = deliveries.iter().map(|each| each.retry_limit.map(limit)).collect();
         let waits: Vec<_> = deliveries.iter().map(|each| each.retry_wait.map(millis)).collect();
         let starts: Vec<_> = deliveries.iter().map(|each| each.not_before).collect();
-        let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
+        let orders = column(|delivery| delivery.order_key.as_deref());
+        let has_order = orders.iter().any(Option::is_some);
+        let sql = if has_order { &sql.numbered } else { &sql.plain };
+        let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
             (&destinations, Type::TEXT_ARRAY),
             (&events, Type::TEXT_ARRAY),
             (&types, Type::TEXT_ARRAY),
@@ -229,6 +240,7 @@ impl Deliveries {
             (&limits, Type::INT4_ARRAY),
             (&waits, Type::INT8_ARRAY),
             (&starts, Type::TIMESTAMPTZ_ARRAY),
+            (&orders, Type::TEXT_ARRAY),
         ];
         client
             .execute_typed(sql, &parameters)

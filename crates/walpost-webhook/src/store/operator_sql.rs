@@ -4,14 +4,16 @@ use super::DeliveryState;
 
 /// Everything of a delivery but what is sent.
 const ENTRY: &str = "id, destination, event_id, event_type, idempotency_key, state, attempts, \
-                     fence, created_at, next_attempt_at, lease_until, claimed_by, finished_at, \
-                     outcome, retry_limit, retry_wait_ms, null::timestamptz as archived_at";
+                     fence, created_at, \
+                     case when next_attempt_at < 'infinity' then next_attempt_at end \
+                     as next_attempt_at, lease_until, claimed_by, finished_at, outcome, retry_limit, retry_wait_ms, null::timestamptz as archived_at, \
+                     order_key";
 /// The same of one in the archive.
 const ARCHIVED: &str = "id, destination, event_id, event_type, idempotency_key, \
                         'delivered' as state, attempts, fence, created_at, \
                         null::timestamptz as next_attempt_at, null::timestamptz as lease_until, \
                         claimed_by, finished_at, outcome, null::int4 as retry_limit, \
-                        null::int8 as retry_wait_ms, archived_at";
+                        null::int8 as retry_wait_ms, archived_at, null::text as order_key";
 /// Attempts that are shown of one delivery.
 const ATTEMPTS_MAX: u32 = 1_000;
 /// What the prune counts at most.
@@ -19,6 +21,7 @@ pub(super) const PRUNABLE_MAX: u32 = 100_000;
 
 #[derive(Debug)]
 pub(crate) struct OperatorSql {
+    schema: String,
     deliveries: String,
     by_event: String,
     pub(super) show: String,
@@ -44,10 +47,13 @@ impl OperatorSql {
         let attempts = format!("{schema}.webhook_attempt");
         let archive = format!("{schema}.webhook_archive");
         Self {
-            by_event: by_event(&deliveries, &archive),
-            show: format!(
-                "select {ENTRY} from {deliveries} where id = $1 \
-                 union all select {ARCHIVED} from {archive} where id = $1"
+            by_event: by_event(schema, &deliveries, &archive),
+            show: shown(
+                schema,
+                &format!(
+                    "select {ENTRY} from {deliveries} where id = $1 \
+                     union all select {ARCHIVED} from {archive} where id = $1"
+                ),
             ),
             attempts: format!(
                 "select number, ended_at, outcome, status, elapsed_ms, detail from {attempts} \
@@ -70,8 +76,12 @@ impl OperatorSql {
                  next_attempt_at = clock_timestamp() \
                  where id = any ($1) and state in ('failed', 'held', 'unknown') returning id"
             ),
-            settle_delivered: settle(&deliveries, DeliveryState::Delivered, "'unknown'"),
-            settle_failed: settle(&deliveries, DeliveryState::Failed, "'unknown', 'held'"),
+            settle_delivered: settle(&deliveries, DeliveryState::Delivered, "state = 'unknown'"),
+            settle_failed: settle(
+                &deliveries,
+                DeliveryState::Failed,
+                "(state in ('unknown', 'held') or (state = 'failed' and outcome is distinct from 'settled'))",
+            ),
             destinations: destinations(schema),
             backlog: backlog(schema),
             prunable: prunable(&deliveries, &archive),
@@ -83,6 +93,7 @@ impl OperatorSql {
                  delete from {archive} a using old where a.id = old.id"
             ),
             deliveries,
+            schema: schema.to_owned(),
         }
     }
 
@@ -97,7 +108,9 @@ impl OperatorSql {
             )
         };
         let parts: Vec<String> = states.iter().map(of).collect();
-        format!("select * from ({}) as each order by id limit $2", parts.join(" union all "))
+        let all =
+            format!("select * from ({}) as each order by id limit $2", parts.join(" union all "));
+        shown(&self.schema, &all)
     }
 
     /// Those of event `$3`, also where they are in the archive, in one of the
@@ -107,18 +120,28 @@ impl OperatorSql {
     }
 }
 
-fn by_event(deliveries: &str, archive: &str) -> String {
+/// What was chosen, with what each of it waits for.
+fn shown(schema: &str, chosen: &str) -> String {
     format!(
+        "select c.*, case when state = 'pending' and order_key is not null \
+         then {schema}.webhook_waits_for(destination, order_key, id) end from ({chosen}) as c \
+         order by id"
+    )
+}
+
+fn by_event(schema: &str, deliveries: &str, archive: &str) -> String {
+    let chosen = format!(
         "select * from (select {ENTRY} from {deliveries} where event_id = $3 \
          union all select {ARCHIVED} from {archive} where event_id = $3) as each \
          where ($1::text is null or destination = $1) and state = any ($4) order by id limit $2"
-    )
+    );
+    shown(schema, &chosen)
 }
 
 fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {
     format!(
         "update {deliveries} set state = '{to}', next_attempt_at = null, outcome = 'settled' \
-         where id = any ($1) and state in ({from}) returning id"
+         where id = any ($1) and {from} returning id"
     )
 }
 
@@ -127,7 +150,7 @@ fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {
 fn backlog(schema: &str) -> String {
     format!(
         "select name, state, reason, changed_at, pending, sending, failed, held, unknown, \
-         oldest_pending_seconds from {schema}.webhook_backlog($1, $2)"
+         oldest_pending_seconds, ordering, blocked from {schema}.webhook_backlog($1, $2)"
     )
 }
 
@@ -150,7 +173,7 @@ fn destinations(schema: &str) -> String {
          left join lateral (select a.outcome, a.status, a.ended_at from ({failed} union all \
          {unknown} union all (select id, fence from (select id, fence, attempts, next_attempt_at \
          from {deliveries} where destination = n.name and state = 'pending' \
-         order by next_attempt_at desc, id desc limit 1000) as late where attempts > 0 \
+         and next_attempt_at < 'infinity' order by next_attempt_at desc, id desc limit 1000) as late where attempts > 0 \
          order by next_attempt_at desc, id desc limit 1)) as last \
          join {schema}.webhook_attempt a on a.delivery = last.id and a.number = last.fence \
          order by a.ended_at desc limit 1) error on true order by n.name",

@@ -8,6 +8,7 @@ use tokio_postgres::{
 };
 
 use super::{Deliveries, StoreError};
+use crate::Order;
 
 /// Deliveries of a state that an operator's look counts at most.
 const COUNTED_MAX: i64 = 100_000;
@@ -59,6 +60,11 @@ pub struct DestinationBacklog {
     pub held: u64,
     /// Deliveries of which nobody knows whether they arrived.
     pub unknown: u64,
+    /// What goes in order, as its processor has it.
+    pub order: Order,
+    /// Of the pending ones those that wait for another one, as far as a processor has
+    /// looked at them: it does once they are due.
+    pub blocked: u64,
     /// How long the oldest pending one waits, of those that were counted: since it
     /// was created, or before its first attempt, also after a retry by hand, since
     /// that was due; 0 when there is none.
@@ -158,6 +164,12 @@ impl DestinationBacklog {
             failed: count(6),
             held: count(7),
             unknown: count(8),
+            order: match row.get(10) {
+                "key" => Order::Key,
+                "all" => Order::All,
+                _ => Order::None,
+            },
+            blocked: count(11),
             oldest_pending: Duration::try_from_secs_f64(oldest_s).unwrap_or_default(),
         }
     }
@@ -165,15 +177,15 @@ impl DestinationBacklog {
 
 impl DestinationEntry {
     fn read(row: &Row) -> Self {
-        let status: Option<i32> = row.get(12);
-        let last_error = row.get::<_, Option<String>>(11).map(|outcome| LastError {
+        let status: Option<i32> = row.get(14);
+        let last_error = row.get::<_, Option<String>>(13).map(|outcome| LastError {
             outcome,
             status: status.and_then(|status| u16::try_from(status).ok()),
-            at: row.get(13),
+            at: row.get(15),
         });
         Self {
             backlog: DestinationBacklog::read(row),
-            delivered_day: u64::try_from(row.get::<_, i64>(10)).unwrap_or_default(),
+            delivered_day: u64::try_from(row.get::<_, i64>(12)).unwrap_or_default(),
             last_error,
         }
     }

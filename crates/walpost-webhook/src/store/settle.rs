@@ -9,7 +9,8 @@ use super::{Deliveries, DeliveryState, StoreError};
 pub enum Settlement {
     /// It has arrived.
     Delivered,
-    /// It has not, and is not sent again. Also for one that is held.
+    /// It has not, and is not sent again. Also for one that is held, and for one that
+    /// has failed: those that wait for it go.
     Failed,
 }
 

@@ -1,6 +1,6 @@
 use postgres_protocol::escape::escape_identifier;
 
-use super::operator_sql::OperatorSql;
+use super::{operator_sql::OperatorSql, order_sql::OrderSql};
 
 /// The statements, with their schema.
 #[derive(Debug)]
@@ -9,9 +9,9 @@ pub(crate) struct Sql {
     pub(crate) schema: String,
     #[cfg(feature = "relay")]
     pub(crate) probe: String,
-    pub(crate) insert: String,
+    pub(crate) insert: Insert,
     #[cfg(feature = "relay")]
-    pub(crate) insert_in_order: String,
+    pub(crate) insert_in_order: Insert,
     pub(crate) is_disabled: String,
     pub(crate) claim: String,
     pub(crate) lapsed: String,
@@ -23,6 +23,16 @@ pub(crate) struct Sql {
     pub(crate) hold: String,
     pub(crate) release: String,
     pub(crate) operator: OperatorSql,
+    pub(crate) order: OrderSql,
+}
+
+/// Creates deliveries.
+#[derive(Debug)]
+pub(crate) struct Insert {
+    /// Where none has an order key.
+    pub(crate) plain: String,
+    /// Where one has.
+    pub(crate) numbered: String,
 }
 
 impl Sql {
@@ -37,15 +47,21 @@ impl Sql {
             #[cfg(feature = "relay")]
             probe: format!(
                 "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
-                 path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
-                 select d, '', null, '', null, null, ''::bytea, null, null, null \
+                 path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at, \
+                 order_key) \
+                 select d, '', null, '', null, null, ''::bytea, null, null, null, null \
                  from (values ('')) as none (d) where false \
                  on conflict (event_id, destination) do nothing"
             ),
             // In one order, so that no two inserters wait for each other.
-            insert: insert(&deliveries, "e collate \"C\", d collate \"C\""),
+            insert: Insert::new(
+                &schema,
+                "e collate \"C\", d collate \"C\"",
+                // Of one order key as given: whoever waits for its lock holds none of its rows.
+                "d collate \"C\", (q is null), case when q is null then e collate \"C\" end, o",
+            ),
             #[cfg(feature = "relay")]
-            insert_in_order: insert(&deliveries, "o"),
+            insert_in_order: Insert::new(&schema, "o", "o"),
             is_disabled: is("disabled"),
             claim: claim(&deliveries, &is("active")),
             lapsed: format!(
@@ -62,7 +78,13 @@ impl Sql {
                  where d.id = back.id and d.fence = back.fence and d.state = 'sending'"
             ),
             register: format!(
-                "insert into {destinations} (name) values ($1) on conflict (name) do nothing"
+                "insert into {destinations} as p (name, ordering, failed_are_passed) \
+                 values ($1, $2, $3) on conflict (name) do update \
+                 set ordering = excluded.ordering, \
+                 failed_are_passed = excluded.failed_are_passed, \
+                 cursor_id = case when p.ordering = excluded.ordering then p.cursor_id else 0 end \
+                 where (p.ordering, p.failed_are_passed) \
+                 is distinct from (excluded.ordering, excluded.failed_are_passed)"
             ),
             disable: format!(
                 "insert into {destinations} as d (name, state, reason) \
@@ -77,6 +99,7 @@ impl Sql {
             hold: moved(&deliveries, ("pending", "held"), &is("disabled")),
             release: moved(&deliveries, ("held", "pending"), &is("active")),
             operator: OperatorSql::new(&schema),
+            order: OrderSql::new(&schema, &is("active")),
             schema,
         }
     }
@@ -118,16 +141,30 @@ fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String 
     )
 }
 
-/// Of columns as arrays, in their order as `o`.
-fn insert(deliveries: &str, order: &str) -> String {
-    format!(
-        "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
-         path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at) \
-         select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()) \
-         from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-         with ordinality as new (d, e, t, k, p, c, b, l, w, n, o) order by {order} \
-         on conflict (event_id, destination) do nothing"
-    )
+impl Insert {
+    /// Of columns as arrays, in their order as `o`, with their order keys as `q`.
+    fn new(schema: &str, plain: &str, numbered: &str) -> Self {
+        let columns = "destination, event_id, event_type, idempotency_key, path, content_type, \
+                       body, retry_limit, retry_wait_ms, next_attempt_at, order_key";
+        let rows = "unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+                    with ordinality as new (d, e, t, k, p, c, b, l, w, n, q, o)";
+        let insert = |from: &str, order: &str| {
+            format!(
+                "insert into {schema}.webhook_delivery ({columns}) \
+                 select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()), q \
+                 from {from} order by {order} on conflict (event_id, destination) do nothing"
+            )
+        };
+        // All locks first and in one order, so that no two inserters wait for each other.
+        let locks = format!(
+            "with keys as materialized (select distinct {schema}.webhook_order_lock(d, q) as key \
+             from {rows} where q is not null order by 1), \
+             locks as materialized \
+             (select pg_advisory_xact_lock(hashtext('walpost.webhook_order'), key) from keys) "
+        );
+        let behind = format!("(select count(*) from locks) as locked, {rows}");
+        Self { plain: insert(rows, plain), numbered: locks + &insert(&behind, numbered) }
+    }
 }
 
 /// Ends claims whose fences still hold, and writes down what came of them.

@@ -16,7 +16,7 @@ use tokio::{
     sync::Semaphore,
 };
 use walpost_testkit::{Process, until};
-use walpost_webhook::{OnUnknownOutcome, Processor};
+use walpost_webhook::{OnUnknownOutcome, Order, Processor};
 
 use crate::{
     receiver::{Receiver, answer},
@@ -27,13 +27,24 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(7);
 const DATABASE: &str = "MEMBER_DATABASE";
 const URL: &str = "MEMBER_URL";
+const ORDER: &str = "MEMBER_ORDER";
 const TEST: &str = "faults::a_processor_in_a_process_of_its_own_drains_on_sigterm";
 
 /// Starts a processor in a process of its own, which is this binary.
 fn member(world: &World, receiver: &Receiver, failpoint: Option<&str>) -> Process {
+    ordered_member(world, receiver, ("none", failpoint))
+}
+
+/// The same, whose deliveries go in an order.
+pub(crate) fn ordered_member(
+    world: &World,
+    receiver: &Receiver,
+    (order, failpoint): (&str, Option<&str>),
+) -> Process {
     let url = receiver.url("127.0.0.1");
     let mut environment =
         vec![(DATABASE, world.database.url()), (URL, &url), ("RUST_LOG", "walpost_webhook=debug")];
+    environment.push((ORDER, order));
     environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
     let program = env::current_exe().unwrap();
     Process::start(program, ["--exact", TEST, "--nocapture"], environment)
@@ -63,6 +74,11 @@ async fn act(url: &str) {
     let mut terminated = signal(SignalKind::terminate()).unwrap();
     let mut settings = settings(url);
     settings.lease = LEASE;
+    settings.order = match &*env::var(ORDER).unwrap() {
+        "key" => Order::Key,
+        "all" => Order::All,
+        _ => Order::None,
+    };
     let processor = Processor::new(database, settings).unwrap();
     let ended = processor.run(async {
         terminated.recv().await;
@@ -71,7 +87,7 @@ async fn act(url: &str) {
 }
 
 /// Ends a lease as time would.
-async fn end_leases(world: &World) {
+pub(crate) async fn end_leases(world: &World) {
     let past = "update walpost.webhook_delivery set lease_until = now() - interval '1 s' \
                 where state = 'sending'";
     world.past_triggers(past).await;

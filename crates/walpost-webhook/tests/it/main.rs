@@ -18,6 +18,8 @@ mod marking;
 mod operating;
 mod oracle;
 mod pruner;
+mod order;
+mod order_faults;
 mod rate;
 mod receive;
 mod receiver;

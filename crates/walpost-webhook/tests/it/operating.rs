@@ -173,16 +173,16 @@ async fn who_has_looked_says_what_became_of_an_unknown_one() {
         let decided = decided.unwrap();
         (decided.done == [id], decided.left.first().and_then(|(_, state)| *state))
     };
-    for state in [
-        DeliveryState::Pending,
-        DeliveryState::Sending,
-        DeliveryState::Delivered,
-        DeliveryState::Failed,
-    ] {
+    for state in [DeliveryState::Pending, DeliveryState::Sending, DeliveryState::Delivered] {
         for settlement in [Settlement::Delivered, Settlement::Failed] {
             assert_eq!(settle(state.as_str(), settlement).await, (false, Some(state)));
         }
     }
+    // It has failed already: somebody gives it up, once.
+    let failed = (false, Some(DeliveryState::Failed));
+    assert_eq!(settle("failed", Settlement::Delivered).await, failed);
+    assert_eq!(settle("failed", Settlement::Failed).await, (true, None));
+    assert_eq!(settle("failed", Settlement::Failed).await, failed);
     let held = (false, Some(DeliveryState::Held));
     assert_eq!(settle("held", Settlement::Delivered).await, held);
     assert_eq!(settle("held", Settlement::Failed).await, (true, None));

@@ -75,6 +75,24 @@ impl Receiver {
         .await
     }
 
+    /// Answers each request as `judge` says by its text.
+    pub(crate) async fn judging<J>(judge: J) -> Self
+    where
+        J: Fn(&str) -> String + Clone + Send + Sync + 'static,
+    {
+        Self::scripted(move |mut stream, notes| {
+            let judge = judge.clone();
+            async move {
+                while let Some(request) = notes.request(&mut stream).await? {
+                    let answer = judge(&request);
+                    stream.write_all(answer.as_bytes()).await?;
+                }
+                Ok(())
+            }
+        })
+        .await
+    }
+
     /// Answers each request with `answer` once `gate` has a permit for it.
     pub(crate) async fn gated(answer: impl Into<Vec<u8>>, gate: &Arc<Semaphore>) -> Self {
         let (answer, gate): (Arc<[u8]>, _) = (answer.into().into(), Arc::clone(gate));
@@ -123,16 +141,22 @@ impl Notes {
     /// Reads a request with its body, byte for byte, and keeps it; false at the
     /// end of the connection.
     pub(crate) async fn read(&self, stream: &mut dyn Wire) -> io::Result<bool> {
+        Ok(self.request(stream).await?.is_some())
+    }
+
+    /// The same; what was read.
+    pub(crate) async fn request(&self, stream: &mut dyn Wire) -> io::Result<Option<String>> {
         let mut bytes = Vec::new();
         while !is_whole(&bytes) {
             let mut byte = [0];
             if stream.read(&mut byte).await? == 0 {
-                return Ok(false);
+                return Ok(None);
             }
             bytes.extend(byte);
         }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
         self.requests.lock().unwrap().push(bytes);
-        Ok(true)
+        Ok(Some(text))
     }
 }
 

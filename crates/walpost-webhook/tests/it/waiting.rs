@@ -10,8 +10,15 @@ use crate::{
 /// Deliveries of which there is nothing to do.
 const MANY: i64 = 20_000;
 
+/// Entries of the indexes by which deliveries are found that were read so far.
+pub(crate) async fn entries_read(world: &World) -> i64 {
+    let entries = "select sum(idx_tup_read)::int8 from pg_stat_all_indexes \
+                   where relname = 'webhook_delivery'";
+    world.number(entries).await
+}
+
 /// Sessions leave their statistics as they end.
-async fn alone(world: &World) {
+pub(crate) async fn alone(world: &World) {
     let sessions = "select count(*) from pg_stat_activity where datname = current_database() \
                     and pid <> pg_backend_pid() and backend_type = 'client backend'";
     until(LIMIT, "the end of its sessions", async || world.number(sessions).await == 0).await;

@@ -58,6 +58,11 @@ impl World {
         self.asked("with due").await;
     }
 
+    /// The same of one whose deliveries go one at a time.
+    pub(crate) async fn polled_in_turn(&self) {
+        self.asked("commit").await;
+    }
+
     /// Waits until a statement that begins like this is asked once more.
     pub(crate) async fn asked(&self, statement: &str) {
         let now = "select (extract(epoch from clock_timestamp()) * 1e6)::int8";

@@ -12,7 +12,8 @@ use walpost_postgres::Database;
 use walpost_router::{MissingColumn, NullHeader, RouterConfig};
 use walpost_webhook::{
     AddressPolicy, AlertFormat, Alerts, Breaker, ClientSettings, Deliveries, Destination, Endpoint,
-    Message, OnUnknownOutcome, Pace, ProcessorSettings, Rate, RetryPolicy, Schedule, Secret,
+    Message, OnHeadFailure, OnUnknownOutcome, Order, Pace, ProcessorSettings, Rate, RetryPolicy,
+    Schedule, Secret,
     sink::{Columns, KeyOf, Subscription, Subscriptions, WebhookConnector},
 };
 
@@ -239,7 +240,15 @@ impl Checked<'_> {
             ("key", &self.section.key),
             &[("event", KeyOf::Event), ("delivery", KeyOf::Delivery)],
         )?;
+        subscription.order = self.order()?;
         Ok(subscription)
+    }
+
+    fn order(&self) -> Result<Order, ConfigError> {
+        self.choice(
+            ("order", &self.section.order),
+            &[("none", Order::None), ("key", Order::Key), ("all", Order::All)],
+        )
     }
 
     fn processor(&self) -> Result<ProcessorSettings, ConfigError> {
@@ -252,6 +261,11 @@ impl Checked<'_> {
             concurrency: self.number("concurrency", section.concurrency)?,
             ..Pace::default()
         };
+        settings.order = self.order()?;
+        settings.on_head_failure = self.choice(
+            ("on_head_failure", &section.on_head_failure),
+            &[("block", OnHeadFailure::Block), ("skip", OnHeadFailure::Skip)],
+        )?;
         settings.lease = Duration::from_millis(section.lease_ms);
         settings.rate = self.rate()?;
         settings.breaker = self.breaker()?;

@@ -32,7 +32,8 @@ fn rig() -> Rig {
     let args = ["migrate", "--set", "webhook", "--postgres", &rig.url];
     let output = walpost(&args, &[]);
     let applied = "applied webhook/0001_webhook\napplied webhook/0002_archive\n\
-                   applied webhook/0003_mark\napplied webhook/0004_given_back\n";
+                   applied webhook/0003_mark\napplied webhook/0004_given_back\n\
+                   applied webhook/0005_order\n";
     assert_eq!(stdout(&output), applied, "{}", stderr(&output));
     rig
 }
@@ -90,6 +91,43 @@ fn destinations_and_deliveries_are_listed_and_shown() {
     let shown = &rig.json(&["show", "4", "--payload", "--max-bytes", "8"])[0];
     assert_eq!((&shown["payload"], &shown["response"]), (&"{\"card\":".into(), &"card 424".into()));
     assert_eq!(rig.run(&["show", "99"]).status.code(), Some(5));
+}
+
+/// The second one waits for the first, the third has another key.
+const IN_ORDER: &str = r#"
+begin;
+set local session_replication_role = replica;
+insert into walpost.webhook_delivery (destination, event_id, idempotency_key, body, order_key,
+    state, attempts, fence, next_attempt_at, finished_at, outcome, blocked_by)
+select 'logistics', 'evt_' || n, 'key_' || n, 'b', key, state, attempts, attempts, next, ended,
+    outcome, behind
+from (values
+    (1, 'order-1', 'failed', 8, null::timestamptz, now(), 'http_5xx', null::bigint),
+    (2, 'order-1', 'pending', 0, 'infinity', null, null, 1),
+    (3, 'order-2', 'pending', 0, now(), null, null, null)
+) as t (n, key, state, attempts, next, ended, outcome, behind);
+insert into walpost.webhook_destination (name, ordering) values ('logistics', 'key');
+commit;
+"#;
+
+#[test]
+fn what_is_blocked_says_by_which_delivery_and_goes_once_that_is_settled() {
+    let rig = rig();
+    rig.sql(IN_ORDER);
+    let output = rig.run(&["list"]);
+    assert!(stderr(&output).contains("1 to logistics wait for others"), "{}", stderr(&output));
+    let listed = &rig.json(&["list"])[0];
+    assert_eq!((&listed["pending"], &listed["blocked"]), (&2.into(), &1.into()));
+    let text = stdout(&rig.run(&["list", "--destination", "logistics"]));
+    let blocked: Vec<&str> = text.lines().filter(|line| line.contains("blocked by 1")).collect();
+    assert!(blocked.len() == 1 && blocked[0].contains("evt_2"), "{text}");
+    let shown = &rig.json(&["show", "2"])[0];
+    assert_eq!((&shown["blocked_by"], &shown["order_key"]), (&1.into(), &"order-1".into()));
+    assert!(shown["next_attempt_at"].is_null(), "{shown}");
+    let settled = &rig.json(&["settle", "1", "--failed"])[0];
+    assert_eq!(settled["done"], json!([1]));
+    let shown = &rig.json(&["show", "2"])[0];
+    assert!(shown["blocked_by"].is_null() && shown["next_attempt_at"].is_string(), "{shown}");
 }
 
 #[test]

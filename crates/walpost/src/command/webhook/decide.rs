@@ -62,7 +62,8 @@ pub(super) struct SettleArgs {
     /// They have arrived
     #[arg(long, conflicts_with = "failed", required_unless_present = "failed")]
     delivered: bool,
-    /// They have not, and are not to be sent any more; also for those that are held
+    /// They have not, and are not to be sent any more; also for those that are held, and for those
+    /// that have failed and hold others back
     #[arg(long)]
     failed: bool,
     /// Print one JSON object
@@ -139,7 +140,7 @@ pub(super) async fn settle(
     let (settlement, done, states) = if args.delivered {
         (Settlement::Delivered, "delivered, as you say", "unknown")
     } else {
-        (Settlement::Failed, "failed, as you say", "unknown or held")
+        (Settlement::Failed, "failed, as you say", "unknown, held or failed")
     };
     let decided = deliveries.settle(&client, &args.ids, settlement).await.map_err(failure)?;
     told(&decided, (done, states), args.json)

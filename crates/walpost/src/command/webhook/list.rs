@@ -111,10 +111,11 @@ fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
         "failed",
         "held",
         "unknown",
+        "blocked",
         "oldest pending",
         "last error",
     ])
-    .right([2, 3, 4, 5, 6, 7, 8]);
+    .right([2, 3, 4, 5, 6, 7, 8, 9]);
     for each in all {
         let one = &each.backlog;
         let oldest = match one.pending {
@@ -134,6 +135,7 @@ fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
             thousands(one.failed),
             thousands(one.held),
             thousands(one.unknown),
+            thousands(one.blocked),
             oldest,
             cell(&error),
         ]);
@@ -164,6 +166,13 @@ fn advise(each: &DestinationEntry) {
             "{name} is active, and some are held; `walpost webhook resume {name}` lets them go"
         )),
         DestinationState::Active => {}
+    }
+    if one.blocked > 0 {
+        output::note(format_args!(
+            "{} to {name} wait for others: `walpost webhook list --destination {name}` says for \
+             which; `retry` one that has failed, or `settle` it",
+            thousands(one.blocked)
+        ));
     }
     if one.unknown > 0 {
         output::note(format_args!(
@@ -199,6 +208,7 @@ fn of_destination(each: &DestinationEntry) -> Vec<(&'static str, Value)> {
         ("failed", json!(one.failed)),
         ("held", json!(one.held)),
         ("unknown", json!(one.unknown)),
+        ("blocked", json!(one.blocked)),
         ("oldest_pending_seconds", json!(one.oldest_pending.as_secs())),
         ("last_error", json!(error.map(|error| &error.outcome))),
         ("last_error_status", json!(error.and_then(|error| error.status))),
@@ -228,7 +238,10 @@ fn table(entries: &[DeliveryEntry]) -> Table {
             cell(&entry.event_id),
             utc(entry.created_at),
             entry.attempts.to_string(),
-            entry.next_attempt_at.map_or_else(|| "-".to_owned(), utc),
+            match entry.blocked_by {
+                Some(head) => format!("blocked by {head}"),
+                None => entry.next_attempt_at.map_or_else(|| "-".to_owned(), utc),
+            },
             cell(entry.outcome.as_deref().unwrap_or_default()),
         ]);
     }
@@ -248,6 +261,8 @@ pub(super) fn fields(entry: &DeliveryEntry) -> Vec<(&'static str, Value)> {
         ("attempts", json!(entry.attempts)),
         ("all_attempts", json!(entry.claims)),
         ("next_attempt_at", at(entry.next_attempt_at)),
+        ("order_key", json!(entry.order_key)),
+        ("blocked_by", json!(entry.blocked_by)),
         ("outcome", json!(entry.outcome)),
         ("finished_at", at(entry.finished_at)),
         ("archived_at", at(entry.archived_at)),

@@ -1,3 +1,5 @@
+use walpost_webhook::{OnHeadFailure, Order};
+
 use super::load;
 
 /// Destinations that differ from what holds for all.
@@ -13,6 +15,8 @@ url = "https://logistics.example/hooks/s3cr3t"
 events = ["invoice.*"]
 headers = ["x-shop: s3cr3t"]
 concurrency = 7
+order = "key"
+on_head_failure = "skip"
 [destination.audit]
 url = "https://audit.example/"
 "#;
@@ -25,6 +29,8 @@ fn a_destination_has_what_holds_for_all_and_its_own() {
     assert_eq!(webhooks.names().collect::<Vec<_>>(), ["audit", "logistics"]);
     assert_eq!((of("audit").pace.concurrency, of("logistics").pace.concurrency), (5, 7));
     assert_eq!(of("logistics").destination.headers["x-shop"], "s3cr3t");
+    assert_eq!((of("audit").order, of("logistics").order), (Order::None, Order::Key));
+    assert_eq!(of("logistics").on_head_failure, OnHeadFailure::Skip);
     assert_eq!(of("audit").policy.schedule, walpost_webhook::Schedule::erp());
     let router = config.router().unwrap();
     assert_eq!(
@@ -55,6 +61,10 @@ fn what_is_wrong_with_a_destination_is_told_with_its_place() {
         (
             "[destination.a]\nurl = \"https://a.example/\"\nkey = \"row\"",
             "line 5: destination.a.key",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\norder = \"fifo\"",
+            "line 5: destination.a.order",
         ),
         (
             "[destination]\nlease_ms = 1000\n[destination.a]\nurl = \"https://a.example/\"",
