@@ -2,11 +2,15 @@
 //! of Walpost, `walpost run`, and what every `main` has. Nothing of this is to be
 //! copied into a service of your own.
 
+mod http;
+mod points;
 mod postgres;
 mod program;
 mod sending;
 
 pub use crate::{
+    http::{Answer, post, post_and_go},
+    points::reached,
     postgres::{Stand, folder, patiently},
     program::{Stop, program, serve},
     sending::{Sender, Sending},

@@ -35,6 +35,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("walpost-bench", UseAll, true),
     ("walpost-tests", UseAll, true),
     ("shipping-service", UseAll, true),
+    ("signup", UseAll, false),
     ("walpost-example-stand", UseAll, false),
     ("xtask", Use(&["local"]), false),
 ];
