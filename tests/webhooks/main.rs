@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod retention;
+mod camel_case;
 
 use std::{collections::BTreeSet, path::Path};
 

@@ -32,8 +32,12 @@ impl<'a> InsertRow<'a> {
         if let Some(id) = &id {
             cells.push((table.id.as_str(), Cell::Text(id.to_string().into())));
         }
-        cells.push((&table.aggregate_type, Cell::text(&event.aggregate_type)));
-        cells.push((&table.aggregate_id, Cell::text(&event.aggregate_id)));
+        for (column, value) in [
+            (&table.aggregate_type, &event.aggregate_type),
+            (&table.aggregate_id, &event.aggregate_id),
+        ] {
+            cells.extend(column.as_deref().map(|column| (column, Cell::text(value))));
+        }
         cells.push((&table.event_type, Cell::text(&event.event_type)));
         let payload = payload(table, event)?;
         #[cfg(feature = "contracts")]
@@ -231,6 +235,13 @@ mod tests {
                 .to_owned()
                 + r#"($1, $2, $3, $4) returning "n"::text"#
         );
+    }
+
+    #[test]
+    fn what_an_event_is_about_is_left_out_where_no_column_has_it() {
+        let table = OutboxTable::builder("s", "t").without_aggregate().build().unwrap();
+        let text = sql(&table, &[event()], Clause::None);
+        assert!(text.contains(r#"("id", "type", "payload") values ($1, $2, $3)"#), "{text}");
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub struct OutboxTable {
     pub(crate) name: String,
     pub(crate) id: String,
     pub(crate) id_column: IdColumn,
-    pub(crate) aggregate_type: String,
-    pub(crate) aggregate_id: String,
+    pub(crate) aggregate_type: Option<String>,
+    pub(crate) aggregate_id: Option<String>,
     pub(crate) event_type: String,
     pub(crate) payload: String,
     pub(crate) payload_column: PayloadColumn,
@@ -175,12 +175,12 @@ impl OutboxTable {
             ("schema", &self.schema),
             ("table", &self.name),
             ("id column", &self.id),
-            ("aggregate type column", &self.aggregate_type),
-            ("aggregate id column", &self.aggregate_id),
             ("event type column", &self.event_type),
             ("payload column", &self.payload),
         ];
         let optional = [
+            ("aggregate type column", &self.aggregate_type),
+            ("aggregate id column", &self.aggregate_id),
             ("headers column", &self.headers),
             ("traceparent column", &self.traceparent),
             ("tracestate column", &self.tracestate),
@@ -206,8 +206,8 @@ impl Default for OutboxTable {
             name: "outbox".to_owned(),
             id: "id".to_owned(),
             id_column: IdColumn::Uuid,
-            aggregate_type: "aggregatetype".to_owned(),
-            aggregate_id: "aggregateid".to_owned(),
+            aggregate_type: Some("aggregatetype".to_owned()),
+            aggregate_id: Some("aggregateid".to_owned()),
             event_type: "type".to_owned(),
             payload: "payload".to_owned(),
             payload_column: PayloadColumn::Jsonb,
@@ -238,13 +238,33 @@ impl OutboxTableBuilder {
 
     /// Default `aggregatetype`.
     pub fn aggregate_type(mut self, column: impl Into<String>) -> Self {
-        self.table.aggregate_type = column.into();
+        self.table.aggregate_type = Some(column.into());
         self
     }
 
     /// Default `aggregateid`.
     pub fn aggregate_id(mut self, column: impl Into<String>) -> Self {
-        self.table.aggregate_id = column.into();
+        self.table.aggregate_id = Some(column.into());
+        self
+    }
+
+    /// A table in which nothing names what an event is about: what an event says of
+    /// its aggregate is not stored. The relay then needs another column for
+    /// `route_by_field`, such as the event's type, and one for `event_key`.
+    ///
+    /// ```
+    /// use walpost_outbox::{IdColumn, OutboxTable};
+    ///
+    /// let finance = OutboxTable::builder("public", "finance_outbox")
+    ///     .id("id", IdColumn::Uuid)
+    ///     .without_aggregate()
+    ///     .event_type("event_type")
+    ///     .idempotency_key("idempotency_key")
+    ///     .build()?;
+    /// # Ok::<(), walpost_outbox::Error>(())
+    /// ```
+    pub fn without_aggregate(mut self) -> Self {
+        (self.table.aggregate_type, self.table.aggregate_id) = (None, None);
         self
     }
 

@@ -15,6 +15,7 @@ const START_PAUSE: Duration = Duration::from_secs(2);
 /// however it ends.
 #[derive(Debug)]
 pub struct Stand {
+    url: String,
     first: Database,
     _postgres: Option<Postgres>,
 }
@@ -27,21 +28,27 @@ impl Stand {
     /// When there is no server, with what to do.
     pub async fn open(example: &str) -> Result<Self, Failed> {
         if let Ok(url) = env::var("DATABASE_URL") {
-            return Ok(Self { first: Database::parse(&url)?, _postgres: None });
+            return Ok(Self { first: Database::parse(&url)?, url, _postgres: None });
         }
         let folder = folder(example);
         println!("starting PostgreSQL, with its data in {}", folder.display());
         let home = folder.join("postgres");
         let start = move || Postgres::builder().home(&home).start();
         let postgres = spawn_blocking(|| patiently(start)).await??;
-        let first = Database::parse(&postgres.url("postgres"))?;
-        Ok(Self { first, _postgres: Some(postgres) })
+        let url = postgres.url("postgres");
+        Ok(Self { first: Database::parse(&url)?, url, _postgres: Some(postgres) })
     }
 
     /// The database that DATABASE_URL names, or the private server's first one.
     #[must_use]
     pub fn first(&self) -> &Database {
         &self.first
+    }
+
+    /// Where [`first`](Self::first) is, as DATABASE_URL for another program.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The database of that name with these tables, created where it is not there.
@@ -58,7 +65,9 @@ impl Stand {
         let database = self.first.clone().with_dbname(name);
         let mut client = database.connect().await?;
         Migrator::new().sets(sets).migrate(&mut client).await?;
-        client.batch_execute(tables).await?;
+        // One transaction, and one at a time: two that start at once both find that
+        // nothing is there.
+        client.batch_execute(&format!("select pg_advisory_xact_lock(7310); {tables}")).await?;
         Ok(database)
     }
 }

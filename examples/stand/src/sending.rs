@@ -2,7 +2,9 @@ use tokio::{sync::watch, task::JoinSet};
 use walpost_encode::{Encoder, Encoding};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
-use walpost_relay::{Initial, Relay, RelayConfig, RunningRelay};
+use walpost_relay::{
+    Initial, PollingConfig, PollingRelay, Relay, RelayConfig, RelayError, RunningRelay,
+};
 use walpost_router::{MissingColumn, NullHeader, RouterConfig};
 use walpost_webhook::{
     Processor, ProcessorSettings, StoreError,
@@ -16,6 +18,8 @@ use crate::Failed;
 pub struct Sender {
     /// The pipeline, and the table of the outbox.
     pub relay: RelayConfig,
+    /// How the outbox is polled; it is read from the WAL where there is none.
+    pub polling: Option<PollingConfig>,
     /// Names of the outbox's columns; those of webhooks are in `columns`.
     pub router: RouterConfig,
     /// What a row says of its webhook.
@@ -41,7 +45,8 @@ impl Sender {
         relay.initial = Some(Initial::Publish);
         let event_type = Some("type".to_owned());
         let columns = Columns { event_type, ..Columns::default() };
-        Self { relay, router: RouterConfig::default(), columns, destinations: Vec::new() }
+        let (router, destinations) = (RouterConfig::default(), Vec::new());
+        Self { relay, polling: None, router, columns, destinations }
     }
 
     /// Also to this destination.
@@ -59,7 +64,6 @@ impl Sender {
         self.router.additional_placement = self.columns.placement()?;
         self.router.additional_missing = MissingColumn::Error;
         self.router.null_header = NullHeader::Send;
-        let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
         let subscriptions = self.destinations.iter().map(|(subscription, _)| subscription.clone());
         let subscriptions = Subscriptions::new(subscriptions)?;
         let deliveries = walpost_webhook::Deliveries::new();
@@ -68,8 +72,7 @@ impl Sender {
         for (_, settings) in self.destinations {
             checked.push(Processor::new(database.clone(), settings)?);
         }
-        let relay = Relay::new(database.clone(), self.relay, self.router, encoding)?;
-        let relay = relay.start(async move || connector.connect().await);
+        let relay = started(database, self.relay, self.polling, self.router, connector)?;
         let stop = watch::Sender::new(false);
         let mut processors = JoinSet::new();
         for processor in checked {
@@ -81,6 +84,24 @@ impl Sender {
         }
         Ok(Sending { relay, stop, processors })
     }
+}
+
+fn started(
+    database: &Database,
+    relay: RelayConfig,
+    polling: Option<PollingConfig>,
+    router: RouterConfig,
+    connector: WebhookConnector,
+) -> Result<RunningRelay, RelayError> {
+    let database = database.clone();
+    let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+    let connect = async move || connector.connect().await;
+    Ok(match polling {
+        None => Relay::new(database, relay, router, encoding)?.start(connect),
+        Some(polling) => {
+            PollingRelay::new(database, relay, polling, router, encoding)?.start(connect)
+        }
+    })
 }
 
 impl Sending {

@@ -34,6 +34,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("walpost-testkit", UseAll, true),
     ("walpost-bench", UseAll, true),
     ("walpost-tests", UseAll, true),
+    ("erp-round-trip", UseAll, false),
     ("shipping-service", UseAll, true),
     ("signup", UseAll, false),
     ("walpost-example-stand", UseAll, false),
