@@ -16,6 +16,9 @@ use crate::settings::{self, FINANCE, KEY, Mode, PATH};
 
 /// Name of its database.
 pub(crate) const NAME: &str = "logistics";
+const HANDLER_TIMEOUT_MS: u32 = 5_000;
+/// For so long a kill keeps what was claimed.
+const LEASE_MS: u32 = 7_000;
 /// Nothing in it keeps a shipment from being there twice: that would show.
 const TABLES: &str = "
     create table if not exists shipment (
@@ -42,7 +45,10 @@ pub(crate) async fn run(stop: Stop) -> Result<(), Failed> {
     let receiver = receiver.build()?;
     // Also beside `inline`: for what somebody has tried again by hand, and for
     // events of types that are not known yet, which wait for review.
-    let processor = Processor::builder(database).handler(Shipments)?;
+    let processor = Processor::builder(database)
+        .handler_timeout_ms(HANDLER_TIMEOUT_MS)
+        .lease_ms(LEASE_MS)
+        .handler(Shipments)?;
     let stopped = stop.requested();
     let mut processing = tokio::spawn(async move { processor.run(stopped).await });
 
