@@ -4,6 +4,7 @@
 
 mod http;
 mod points;
+mod faults;
 mod postgres;
 mod program;
 mod sending;
@@ -11,6 +12,7 @@ mod sending;
 pub use crate::{
     http::{Answer, post, post_and_go},
     points::reached,
+    faults::{Fault, Faults},
     postgres::{Stand, folder, patiently},
     program::{Stop, program, serve},
     sending::{Sender, Sending},

@@ -37,6 +37,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("erp-round-trip", UseAll, false),
     ("shipping-service", UseAll, true),
     ("signup", UseAll, false),
+    ("checkout", UseAll, false),
     ("walpost-example-stand", UseAll, false),
     ("xtask", Use(&["local"]), false),
 ];

@@ -1,0 +1,107 @@
+//! The example as a newcomer runs it, and kills it.
+
+use std::{os::unix::fs::PermissionsExt, path::Path};
+
+use tempfile::TempDir;
+use walpost_testkit::{
+    Process,
+    local::{Postgres, Signal},
+    until,
+};
+
+use crate::{
+    oracle::{Oracle, refunded, shipped},
+    world::{LIMIT, connect},
+};
+
+const CHECKOUTS: u64 = 100;
+
+fn start(environment: &[(&str, &str)]) -> Process {
+    let checkouts = CHECKOUTS.to_string();
+    let all = environment.iter().copied().chain([("CHECKOUTS", checkouts.as_str())]);
+    Process::start(env!("CARGO_BIN_EXE_checkout"), [""; 0], all)
+}
+
+/// The figure before `word` in the last line that has it.
+fn told(process: &Process, word: &str) -> u64 {
+    let log = process.log();
+    let figure = log.lines().rev().find_map(|line| {
+        let (before, _) = line.split_once(word)?;
+        before.split_whitespace().last()?.parse().ok()
+    });
+    figure.unwrap_or(0)
+}
+
+async fn until_some_are_shipped(process: &Process, least: u64) {
+    until(LIMIT, "some shipments", async || {
+        assert!(process.is_running(), "{}", process.log());
+        told(process, " shipped ") >= least
+    })
+    .await;
+    assert!(told(process, " shipped ") < CHECKOUTS * 9 / 10, "too fast: {}", process.log());
+}
+
+fn goes_on_to_the_end(environment: &[(&str, &str)]) {
+    let last = start(environment);
+    let status = last.wait(LIMIT);
+    let log = last.log();
+    assert!(status.success(), "{log}");
+    let begun = log.lines().find(|line| line.contains(" on their way ")).unwrap();
+    assert!(!begun.trim_start().starts_with("0 checkouts"), "it goes on: {log}");
+    let expected = format!(
+        "done: {CHECKOUTS} checkouts, {} shipped, {} refunded, none charged twice",
+        CHECKOUTS * 9 / 10,
+        CHECKOUTS / 10
+    );
+    assert_eq!(log.lines().last(), Some(&*expected), "{log}");
+}
+
+/// From the tables, whatever the example says.
+async fn judge(postgres: &Postgres) {
+    let [shop, payment, warehouse] = ["shop", "payment", "warehouse"].map(|db| postgres.url(db));
+    let oracle =
+        Oracle::of(connect(&shop).await, connect(&payment).await, connect(&warehouse).await);
+    let traces = oracle.traces().await;
+    assert_eq!(traces.len() as u64, CHECKOUTS);
+    for (customer, trace) in traces {
+        let expected = if customer.ends_with('3') { refunded() } else { shipped() };
+        assert_eq!(trace, expected, "{customer}");
+    }
+    assert_eq!(oracle.refund_events().await as u64, CHECKOUTS / 10);
+}
+
+fn open_to_all(folder: &Path) {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_charges_each_checkout_once_also_when_it_is_killed_with_its_server() {
+    let folder = TempDir::new().unwrap();
+    open_to_all(folder.path());
+    let environment = [("FOLDER", folder.path().to_str().unwrap())];
+    for least in [5, 40] {
+        let killed = start(&environment);
+        until_some_are_shipped(&killed, least).await;
+        killed.kill();
+    }
+    tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
+    let home = folder.path().join("postgres");
+    let start = move || Postgres::builder().home(home).start().unwrap();
+    judge(&tokio::task::spawn_blocking(start).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
+    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
+    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
+    let url = postgres.url("postgres");
+    let environment = [("DATABASE_URL", &*url)];
+    let first = start(&environment);
+    until_some_are_shipped(&first, 5).await;
+    first.signal(Signal::Interrupt);
+    let status = tokio::task::block_in_place(|| first.wait(LIMIT));
+    assert!(status.success(), "{}", first.log());
+    assert!(first.log().contains("none charged twice; the next start goes on"), "{}", first.log());
+    tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
+    judge(&postgres).await;
+}
