@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
-mod retention;
 mod camel_case;
+mod retention;
 
 use std::{collections::BTreeSet, path::Path};
 

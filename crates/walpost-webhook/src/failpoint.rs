@@ -27,16 +27,9 @@ pub(crate) enum Failpoint {
     Committed,
 }
 
-/// The names of all of them, for tests of programs that pass them.
-#[cfg(any(feature = "failpoints", test))]
-pub fn failpoints() -> impl Iterator<Item = &'static str> {
-    Failpoint::ALL.into_iter().map(Failpoint::name)
-}
-
 impl Failpoint {
     #[cfg(any(feature = "failpoints", test))]
     pub(crate) const ALL: [Self; 6] = [
-    const ALL: [Self; 6] = [
         Self::Claimed,
         Self::Sending,
         Self::Answered,
@@ -117,7 +110,6 @@ fn parse(text: &str) -> Option<(String, u64, Action)> {
     };
     let mut known = Failpoint::ALL.iter();
     known.any(|point| point.name() == name).then(|| (name.to_owned(), count, action))
-    failpoints().any(|known| known == name).then(|| (name.to_owned(), count, action))
 }
 
 #[cfg(feature = "failpoints")]

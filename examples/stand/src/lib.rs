@@ -2,17 +2,17 @@
 //! of Walpost, `walpost run`, and what every `main` has. Nothing of this is to be
 //! copied into a service of your own.
 
+mod faults;
 mod http;
 mod points;
-mod faults;
 mod postgres;
 mod program;
 mod sending;
 
 pub use crate::{
+    faults::{Fault, Faults},
     http::{Answer, post, post_and_go},
     points::reached,
-    faults::{Fault, Faults},
     postgres::{Stand, folder, patiently},
     program::{Stop, program, serve},
     sending::{Sender, Sending},
