@@ -50,6 +50,10 @@ impl Shared {
         ends: mpsc::Sender<ToFinish>,
     ) {
         let Claim { lapsed, message, deadline } = claim;
+        let _retry_hand = match lapsed.attempt > 1 {
+            true => Some(self.retry_hands.acquire().await.expect("nobody closes it")),
+            false => None,
+        };
         let _hand = self.hands.acquire().await.expect("nobody closes it");
         let sent = match pass.is_valid() {
             true => self.try_to_send(&message, deadline).await,

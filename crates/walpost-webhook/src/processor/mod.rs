@@ -11,7 +11,10 @@ mod standing;
 use std::{
     fmt,
     pin::pin,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,10 @@ pub struct ProcessorSettings {
     pub order: Order,
     /// What becomes of those behind one that has failed; they wait unless set.
     pub on_head_failure: OnHeadFailure,
+    /// Of those that are on their way at once, at most so many per cent are retries, and
+    /// not all of them where there are several; 50. So retries that wait for a slow
+    /// receiver leave hands to first attempts.
+    pub retry_share_percent: u32,
     /// How much is sent at most; without a bound unless set. Each processor keeps to
     /// it for itself: several of one destination send as much each. With a rate
     /// nothing is claimed ahead.
@@ -93,6 +100,7 @@ impl ProcessorSettings {
             pace: Pace::default(),
             order: Order::None,
             on_head_failure: OnHeadFailure::Block,
+            retry_share_percent: 50,
             rate: None,
             breaker: Some(Breaker::default()),
             alerts: None,
@@ -114,6 +122,20 @@ impl ProcessorSettings {
         if has_time && self.rate.is_none() { hands * 2 } else { hands }
     }
 
+    /// How many retries are on their way at once at most.
+    fn retry_hands(&self) -> usize {
+        let hands = self.order.at_once(self.pace.concurrency);
+        let share = u64::from(hands) * u64::from(self.retry_share_percent) / 100;
+        let most = hands.saturating_sub(1).max(1) as usize;
+        usize::try_from(share).unwrap_or(most).clamp(1, most)
+    }
+
+    /// How many retries are claimed at a time.
+    fn retries_max(&self) -> usize {
+        let ahead = self.claimed_max() / self.order.at_once(self.pace.concurrency) as usize;
+        self.retry_hands() * ahead
+    }
+
     /// # Errors
     /// When a setting is out of its bounds.
     pub fn check(&self) -> Result<(), StoreError> {
@@ -127,6 +149,10 @@ impl ProcessorSettings {
         }
         if !(1..=BATCH_MAX).contains(&batch) {
             return bad("batch", format!("{batch} is not within 1 to {BATCH_MAX}"));
+        }
+        if !(1..=100).contains(&self.retry_share_percent) {
+            let problem = format!("{} is not within 1 to 100", self.retry_share_percent);
+            return bad("retry_share_percent", problem);
         }
         if self.in_flight_max_bytes == 0 {
             let problem = "0 would send one delivery at a time; give it some MiB".to_owned();
@@ -193,6 +219,12 @@ struct Shared {
     metrics: Metrics,
     /// One for each attempt that is made at a time.
     hands: Semaphore,
+    /// One for each of them that is a retry, which waits for it first.
+    retry_hands: Semaphore,
+    /// That are claimed.
+    retries: AtomicUsize,
+    /// Whether more of them may be due.
+    has_retries: AtomicBool,
     /// Of bodies that are claimed.
     bytes: AtomicUsize,
     /// Nothing is sent while the destination is known to be disabled.
@@ -210,12 +242,26 @@ impl Processor {
         let client = Client::new(settings.client.clone());
         let metrics = Metrics::new(&settings.name);
         let hands = Semaphore::new(settings.pace.concurrency as usize);
+        let retry_hands = Semaphore::new(settings.retry_hands());
+        let (retries, has_retries) = (AtomicUsize::new(0), AtomicBool::new(false));
         let bytes = AtomicUsize::new(0);
         let standing = Standing::default();
         let gate = Arc::new(Gate::new(settings.breaker, &settings.name));
         let wake = Notify::new();
-        let shared =
-            Shared { database, settings, client, metrics, hands, bytes, standing, gate, wake };
+        let shared = Shared {
+            database,
+            settings,
+            client,
+            metrics,
+            hands,
+            retry_hands,
+            retries,
+            has_retries,
+            bytes,
+            standing,
+            gate,
+            wake,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -273,6 +319,24 @@ mod tests {
     use crate::{AddressPolicy, Endpoint};
 
     #[test]
+    fn retries_have_their_share_and_never_all_of_several() {
+        let endpoint = Endpoint::parse("https://example.com/", AddressPolicy::public()).unwrap();
+        let good = ProcessorSettings::new("a", Destination::new(endpoint));
+        let shares = |concurrency: u32, retry_share_percent: u32, order: Order| {
+            let pace = Pace { concurrency, ..Pace::default() };
+            let settings = ProcessorSettings { pace, order, retry_share_percent, ..good.clone() };
+            settings.check().unwrap();
+            (settings.retry_hands(), settings.retries_max())
+        };
+        assert_eq!(shares(20, 50, Order::None), (10, 20));
+        assert_eq!(shares(20, 100, Order::Key), (19, 38));
+        assert_eq!(shares(20, 1, Order::None), (1, 2));
+        assert_eq!(shares(2, 100, Order::None), (1, 2));
+        assert_eq!(shares(1, 50, Order::None), (1, 2));
+        assert_eq!(shares(20, 50, Order::All), (1, 1));
+    }
+
+    #[test]
     fn settings_that_cannot_work_are_refused_by_name() {
         let endpoint = Endpoint::parse("https://example.com/", AddressPolicy::public()).unwrap();
         let good = ProcessorSettings::new("a", Destination::new(endpoint));
@@ -289,6 +353,9 @@ mod tests {
         assert_eq!(named(ProcessorSettings { rate, ..good.clone() }), "rate");
         let breaker = Some(Breaker { failures: 0, ..Breaker::default() });
         assert_eq!(named(ProcessorSettings { breaker, ..good.clone() }), "breaker");
+        let retry_share_percent = 0;
+        let none = ProcessorSettings { retry_share_percent, ..good.clone() };
+        assert_eq!(named(none), "retry_share_percent");
         let in_flight_max_bytes = 0;
         let none = ProcessorSettings { in_flight_max_bytes, ..good.clone() };
         assert_eq!(named(none), "in_flight_max_bytes");

@@ -138,7 +138,8 @@ impl Running {
             true => batch.min(free as u32).min(self.allowed()),
             false => 0,
         };
-        Room { deliveries, bytes, is_empty: self.jobs.is_empty() }
+        let retries = self.shared.retry_room() as u32;
+        Room { deliveries, retries, bytes, is_empty: self.jobs.is_empty() }
     }
 
     /// How many deliveries the destination, its breaker and its rate let through.
@@ -214,6 +215,7 @@ impl Running {
         let claimed = deliveries.claim(client, name, (room, line), terms).await?;
         self.shared.standing.seen(look, claimed.is_disabled);
         self.was_full = claimed.is_full || (claimed.is_cut && claimed.blocked > 0);
+        self.shared.has_retries.store(claimed.has_retries, Ordering::Relaxed);
         self.beyond = beyond(self.beyond, room, &claimed);
         if let Some(bucket) = &mut self.bucket {
             bucket.take(Instant::now(), claimed.claims.len() as u32);
@@ -228,7 +230,8 @@ impl Running {
         }
         Failpoint::Claimed.reached();
         for claim in claims {
-            let weight = Weight::of(&self.shared, claim.message.body.len());
+            let is_retry = claim.lapsed.attempt > 1;
+            let weight = Weight::of(&self.shared, claim.message.body.len(), is_retry);
             let pass = self.shared.gate.pass(self.era);
             let attempt = Arc::clone(&self.shared).attempt((claim, pass), self.ends.clone());
             self.jobs.spawn(async move {
@@ -309,22 +312,39 @@ fn beyond(before: u32, room: Room, claimed: &Claimed) -> u32 {
     if claimed.blocked == 0 { 0 } else { before }
 }
 
-/// Bytes of a body while it is claimed.
+impl Shared {
+    /// How many more retries may be claimed.
+    fn retry_room(&self) -> usize {
+        self.settings.retries_max().saturating_sub(self.retries.load(Ordering::Relaxed))
+    }
+}
+
+/// What a claim takes while it lasts.
 struct Weight {
     shared: Arc<Shared>,
+    /// Of its body.
     bytes: usize,
+    is_retry: bool,
 }
 
 impl Weight {
-    fn of(shared: &Arc<Shared>, bytes: usize) -> Self {
+    fn of(shared: &Arc<Shared>, bytes: usize, is_retry: bool) -> Self {
         shared.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Self { shared: Arc::clone(shared), bytes }
+        shared.retries.fetch_add(usize::from(is_retry), Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), bytes, is_retry }
     }
 }
 
 impl Drop for Weight {
     fn drop(&mut self) {
-        self.shared.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let shared = &self.shared;
+        shared.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        shared.retries.fetch_sub(usize::from(self.is_retry), Ordering::Relaxed);
+        // More of them wait for room, and there is some.
+        let has_room = shared.retry_room() >= (shared.settings.retries_max() / FREE_PART).max(1);
+        if self.is_retry && has_room && shared.has_retries.load(Ordering::Relaxed) {
+            shared.wake.notify_one();
+        }
     }
 }
 

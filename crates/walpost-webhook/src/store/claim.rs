@@ -24,6 +24,8 @@ pub(crate) struct Claim {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) deliveries: u32,
+    /// How many of them may be retries.
+    pub(crate) retries: u32,
     /// Of their bodies together.
     pub(crate) bytes: usize,
     /// Whether nothing else is on its way: then the first is claimed whatever its
@@ -59,6 +61,8 @@ pub(crate) struct Claimed {
     pub(crate) blocked: u64,
     /// Whether all that were looked at were due, and there may be more behind them.
     pub(crate) is_cut: bool,
+    /// Whether there may be more retries.
+    pub(crate) has_retries: bool,
 }
 
 /// What a claim's end needs, also where its owner is gone.
@@ -177,13 +181,15 @@ impl Deliveries {
         let (limit, lease_ms) = (i64::from(room.deliveries), millis(lease));
         let bytes = i64::try_from(room.bytes).unwrap_or(i64::MAX);
         let (look, passes_failed) = (limit + i64::from(line.beyond), line.passes_failed());
-        let by_key: [(&(dyn ToSql + Sync), Type); 8] = [
+        let retries = i64::from(room.retries);
+        let by_key: [(&(dyn ToSql + Sync), Type); 9] = [
             (&destination, Type::TEXT),
             (&limit, Type::INT8),
             (&lease_ms, Type::INT8),
             (&name, Type::TEXT),
             (&bytes, Type::INT8),
             (&room.is_empty, Type::BOOL),
+            (&retries, Type::INT8),
             (&look, Type::INT8),
             (&passes_failed, Type::BOOL),
         ];
@@ -198,7 +204,7 @@ impl Deliveries {
             // One round trip for both.
             Order::None => join!(
                 self.is_disabled(client, destination),
-                client.query_typed(&self.sql.claim, &by_key[..6]),
+                client.query_typed(&self.sql.claim, &by_key[..7]),
             ),
             Order::Key => {
                 self.claim_in_turn(client, destination, (&order.claim_by_key, &by_key)).await
@@ -212,13 +218,16 @@ impl Deliveries {
         let first = rows.first();
         let by_key = first.filter(|_| line.order == Order::Key);
         let was_cut = line.order != Order::All && first.is_some_and(|row| row.get(9));
-        let blocked = by_key.map_or(0, |row| row.get::<_, i64>(11));
+        let blocked = by_key.map_or(0, |row| row.get::<_, i64>(12));
+        let has_retries = line.order != Order::All && first.is_some_and(|row| row.get(10));
         Ok(Claimed {
             is_full: was_cut || claims.len() >= room.deliveries as usize,
             claims,
             is_disabled: is_disabled?,
             blocked: u64::try_from(blocked).unwrap_or_default(),
-            is_cut: by_key.is_some_and(|row| row.get(10)),
+            is_cut: by_key.is_some_and(|row| row.get(11)),
+            // With no room for any nothing is known.
+            has_retries: has_retries || room.retries == 0,
         })
     }
 

@@ -171,9 +171,8 @@ fn destinations(schema: &str) -> String {
          order by finished_at desc limit $2) as each group by destination) done \
          on done.destination = n.name \
          left join lateral (select a.outcome, a.status, a.ended_at from ({failed} union all \
-         {unknown} union all (select id, fence from (select id, fence, attempts, next_attempt_at \
-         from {deliveries} where destination = n.name and state = 'pending' \
-         and next_attempt_at < 'infinity' order by next_attempt_at desc, id desc limit 1000) as late where attempts > 0 \
+         {unknown} union all (select id, fence from {deliveries} where destination = n.name \
+         and state = 'pending' and least(attempts, 1) = 1 and next_attempt_at < 'infinity' \
          order by next_attempt_at desc, id desc limit 1)) as last \
          join {schema}.webhook_attempt a on a.delivery = last.id and a.number = last.fence \
          order by a.ended_at desc limit 1) error on true order by n.name",

@@ -62,26 +62,33 @@ fn before(deliveries: &str, condition: &str) -> String {
     )
 }
 
-/// As the claim without an order, of the first `$7` that are due, with `$8` where those
-/// that failed are passed. Whoever is behind another one is not claimed, and is not due
-/// any more until that one is done, so that it is looked at once; whoever is first waits
-/// for what is on its way of its key. To be asked under the lock of claims: then what it
-/// sees of other claims is all that there are.
+/// As the claim without an order, of the first `$8` that are due for the first time, with
+/// `$9` where those that failed are passed. Whoever is behind another one is not claimed,
+/// and is not due any more until that one is done, so that it is looked at once; whoever
+/// is first waits for what is on its way of its key. To be asked under the lock of claims:
+/// then what it sees of other claims is all that there are.
 ///
-/// Last come whether all `$7` were due, and how many of them are behind others.
+/// Last come whether all `$8` were due, and how many are behind others.
 fn claim_by_key(deliveries: &str, is_active: &str) -> String {
     let open = before(deliveries, OPEN);
     let failed = before(deliveries, FAILED);
+    let due = |lane: u8, limit: &str| {
+        format!(
+            "select id, order_key, next_attempt_at, octet_length(body) as bytes \
+             from {deliveries} where destination = $1 and state = 'pending' \
+             and least(attempts, 1) = {lane} and next_attempt_at <= statement_timestamp() \
+             and exists ({is_active}) order by next_attempt_at, id limit {limit}"
+        )
+    };
+    let (again, first) = (due(1, "$7"), due(0, "$8"));
     format!(
-        "with due as materialized (select id, order_key, next_attempt_at, \
-         octet_length(body) as bytes from {deliveries} where destination = $1 \
-         and state = 'pending' and next_attempt_at <= statement_timestamp() \
-         and exists ({is_active}) order by next_attempt_at, id limit $7), \
+        "with due_again as materialized ({again}), due_first as materialized ({first}), \
+         due as (select * from due_again union all select * from due_first), \
          flying as materialized (select order_key from {deliveries} where destination = $1 \
          and state = 'sending' and order_key is not null), \
          seen as materialized (select id, order_key, next_attempt_at, bytes, \
          case when order_key is not null \
-         then greatest({open}, case when not $8 then {failed} end) end as before from due), \
+         then greatest({open}, case when not $9 then {failed} end) end as before from due), \
          free as (select id, next_attempt_at, bytes from seen where before is null \
          and (order_key is null or order_key not in (select order_key from flying)) \
          order by next_attempt_at, id limit $2), \
@@ -97,12 +104,13 @@ fn claim_by_key(deliveries: &str, is_active: &str) -> String {
          from fit where d.id = fit.id returning {CLAIMED}), \
          ahead as materialized (select id from {deliveries} \
          where id in (select before from seen) \
-         and ({OPEN} or ({FAILED} and not $8)) for share skip locked), \
+         and ({OPEN} or ({FAILED} and not $9)) for share skip locked), \
          blocked as (update {deliveries} d set blocked_by = s.before from seen s \
          join ahead a on a.id = s.before where d.id = s.id and d.state = 'pending' \
          returning d.id) \
          select c.*, (select count(*) from taken) > (select count(*) from fit), \
-         (select count(*) from due) >= $7, (select count(*) from blocked) \
+         (select count(*) from due_again) >= $7, (select count(*) from due_first) >= $8, \
+         (select count(*) from blocked) \
          from (values (0)) as one left join claimed c on true"
     )
 }

@@ -105,16 +105,25 @@ impl Sql {
     }
 }
 
-/// Up to `$2` deliveries of destination `$1`, `$5` bytes of them together, or
-/// with `$6` the first one whatever it has; and whether more are due. In the order of
-/// an index, also where statistics are old, as those of a queue often are.
+/// Up to `$2` deliveries of destination `$1`, up to `$7` of them retries, `$5` bytes of
+/// them together, or with `$6` the first one whatever it has; whether more are due, and
+/// whether that many retries are. In the order of an index, also where statistics are
+/// old, as those of a queue often are.
 fn claim(deliveries: &str, is_active: &str) -> String {
+    let due = |lane: u8, limit: &str| {
+        format!(
+            "select id, next_attempt_at, octet_length(body) as bytes \
+             from {deliveries} where destination = $1 and state = 'pending' \
+             and least(attempts, 1) = {lane} and next_attempt_at <= statement_timestamp() \
+             and exists ({is_active}) order by next_attempt_at, id limit {limit} \
+             for update skip locked"
+        )
+    };
+    let again = due(1, "least($7, $2)");
+    let first = due(0, "$2 - (select count(*) from due_again)");
     format!(
-        "with due as (select id, next_attempt_at, octet_length(body) as bytes \
-         from {deliveries} where destination = $1 \
-         and state = 'pending' and next_attempt_at <= statement_timestamp() \
-         and exists ({is_active}) order by next_attempt_at, id limit $2 \
-         for update skip locked), \
+        "with due_again as materialized ({again}), due_first as materialized ({first}), \
+         due as (select * from due_again union all select * from due_first), \
          summed as (select id, sum(bytes) over upto as bytes, row_number() over upto as place \
          from due window upto as (order by next_attempt_at, id)), \
          fit as (select id from summed where bytes <= $5 or (place = 1 and $6)) \
@@ -124,7 +133,8 @@ fn claim(deliveries: &str, is_active: &str) -> String {
          from fit where d.id = fit.id \
          returning d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms, \
          d.idempotency_key, d.path, d.content_type, d.body, \
-         (select count(*) from due) > (select count(*) from fit)"
+         (select count(*) from due) > (select count(*) from fit), \
+         (select count(*) from due_again) >= $7"
     )
 }
 

@@ -14,6 +14,7 @@ mod dialling;
 mod disabled;
 mod faults;
 mod grants;
+mod lanes;
 mod marking;
 mod operating;
 mod oracle;

@@ -261,6 +261,8 @@ impl Checked<'_> {
             concurrency: self.number("concurrency", section.concurrency)?,
             ..Pace::default()
         };
+        settings.retry_share_percent =
+            self.number("retry_share_percent", section.retry_share_percent)?;
         settings.order = self.order()?;
         settings.on_head_failure = self.choice(
             ("on_head_failure", &section.on_head_failure),

@@ -190,6 +190,7 @@ pub(crate) struct DestinationSection {
     pub(crate) breaker_wait_s: u64,
     pub(crate) breaker_wait_max_s: u64,
     pub(crate) in_flight_max_bytes: u64,
+    pub(crate) retry_share_percent: u64,
     pub(crate) order: String,
     pub(crate) on_head_failure: String,
     pub(crate) poll_interval_ms: u64,
