@@ -82,7 +82,10 @@ pub use crate::{
 pub use crate::{
     alert::{AlertFormat, Alerts},
     breaker::Breaker,
-    client::{Attempt, CertificateError, Client, ClientSettings, Request, Resolver, Tls},
+    client::{
+        Attempt, CertificateError, Client, ClientSettings, Ports, Proxy, ProxyError, Request,
+        Resolver, Tls,
+    },
     destination::{Destination, Message, RequestError},
     endpoint::{Endpoint, EndpointError},
     metrics::Snapshot,

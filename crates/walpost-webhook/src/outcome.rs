@@ -32,7 +32,7 @@ pub enum Failure {
     Timeout,
     /// The host's name leads to no address.
     Dns,
-    /// An address that nothing is sent to.
+    /// An address or a port that nothing is sent to.
     Blocked,
     /// No connection could be made.
     Connect,

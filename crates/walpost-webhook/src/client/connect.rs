@@ -16,6 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::{
     ClientSettings, Trouble,
     limit::{Limit, Limited},
+    proxy::tunnel,
     resolve::Lookups,
 };
 use crate::{Endpoint, Failure};
@@ -54,8 +55,11 @@ impl Dialling<'_> {
         let limit = self.deadline.min(Instant::now() + self.settings.connect_timeout);
         let connecting = async {
             let addresses = self.addresses().await?;
-            let stream = self.dial(&addresses, limit).await?;
+            let mut stream = self.dial(&addresses, limit).await?;
             stream.set_nodelay(true).map_err(|error| Trouble::unsent(Failure::Connect, error))?;
+            if self.settings.proxy.is_some() && self.endpoint.is_tls() {
+                tunnel(&mut stream, self.endpoint).await?;
+            }
             let bytes = Limit::default();
             let stream = Limited::new(stream, bytes.clone());
             if !self.endpoint.is_tls() {
@@ -78,9 +82,25 @@ impl Dialling<'_> {
         timeout_at(limit, connecting).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    /// All of them, or none if one of them is forbidden.
+    /// What is dialled: the endpoint, or the proxy, which has to know what it may dial.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Trouble> {
-        let (host, port) = (self.endpoint.host(), self.endpoint.port());
+        let port = self.endpoint.port();
+        if !self.settings.may_dial(port) {
+            let detail = format!("port {port} is none that may be dialled");
+            return Err(Trouble::unsent(Failure::Blocked, detail));
+        }
+        let Some(proxy) = &self.settings.proxy else {
+            let addresses = self.resolve((self.endpoint.host(), port)).await?;
+            self.check(&addresses)?;
+            return Ok(addresses);
+        };
+        if let Ok(address) = self.endpoint.host().parse() {
+            self.check(&[SocketAddr::new(address, port)])?;
+        }
+        self.resolve(proxy.place()).await
+    }
+
+    async fn resolve(&self, (host, port): (&str, u16)) -> Result<Vec<SocketAddr>, Trouble> {
         let resolved = match host.parse() {
             Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
             Err(_) => self.lookups.resolve(&self.settings.resolver, host, port).await,
@@ -89,11 +109,15 @@ impl Dialling<'_> {
         if addresses.is_empty() {
             return Err(Trouble::unsent(Failure::Dns, "the name leads to no address"));
         }
+        Ok(addresses)
+    }
+
+    /// All of them, or none if one of them is forbidden.
+    fn check(&self, addresses: &[SocketAddr]) -> Result<(), Trouble> {
         let of_all = addresses.iter().map(SocketAddr::ip);
         self.settings.addresses.check_all(of_all).map_err(|(address, why)| {
             Trouble::unsent(Failure::Blocked, format!("{address} is {why}"))
-        })?;
-        Ok(addresses)
+        })
     }
 
     /// One address after another, each with its part of the time that is left.

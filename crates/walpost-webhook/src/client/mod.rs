@@ -5,6 +5,8 @@ mod answer;
 mod connect;
 mod limit;
 mod pool;
+mod ports;
+mod proxy;
 mod resolve;
 mod tls;
 
@@ -21,6 +23,8 @@ use hyper::{Response, body::Incoming};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::{
+    ports::Ports,
+    proxy::{Proxy, ProxyError},
     resolve::Resolver,
     tls::{CertificateError, Tls},
 };
@@ -54,6 +58,11 @@ pub struct ClientSettings {
     pub head_max_bytes: usize,
     /// Which addresses may be dialled.
     pub addresses: AddressPolicy,
+    /// At which ports; 80 and 443 unless set, and any where private networks may be
+    /// dialled.
+    pub ports: Ports,
+    /// What requests go through; nothing unless set, whatever the environment says.
+    pub proxy: Option<Proxy>,
     /// How names become addresses.
     pub resolver: Resolver,
     /// How many names are looked up at a time; 16, at least one. Others wait,
@@ -75,10 +84,19 @@ impl Default for ClientSettings {
             body_max_bytes: 16 * 1_024,
             head_max_bytes: 64 * 1_024,
             addresses: AddressPolicy::public(),
+            ports: Ports::web(),
+            proxy: None,
             resolver: Resolver::system(),
             lookups_max: 16,
             tls: Tls::system(),
         }
+    }
+}
+
+impl ClientSettings {
+    fn may_dial(&self, port: u16) -> bool {
+        let private_networks = self.addresses == AddressPolicy::with_private_networks();
+        self.ports.allows_beside(private_networks, port)
     }
 }
 
@@ -224,7 +242,8 @@ impl Client {
         deadline: Instant,
         progress: &mut Progress,
     ) -> Result<(Response<Incoming>, Connection), Trouble> {
-        let mut message = http_request(request)?;
+        let is_proxied = self.settings.proxy.is_some() && !request.endpoint.is_tls();
+        let mut message = http_request(request, is_proxied)?;
         // One that was kept may end as a request is given to it, which then comes
         // back untouched; one that is new is the last try.
         while let Some(mut connection) = self.pool.take(&request.endpoint).await {
@@ -270,15 +289,18 @@ impl Client {
     }
 }
 
-/// Origin form, `host` first (RFC 9112, 3.2).
-fn http_request(request: &Request) -> Result<HttpRequest<Full<Bytes>>, Trouble> {
+/// Origin form, or for a proxy absolute form, `host` first (RFC 9112, 3.2).
+fn http_request(request: &Request, is_proxied: bool) -> Result<HttpRequest<Full<Bytes>>, Trouble> {
     let unfit = |what: &str| Trouble::unsent(Failure::Request, format!("{what} cannot be sent"));
     let endpoint = &request.endpoint;
     let path = endpoint.uri().path_and_query().map_or("/", |path| path.as_str());
     let host = HeaderValue::from_str(endpoint.authority()).map_err(|_| unfit("the host"))?;
     let mut message = HttpRequest::new(Full::new(request.body.clone()));
     *message.method_mut() = request.method.clone();
-    *message.uri_mut() = path.parse::<Uri>().map_err(|_| unfit("the path"))?;
+    *message.uri_mut() = match is_proxied {
+        true => endpoint.uri().clone(),
+        false => path.parse::<Uri>().map_err(|_| unfit("the path"))?,
+    };
     let headers = message.headers_mut();
     headers.insert(header::HOST, host);
     for (name, value) in &request.headers {

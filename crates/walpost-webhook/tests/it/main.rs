@@ -21,6 +21,7 @@ mod oracle;
 mod order;
 mod order_faults;
 mod pruner;
+mod proxy;
 mod rate;
 mod receive;
 mod receiver;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A receiver with a certificate for `localhost`, and that certificate as text.
-async fn receiver() -> (Receiver, String) {
+pub(crate) async fn receiver() -> (Receiver, String) {
     let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let CertifiedKey { cert, signing_key } = made;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));

@@ -2,6 +2,7 @@
 //! flags, in this order.
 
 mod build;
+mod destination;
 mod destinations;
 mod duration;
 mod error;

@@ -195,6 +195,8 @@ pub(crate) struct DestinationSection {
     pub(crate) on_head_failure: String,
     pub(crate) poll_interval_ms: u64,
     pub(crate) lease_ms: u64,
+    pub(crate) allow_ports: Vec<String>,
+    pub(crate) proxy: String,
     pub(crate) allow_http: bool,
     pub(crate) allow_private_networks: bool,
 }

@@ -261,6 +261,14 @@ fn one_request_is_sent_on_trial_and_its_failure_is_told() {
     let output = test(&["logistics", "--json", "--key", "mine"]);
     let told: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
     assert_eq!((&told["outcome"], &told["idempotency_key"]), (&"connect".into(), &"mine".into()));
+    // No variable has it go through somebody else.
+    let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let variables = ["HTTP_PROXY", "http_proxy", "ALL_PROXY"].map(|name| (name, &*address));
+    let output = walpost(&[&["webhook", "test", "logistics"][..], &sets].concat(), &variables);
+    assert!(stdout(&output).contains("connect, not sent"), "{}", stdout(&output));
+    assert!(proxy.accept().is_err(), "nobody came");
     let output = test(&["nobody"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     assert!(stderr(&output).contains("name one of these: logistics"), "{}", stderr(&output));

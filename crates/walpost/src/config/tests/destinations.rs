@@ -1,4 +1,4 @@
-use walpost_webhook::{OnHeadFailure, Order};
+use walpost_webhook::{OnHeadFailure, Order, Ports};
 
 use super::load;
 
@@ -17,8 +17,9 @@ headers = ["x-shop: s3cr3t"]
 concurrency = 7
 order = "key"
 on_head_failure = "skip"
+proxy = "http://egress.internal:4750"
 [destination.audit]
-url = "https://audit.example/"
+url = "https://audit.example:8443/"
 "#;
 
 #[test]
@@ -31,6 +32,10 @@ fn a_destination_has_what_holds_for_all_and_its_own() {
     assert_eq!(of("logistics").destination.headers["x-shop"], "s3cr3t");
     assert_eq!((of("audit").order, of("logistics").order), (Order::None, Order::Key));
     assert_eq!(of("logistics").on_head_failure, OnHeadFailure::Skip);
+    let proxy = of("logistics").client.proxy.as_ref().unwrap();
+    assert_eq!(proxy.to_string(), "http://egress.internal:4750");
+    assert_eq!(of("audit").client.ports, Ports::only([80, 443, 8443]));
+    assert_eq!(of("audit").client.proxy, None);
     assert_eq!(of("audit").policy.schedule, walpost_webhook::Schedule::erp());
     let router = config.router().unwrap();
     assert_eq!(
@@ -65,6 +70,18 @@ fn what_is_wrong_with_a_destination_is_told_with_its_place() {
         (
             "[destination.a]\nurl = \"https://a.example/\"\norder = \"fifo\"",
             "line 5: destination.a.order",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example:8443/\"\nallow_ports = [\"443\"]",
+            "line 5: destination.a.allow_ports has not the port of the url, 8443",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nallow_ports = [\"https\"]",
+            "line 5: destination.a.allow_ports has \"https\", which is no port",
+        ),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nproxy = \"socks5://b:1\"",
+            "line 5: destination.a.proxy",
         ),
         (
             "[destination]\nlease_ms = 1000\n[destination.a]\nurl = \"https://a.example/\"",
