@@ -17,7 +17,7 @@ use walpost_testkit::Seeded;
 
 pub use crate::{
     binary::{release_binary, test_consumer_binary, test_receiver_binary, walpost_binary},
-    http::http_get,
+    http::{http_ask, http_get},
     receiver::Receiver,
     shop::{Effect, LIMIT, POLLED_COLUMNS, Shop},
     writer::Writer,
