@@ -64,6 +64,15 @@ fn cargo_builds_of([package, program]: [&str; 2], release: bool) {
     if release {
         cargo.arg("--release");
     }
+    // Those of the test's own package: some build scripts look at them, and with them
+    // whatever depends on those would be built again.
+    for (name, _) in std::env::vars_os() {
+        let is_of_package =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_of_package) {
+            cargo.env_remove(name);
+        }
+    }
     let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
     assert!(status.success(), "cargo cannot build {program}");
 }

@@ -44,6 +44,9 @@ fn has_tests(tree: &Tree, command: &str) -> bool {
     let package = match words.next() {
         None | Some("walpost-tests") => "tests".to_owned(),
         Some("xtask") => "xtask".to_owned(),
+        Some(package) if tree.text(&format!("examples/{package}/Cargo.toml")).is_some() => {
+            format!("examples/{package}")
+        }
         Some(package) => format!("crates/{package}"),
     };
     let (mut folder, mut filter) = (format!("{package}/"), "");
@@ -72,9 +75,11 @@ mod tests {
     #[test]
     fn tests_that_exist_are_fine() {
         let text = "`cargo test -p a` `cargo test -p a --test it one_` `cargo test -p a two`\n\
-                    `cargo test -p walpost-tests --test e2e`";
+                    `cargo test -p walpost-tests --test e2e` `cargo test -p shop --test it three`";
         let whole = ("tests/e2e/main.rs", "fn all() {}");
-        says(name_tests, &[("a.md", text), TESTS, UNIT, whole], &[]);
+        let example =
+            [("examples/shop/Cargo.toml", ""), ("examples/shop/tests/it/a.rs", "fn three() {}")];
+        says(name_tests, &[("a.md", text), TESTS, UNIT, whole, example[0], example[1]], &[]);
     }
 
     #[test]
