@@ -2,6 +2,7 @@
 //! of Walpost, `walpost run`, and what every `main` has. Nothing of this is to be
 //! copied into a service of your own.
 
+mod answers;
 mod faults;
 mod http;
 mod points;
@@ -10,6 +11,7 @@ mod program;
 mod sending;
 
 pub use crate::{
+    answers::{ANSWERS, Answered, bad_request, key, once, response},
     faults::{Fault, Faults},
     http::{Answer, post, post_and_go},
     points::reached,

@@ -38,6 +38,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("shipping-service", UseAll, true),
     ("signup", UseAll, false),
     ("checkout", UseAll, false),
+    ("subscription", UseAll, false),
     ("walpost-example-stand", UseAll, false),
     ("xtask", Use(&["local"]), false),
 ];

@@ -1,7 +1,6 @@
 //! The payment provider and the warehouse: servers of others, each with a
 //! database of its own. Nothing of this is to be copied.
 
-mod answers;
 mod payment;
 mod warehouse;
 

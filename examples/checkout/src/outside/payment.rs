@@ -10,11 +10,10 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use stand::{Faults, Stand};
+use stand::{ANSWERS, Answered, Faults, Stand, bad_request, key, once, response};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Error, Transaction};
 
-use super::answers::{self, Answer, bad_request, key, once, response};
 use crate::Failed;
 
 /// No unique key but the id: a second charge would show.
@@ -62,7 +61,7 @@ impl Payment {
         faults: Faults,
         knows_keys: bool,
     ) -> Result<Self, Failed> {
-        let tables = format!("{TABLES};{}", answers::TABLES);
+        let tables = format!("{TABLES};{ANSWERS}");
         let database = stand.database("payment", [], &tables).await?;
         let client = Arc::new(Mutex::new(database.connect().await?));
         Ok(Self { client, faults, knows_keys })
@@ -101,7 +100,7 @@ async fn charge(State(payment): State<Payment>, headers: HeaderMap, body: Bytes)
     faults.around(work).await
 }
 
-async fn insert_charge(tx: &Transaction<'_>, ask: &AskCharge) -> Result<Answer, Error> {
+async fn insert_charge(tx: &Transaction<'_>, ask: &AskCharge) -> Result<Answered, Error> {
     if ask.card == REFUSED_CARD {
         return Ok((StatusCode::PAYMENT_REQUIRED, json!({ "problem": "card_refused" })));
     }
@@ -142,7 +141,7 @@ async fn insert_refund(
     tx: &Transaction<'_>,
     charge: i64,
     ask: &AskRefund,
-) -> Result<Answer, Error> {
+) -> Result<Answered, Error> {
     let insert = "insert into refund (charge, reference, amount_cents) \
                   select id, reference, $3 from charge where id = $1 and reference = $2 \
                   returning id";

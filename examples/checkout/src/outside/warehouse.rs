@@ -10,11 +10,10 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::json;
-use stand::{Faults, Stand};
+use stand::{ANSWERS, Answered, Faults, Stand, bad_request, key, once, response};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Error, Transaction};
 
-use super::answers::{self, Answer, bad_request, key, once, response};
 use crate::Failed;
 
 /// No unique key but the id: a second shipment would show.
@@ -43,7 +42,7 @@ struct AskShipment {
 
 impl Warehouse {
     pub(crate) async fn open(stand: &Stand, faults: Faults) -> Result<Self, Failed> {
-        let tables = format!("{TABLES};{}", answers::TABLES);
+        let tables = format!("{TABLES};{ANSWERS}");
         let database = stand.database("warehouse", [], &tables).await?;
         Ok(Self { client: Arc::new(Mutex::new(database.connect().await?)), faults })
     }
@@ -67,7 +66,7 @@ async fn ship(State(warehouse): State<Warehouse>, headers: HeaderMap, body: Byte
     faults.around(work).await
 }
 
-async fn insert_shipment(tx: &Transaction<'_>, ask: &AskShipment) -> Result<Answer, Error> {
+async fn insert_shipment(tx: &Transaction<'_>, ask: &AskShipment) -> Result<Answered, Error> {
     let take = "update stock set pieces = pieces - 1 where sku = $1 and pieces > 0";
     if tx.execute(take, &[&ask.sku]).await? == 0 {
         return Ok((StatusCode::CONFLICT, json!({ "problem": "out_of_stock" })));

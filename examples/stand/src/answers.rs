@@ -1,6 +1,3 @@
-//! Answers that are kept under keys, as providers do: the first one is given to
-//! whoever asks again.
-
 use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -8,7 +5,8 @@ use axum::{
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Error, Transaction};
 
-pub(super) const TABLES: &str = "
+/// What a server of others keeps its answers in: see [`once`].
+pub const ANSWERS: &str = "
     create table if not exists answer (
         key text primary key,
         request text not null,
@@ -16,15 +14,19 @@ pub(super) const TABLES: &str = "
         body text)";
 
 /// What is answered.
-pub(super) type Answer = (StatusCode, Value);
+pub type Answered = (StatusCode, Value);
 
-/// Does the work once for the key, and keeps its answer in the same transaction.
-pub(super) async fn once(
+/// Does the work once for the key, and keeps its answer in the same transaction,
+/// as providers do: the first one is given to whoever asks again.
+///
+/// # Errors
+/// When the database fails; nothing is done then.
+pub async fn once(
     client: &mut Client,
     key: &str,
     request: &str,
-    work: impl AsyncFnOnce(&Transaction<'_>) -> Result<Answer, Error>,
-) -> Result<Answer, Error> {
+    work: impl AsyncFnOnce(&Transaction<'_>) -> Result<Answered, Error>,
+) -> Result<Answered, Error> {
     let tx = client.transaction().await?;
     // A twin waits here for the first one's end.
     let insert = "insert into answer (key, request) values ($1, $2) on conflict do nothing";
@@ -46,22 +48,26 @@ pub(super) async fn once(
     Ok((status, body))
 }
 
-pub(super) fn key(headers: &HeaderMap) -> Option<String> {
+/// The key of a request.
+#[must_use]
+pub fn key(headers: &HeaderMap) -> Option<String> {
     Some(headers.get("idempotency-key")?.to_str().ok()?.to_owned())
 }
 
-pub(super) fn response(answer: Result<Answer, Error>) -> Response {
+/// As JSON; 503 where the database has failed.
+pub fn response(answer: Result<Answered, Error>) -> Response {
     match answer {
         Ok((status, body)) => {
             (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
         }
         Err(error) => {
-            tracing::warn!(%error, "a server of others has no database");
+            eprintln!("a server of others has no database: {error}");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
     }
 }
 
-pub(super) fn bad_request() -> Response {
+/// 400.
+pub fn bad_request() -> Response {
     response(Ok((StatusCode::BAD_REQUEST, json!({ "problem": "bad_request" }))))
 }

@@ -1,0 +1,106 @@
+//! The example as a newcomer runs it, and kills it.
+
+use std::{os::unix::fs::PermissionsExt, path::Path};
+
+use tempfile::TempDir;
+use walpost_testkit::{
+    Process,
+    local::{Postgres, Signal},
+    until,
+};
+
+use crate::{
+    oracle::Oracle,
+    world::{LIMIT, connect},
+};
+
+const SUBSCRIPTIONS: u64 = 100;
+
+fn start(environment: &[(&str, &str)]) -> Process {
+    let wanted = SUBSCRIPTIONS.to_string();
+    let all = environment.iter().copied().chain([("SUBSCRIPTIONS", wanted.as_str())]);
+    Process::start(env!("CARGO_BIN_EXE_subscription"), [""; 0], all)
+}
+
+/// The figure before `word` in the last line that has it.
+fn told(process: &Process, word: &str) -> u64 {
+    let log = process.log();
+    let figure = log.lines().rev().find_map(|line| {
+        let (before, _) = line.split_once(word)?;
+        before.split_whitespace().last()?.parse().ok()
+    });
+    figure.unwrap_or(0)
+}
+
+async fn until_some_are_active(process: &Process, least: u64) {
+    until(LIMIT, "some that are active", async || {
+        assert!(process.is_running(), "{}", process.log());
+        told(process, " active ") >= least
+    })
+    .await;
+    assert!(told(process, " active ") < SUBSCRIPTIONS * 9 / 10, "too fast: {}", process.log());
+}
+
+fn goes_on_to_the_end(environment: &[(&str, &str)]) {
+    let last = start(environment);
+    let status = last.wait(LIMIT);
+    let log = last.log();
+    assert!(status.success(), "{log}");
+    let begun = log.lines().find(|line| line.contains(" on their way ")).unwrap();
+    assert!(!begun.trim_start().starts_with("0 requested"), "it goes on: {log}");
+    let expected = format!(
+        "done: {SUBSCRIPTIONS} subscriptions, {} active, {} failed, none unknown to us, none doubled",
+        SUBSCRIPTIONS * 9 / 10,
+        SUBSCRIPTIONS / 10
+    );
+    assert_eq!(log.lines().last(), Some(&*expected), "{log}");
+}
+
+/// From the tables, whatever the example says.
+async fn judge(postgres: &Postgres) {
+    let [app, billing] = ["app", "billing"].map(|database| postgres.url(database));
+    let oracle = Oracle::of(connect(&app).await, connect(&billing).await);
+    let all = oracle.compare().await;
+    assert_eq!(all.len() as u64, SUBSCRIPTIONS);
+    for (user, ours, theirs) in all {
+        let expected = if user.ends_with("-poor") { "failed" } else { "active" };
+        assert_eq!((&*ours, theirs.as_deref()), (expected, Some(expected)), "{user}");
+        assert_eq!(oracle.told_of(&user).await, [expected], "{user}");
+    }
+}
+
+fn open_to_all(folder: &Path) {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_leaves_no_subscription_unknown_or_doubled_also_when_it_is_killed() {
+    let folder = TempDir::new().unwrap();
+    open_to_all(folder.path());
+    let environment = [("FOLDER", folder.path().to_str().unwrap())];
+    for least in [5, 40] {
+        let killed = start(&environment);
+        until_some_are_active(&killed, least).await;
+        killed.kill();
+    }
+    tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
+    let home = folder.path().join("postgres");
+    let start = move || Postgres::builder().home(home).start().unwrap();
+    judge(&tokio::task::spawn_blocking(start).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on() {
+    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
+    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
+    let url = postgres.url("postgres");
+    let environment = [("DATABASE_URL", &*url)];
+    let first = start(&environment);
+    until_some_are_active(&first, 5).await;
+    first.signal(Signal::Interrupt);
+    let status = tokio::task::block_in_place(|| first.wait(LIMIT));
+    assert!(status.success(), "{}", first.log());
+    assert!(first.log().contains("none doubled; the next start goes on"), "{}", first.log());
+    tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
+    judge(&postgres).await;
+}
