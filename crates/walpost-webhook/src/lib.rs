@@ -66,9 +66,6 @@ mod verify;
 #[cfg(feature = "delivery")]
 mod watch;
 
-#[cfg(feature = "failpoints")]
-#[doc(hidden)]
-pub use crate::failpoint::failpoints;
 pub use crate::{
     address::{AddressPolicy, Forbidden},
     judge::{OnUnknownOutcome, RetryPolicy, Verdict, judge},
