@@ -30,6 +30,8 @@ mod address;
 #[cfg(feature = "delivery")]
 mod alert;
 #[cfg(feature = "delivery")]
+mod bell;
+#[cfg(feature = "delivery")]
 mod breaker;
 #[cfg(feature = "delivery")]
 mod client;
@@ -78,6 +80,7 @@ pub use crate::{
 #[cfg(feature = "delivery")]
 pub use crate::{
     alert::{AlertFormat, Alerts},
+    bell::Bell,
     breaker::Breaker,
     client::{
         Attempt, CertificateError, Client, ClientSettings, Ports, Proxy, ProxyError, Request,

@@ -26,8 +26,8 @@ use walpost_postgres::Database;
 
 use self::{finisher::Finisher, gate::Gate, running::Running, standing::Standing};
 use crate::{
-    Alerts, Breaker, Client, ClientSettings, Deliveries, Destination, OnHeadFailure, Order, Pace,
-    Rate, RetryPolicy, Schedule, StoreError,
+    Alerts, Bell, Breaker, Client, ClientSettings, Deliveries, Destination, OnHeadFailure, Order,
+    Pace, Rate, RetryPolicy, Schedule, StoreError,
     metrics::{self, Metrics, Snapshot},
 };
 
@@ -231,7 +231,7 @@ struct Shared {
     standing: Standing,
     gate: Arc<Gate>,
     /// There may be something to claim.
-    wake: Notify,
+    wake: Arc<Notify>,
 }
 
 impl Processor {
@@ -247,7 +247,7 @@ impl Processor {
         let bytes = AtomicUsize::new(0);
         let standing = Standing::default();
         let gate = Arc::new(Gate::new(settings.breaker, &settings.name));
-        let wake = Notify::new();
+        let wake = Arc::default();
         let shared = Shared {
             database,
             settings,
@@ -263,6 +263,11 @@ impl Processor {
             wake,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Has it look at once when a bell hears of its deliveries.
+    pub fn woken_by(&self, bell: &Bell) {
+        bell.add(&self.shared.settings.name, Arc::clone(&self.shared.wake));
     }
 
     /// What it has done so far.

@@ -31,7 +31,7 @@ const UPKEEP: Duration = Duration::from_millis(500);
 /// How many of them at once.
 const UPKEEP_MAX: u32 = 1_000;
 /// Between two claims whose cause is that somebody says there is something.
-const WAKE_GAP: Duration = Duration::from_millis(2);
+const WAKE_GAP: Duration = Duration::from_millis(5);
 /// Between two looks for deliveries of transactions that began before all went in order.
 const ADOPT: Duration = Duration::from_secs(60);
 /// Of those that are looked at because others are behind them.
@@ -131,15 +131,22 @@ impl Running {
         let hands = self.shared.settings.claimed_max();
         let free = hands.saturating_sub(self.jobs.len());
         let bytes = self.bytes_free();
-        let is_due = self.poll_in().is_zero() || (self.is_woken && self.gap().is_zero());
-        let has_room = free >= (hands / FREE_PART).max(1)
-            && bytes >= self.shared.settings.in_flight_max_bytes / FREE_PART;
-        let deliveries = match is_due || (self.was_full && has_room) {
+        let is_due = self.poll_in().is_zero();
+        let is_awaited = self.was_full || (self.is_woken && self.gap().is_zero());
+        let deliveries = match is_due || (is_awaited && self.has_room()) {
             true => batch.min(free as u32).min(self.allowed()),
             false => 0,
         };
         let retries = self.shared.retry_room() as u32;
         Room { deliveries, retries, bytes, is_empty: self.jobs.is_empty() }
+    }
+
+    /// Whether there is enough of it for a claim that somebody's word or a full one
+    /// before it is the cause of.
+    fn has_room(&self) -> bool {
+        let hands = self.shared.settings.claimed_max();
+        hands.saturating_sub(self.jobs.len()) >= (hands / FREE_PART).max(1)
+            && self.bytes_free() >= self.shared.settings.in_flight_max_bytes / FREE_PART
     }
 
     /// How many deliveries the destination, its breaker and its rate let through.
@@ -254,12 +261,13 @@ impl Running {
             (None, None) if has_none => UPKEEP,
             (None, None) => due.min(UPKEEP),
         };
-        let is_awaited = barred.is_none() && self.not_before.is_none() && !has_none;
-        let pause = if is_awaited && self.is_woken { pause.min(self.gap()) } else { pause };
+        let is_free = barred.is_none() && self.not_before.is_none();
+        let goes_at_once = is_free && self.is_woken && self.has_room();
+        let pause = if goes_at_once { pause.min(self.gap()) } else { pause };
         let pause = pause.max(Duration::from_millis(1));
-        let busy = if self.was_full { room - (room / FREE_PART).max(1) } else { room - 1 };
-        let waits_for_room =
-            (self.was_full || has_none) && barred.is_none() && self.not_before.is_none();
+        let is_awaited = self.was_full || self.is_woken;
+        let busy = if is_awaited { room - (room / FREE_PART).max(1) } else { room - 1 };
+        let waits_for_room = (self.was_full || has_none) && is_free;
         let most = self.shared.settings.in_flight_max_bytes;
         let until_free = async {
             let is_heavy = || {

@@ -1,6 +1,7 @@
 use postgres_protocol::escape::escape_identifier;
 
 use super::{operator_sql::OperatorSql, order_sql::OrderSql};
+use crate::bell::CHANNEL;
 
 /// The statements, with their schema.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Insert {
     pub(crate) plain: String,
     /// Where one has.
     pub(crate) numbered: String,
+    /// The same, and who sends is told.
+    told: [String; 2],
 }
 
 impl Sql {
@@ -173,8 +176,28 @@ impl Insert {
              (select pg_advisory_xact_lock(hashtext('walpost.webhook_order'), key) from keys) "
         );
         let behind = format!("(select count(*) from locks) as locked, {rows}");
-        Self { plain: insert(rows, plain), numbered: locks + &insert(&behind, numbered) }
+        let (plain, numbered) = (insert(rows, plain), locks + &insert(&behind, numbered));
+        let told = [&plain, &numbered].map(|made| told(made));
+        Self { plain, numbered, told }
     }
+
+    pub(crate) fn of(&self, has_order: bool, notifies: bool) -> &str {
+        match (has_order, notifies) {
+            (false, false) => &self.plain,
+            (true, false) => &self.numbered,
+            (_, true) => &self.told[usize::from(has_order)],
+        }
+    }
+}
+
+/// How many were made, and one notification for each destination, however many.
+fn told(made: &str) -> String {
+    format!(
+        "with made as ({made} returning destination), \
+         told as materialized (select pg_notify('{CHANNEL}', n.destination) \
+         from (select distinct destination from made) as n) \
+         select (select count(*) from made), (select count(*) from told)"
+    )
 }
 
 /// Ends claims whose fences still hold, and writes down what came of them.

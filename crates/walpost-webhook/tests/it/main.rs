@@ -5,6 +5,7 @@
 
 mod addresses;
 mod alerts;
+mod bell;
 mod bodies;
 mod bounds;
 mod breaker;

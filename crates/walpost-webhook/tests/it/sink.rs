@@ -25,13 +25,13 @@ fn connector(url: &str) -> WebhookConnector {
     WebhookConnector::new(database, Deliveries::new(), subscriptions())
 }
 
-async fn sink(world: &World) -> WebhookSink {
+pub(crate) async fn sink(world: &World) -> WebhookSink {
     let mut sink = connector(world.database.url()).connect().await.unwrap();
     sink.allow(1);
     sink
 }
 
-fn event(id: &str, event_type: &str) -> Message {
+pub(crate) fn event(id: &str, event_type: &str) -> Message {
     let header = |(name, value): (&str, &str)| Header {
         name: name.into(),
         value: Some(Bytes::copy_from_slice(value.as_bytes())),
@@ -47,7 +47,7 @@ fn event(id: &str, event_type: &str) -> Message {
 }
 
 /// The fate of everything that was sent.
-async fn settled(sink: &mut WebhookSink) -> Vec<Delivery> {
+pub(crate) async fn settled(sink: &mut WebhookSink) -> Vec<Delivery> {
     let mut deliveries = Vec::new();
     while sink.outstanding() > 0 {
         timeout(LIMIT, sink.deliveries(&mut deliveries)).await.expect("news from the sink");

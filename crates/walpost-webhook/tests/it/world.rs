@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Database, fresh_database, until};
 use walpost_webhook::{
-    AddressPolicy, Deliveries, Destination, Endpoint, Message, NewDelivery, Pace, Processor,
+    AddressPolicy, Bell, Deliveries, Destination, Endpoint, Message, NewDelivery, Pace, Processor,
     ProcessorSettings, RetryPolicy, Schedule, Snapshot, StoreError,
 };
 
@@ -138,9 +138,20 @@ pub(crate) fn run_as(world: &World, role: &str, settings: ProcessorSettings) -> 
     run_at(&url, settings)
 }
 
+/// The same, woken by a bell.
+pub(crate) fn run_woken(world: &World, bell: &Bell, settings: ProcessorSettings) -> Running {
+    let database = walpost_postgres::Database::parse(world.database.url()).unwrap();
+    let processor = Processor::new(database, settings).unwrap();
+    processor.woken_by(bell);
+    start(processor)
+}
+
 fn run_at(url: &str, settings: ProcessorSettings) -> Running {
     let database = walpost_postgres::Database::parse(url).unwrap();
-    let processor = Processor::new(database, settings).unwrap();
+    start(Processor::new(database, settings).unwrap())
+}
+
+fn start(processor: Processor) -> Running {
     let (stop, stopped) = oneshot::channel();
     let running = processor.clone();
     let task = tokio::spawn(async move {
