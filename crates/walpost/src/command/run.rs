@@ -40,8 +40,7 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
             let to: Vec<&str> = webhooks.names().collect();
             let to = format!("webhooks: {}", to.join(", "));
             let pipeline = Pipeline::new(&config, &to)?;
-            let senders =
-                async move || Senders::start(&database, webhooks.deliveries(), webhooks.processors);
+            let senders = async move || Senders::start(&database, webhooks);
             pipeline.run(async move || connector.connect().await, None, senders).await
         }
         config::Sink::Kafka(connector) => {

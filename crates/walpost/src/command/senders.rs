@@ -6,9 +6,12 @@ use std::time::Duration;
 use tokio::{sync::watch, task::JoinSet, time};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
-use walpost_webhook::{Deliveries, Processor, ProcessorSettings, StoreError, Watch};
+use walpost_webhook::{Bell, Processor, StoreError, Watch};
 
-use crate::failure::{Exit, Failure};
+use crate::{
+    config::Webhooks,
+    failure::{Exit, Failure},
+};
 
 /// For what is on its way when the process is told to stop; beyond it leases end.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -27,14 +30,10 @@ impl Senders {
         Self { stop: watch::Sender::new(false), tasks: JoinSet::new(), failure: None }
     }
 
-    pub(crate) fn start(
-        database: &Database,
-        deliveries: Deliveries,
-        all: Vec<ProcessorSettings>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(database: &Database, webhooks: Webhooks) -> Result<Self, Failure> {
         let mut senders = Self::none();
-        let (watch, stopped) =
-            (Watch::new(database.clone()).deliveries(deliveries), senders.stopped());
+        let watch = Watch::new(database.clone()).deliveries(webhooks.deliveries());
+        let stopped = senders.stopped();
         senders.tasks.spawn(async move {
             if let Err(error) = watch.run(stopped).await {
                 let error = error_chain(&error);
@@ -42,14 +41,23 @@ impl Senders {
             }
             ("watch".to_owned(), Ok(()))
         });
-        for settings in all {
+        let bell = Bell::new(database.clone());
+        for settings in webhooks.processors {
             let name = settings.name.clone();
             let processor = Processor::new(database.clone(), settings)
                 .map_err(|error| Failure::new(Exit::Configuration, error))?;
+            processor.woken_by(&bell);
             let stopped = senders.stopped();
             senders.tasks.spawn(async move {
                 let ended = processor.run(stopped).await;
                 (name, ended)
+            });
+        }
+        if webhooks.notifies {
+            let stopped = senders.stopped();
+            senders.tasks.spawn(async move {
+                bell.run(stopped).await;
+                ("bell".to_owned(), Ok(()))
             });
         }
         Ok(senders)

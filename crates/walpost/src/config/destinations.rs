@@ -32,6 +32,8 @@ pub(crate) struct Webhooks {
     subscriptions: Subscriptions,
     deliveries: Deliveries,
     queue_max_bytes: usize,
+    /// Whether new deliveries wake their processors.
+    pub(crate) notifies: bool,
     /// One for each destination.
     pub(crate) processors: Vec<ProcessorSettings>,
 }
@@ -97,7 +99,8 @@ impl Config {
         let bytes = self.settings.sink.queue_max_bytes;
         let queue_max_bytes = self.number("sink", "queue_max_bytes", bytes)?;
         let deliveries = self.deliveries()?;
-        Ok(Some(Webhooks { subscriptions, deliveries, queue_max_bytes, processors }))
+        let notifies = self.settings.webhook.notify;
+        Ok(Some(Webhooks { subscriptions, deliveries, queue_max_bytes, notifies, processors }))
     }
 
     /// The routing for webhooks: the columns that they are about, and no others.
@@ -199,7 +202,7 @@ impl Webhooks {
             self.deliveries.clone(),
             self.subscriptions.clone(),
         );
-        connector.queue_max_bytes(self.queue_max_bytes)
+        connector.queue_max_bytes(self.queue_max_bytes).notifies(self.notifies)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -160,6 +160,7 @@ pub(crate) struct WebhookSection {
     pub(crate) alert_destination: String,
     pub(crate) alert_format: String,
     pub(crate) alert_window_s: u64,
+    pub(crate) notify: bool,
 }
 
 #[derive(Clone, Deserialize)]
