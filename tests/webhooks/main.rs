@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod camel_case;
+mod outbox;
 mod retention;
 
 use std::{collections::BTreeSet, path::Path};

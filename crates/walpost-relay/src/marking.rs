@@ -11,7 +11,7 @@ use crate::{
     error::RelayError,
     event_id::printed,
     recovery,
-    retention::{Reach, leaves, proven_by_all},
+    retention::{By, Reach, leaves, proven_by_all},
     sql::Sql,
     status::{Phase, StatusReporter},
     wal::{
@@ -102,7 +102,7 @@ async fn mark(
     reach: &Reach,
     id_column: &str,
 ) -> Result<u64, RelayError> {
-    let proven = proven_by_all(sql, config, table).await?;
+    let proven = proven_by_all(sql, config, table, By::Xid).await?;
     let own = row_filter::condition(sql, config, table).await?;
     let own = own.map(|own| format!(" and {own}")).unwrap_or_default();
     let Reach { from, only } = reach;

@@ -10,6 +10,7 @@ mod readers;
 mod removal;
 mod rights;
 mod settled;
+mod told;
 mod unmatched;
 mod whole;
 
@@ -26,13 +27,12 @@ pub use self::{
 use self::{failures::Failures, removal::Rows};
 pub(crate) use self::{
     leaves::{Leaf, Reach, leaves},
-    readers::{Reader, proven_by_all, readers},
+    readers::{By, Reader, proven_by_all, readers},
     removal::Removal,
 };
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
-    recovery,
     sql::Sql,
     wal::{preflight, quote_identifier, snapshot::PRINTING},
 };
@@ -277,19 +277,6 @@ async fn prepare(
         ));
     }
     let has = |name: &str| columns.iter().any(|column| column == name);
-    if !recovery::columns(sql, table).await?.has_xid {
-        return Err(RelayError::prerequisite(
-            format!(
-                "table {table} has no column xid that would tell which of its rows are proven to \
-                 be published"
-            ),
-            format!(
-                "run `{}`, which rewrites the table; until then its rows have to be deleted by \
-                 hand",
-                recovery::add_columns(table)
-            ),
-        ));
-    }
     if !has("created_at") || !has(id_column) {
         return Err(RelayError::prerequisite(
             format!("table {table} has no columns created_at and {id_column}"),
@@ -297,7 +284,7 @@ async fn prepare(
              the id in router.event_id",
         ));
     }
-    Rows::read(sql, relay, table).await?;
+    Rows::read(sql, relay, table, retention.keep_days).await?;
     unmatched::none(sql, relay, table, id_column).await?;
     let archive = match retention.archive_days {
         0 => None,

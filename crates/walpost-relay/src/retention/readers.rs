@@ -42,13 +42,39 @@ pub(crate) struct Reader {
     pub(crate) messages: Vec<String>,
 }
 
+/// What tells which transaction wrote a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The column `xid`, of who inserted it.
+    Xid,
+    /// The system column `xmin`, of who changed it last.
+    Xmin,
+}
+
+/// The whole of `xmin`, whose upper half no row has: the youngest that it may be.
+const WHOLE_XMIN: &str = "(select now.id - (now.id - o.xmin::text::int8) % 4294967296 \
+    from (select pg_snapshot_xmax(pg_current_snapshot())::text::int8) as now (id))";
+
+impl By {
+    /// That a snapshot sees the row, `o`, as it is. Who changed it last may be a
+    /// part of a transaction, of which a snapshot knows nothing: so by `xmin` all
+    /// transactions of that time have to be over.
+    fn seen_in(self, snapshot: &str) -> String {
+        let snapshot = quote_literal(snapshot);
+        match self {
+            Self::Xid => format!("pg_visible_in_snapshot(o.xid, {snapshot}::pg_snapshot)"),
+            Self::Xmin => {
+                format!("{WHOLE_XMIN} < pg_snapshot_xmin({snapshot}::pg_snapshot)::text::int8")
+            }
+        }
+    }
+}
+
 impl Reader {
     /// That a row of the outbox, `o`, is no business of the pipeline any more;
     /// none where nothing of it is proven.
-    fn is_done(&self) -> Option<String> {
-        let sees = self.proven.as_deref().map(|snapshot| {
-            format!("pg_visible_in_snapshot(o.xid, {}::pg_snapshot)", quote_literal(snapshot))
-        });
+    fn is_done(&self, by: By) -> Option<String> {
+        let sees = self.proven.as_deref().map(|snapshot| by.seen_in(snapshot));
         match (&self.rows, sees) {
             (Some(rows), Some(sees)) => Some(format!("({rows} is not true or {sees})")),
             (Some(rows), None) => Some(format!("{rows} is not true")),
@@ -105,6 +131,7 @@ pub(crate) async fn proven_by_all(
     sql: &Sql,
     relay: &RelayConfig,
     table: &TableName,
+    by: By,
 ) -> Result<String, RelayError> {
     let readers = readers(sql, relay, table).await?;
     #[cfg(test)]
@@ -119,7 +146,7 @@ pub(crate) async fn proven_by_all(
         ));
     }
     let condition = |reader: &Reader| {
-        reader.is_done().ok_or_else(|| {
+        reader.is_done(by).ok_or_else(|| {
             RelayError::prerequisite(
                 format!("pipeline {:?} has proven nothing of table {table} yet", reader.pipeline),
                 format!(
@@ -173,11 +200,13 @@ mod tests {
     #[test]
     fn a_pipeline_holds_back_its_own_rows_and_no_others() {
         let sees = "pg_visible_in_snapshot(o.xid, '3:3:'::pg_snapshot)";
-        assert_eq!(reader(None, None).is_done(), None);
-        assert_eq!(reader(None, Some("3:3:")).is_done().unwrap(), sees);
-        let own = reader(Some("(tenant = 'a')"), Some("3:3:")).is_done().unwrap();
+        assert_eq!(reader(None, None).is_done(By::Xid), None);
+        assert_eq!(reader(None, Some("3:3:")).is_done(By::Xid).unwrap(), sees);
+        let own = reader(Some("(tenant = 'a')"), Some("3:3:")).is_done(By::Xid).unwrap();
         assert_eq!(own, format!("((tenant = 'a') is not true or {sees})"));
-        let unproven = reader(Some("(tenant = 'a')"), None).is_done().unwrap();
+        let last = reader(None, Some("3:3:")).is_done(By::Xmin).unwrap();
+        assert!(last.ends_with("< pg_snapshot_xmin('3:3:'::pg_snapshot)::text::int8"), "{last}");
+        let unproven = reader(Some("(tenant = 'a')"), None).is_done(By::Xid).unwrap();
         assert_eq!(unproven, "(tenant = 'a') is not true");
     }
 }

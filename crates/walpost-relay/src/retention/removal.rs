@@ -12,13 +12,15 @@ use super::{
     keys,
     leaves::{Leaf, Reach, leaves, leaves_of},
     partitions::{self, Partition, Partitions, Way},
-    readers::proven_by_all,
+    readers::{By, proven_by_all},
+    told,
     whole::{self, Fate, Target},
 };
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     event_id::printed,
+    recovery,
     sql::Sql,
     wal::{quote_identifier, row_filter},
 };
@@ -77,7 +79,8 @@ enum Place<'a> {
 /// Conditions of the rows that may leave. Another pipeline may begin to read the
 /// table, or rows be moved, at any time: so they hold for one statement.
 pub(super) struct Rows {
-    /// Every pipeline that takes the row has proven it.
+    /// Every pipeline that takes the row has proven it, and where rows are told
+    /// what became of their deliveries, those have arrived.
     pub(super) proven: String,
     /// The row is the pipeline's; empty where all are.
     pub(super) own: String,
@@ -89,11 +92,39 @@ impl Rows {
         sql: &Sql,
         relay: &RelayConfig,
         table: &TableName,
+        keep_days: u32,
     ) -> Result<Self, RelayError> {
-        let proven = proven_by_all(sql, relay, table).await?;
+        let told = told::arrived(sql, relay, table, keep_days).await?;
+        let by = by(sql, table, told.is_some()).await?;
+        let mut proven = proven_by_all(sql, relay, table, by).await?;
+        if let Some(arrived) = told {
+            proven = format!("({proven} and {arrived})");
+        }
         let own = row_filter::condition(sql, relay, table).await?;
         Ok(Self { proven, own: own.map(|own| format!(" and {own}")).unwrap_or_default() })
     }
+}
+
+/// What tells which of the table's rows are proven. Without the column, rows have to
+/// say by themselves that they arrived.
+async fn by(sql: &Sql, table: &TableName, is_told: bool) -> Result<By, RelayError> {
+    if recovery::columns(sql, table).await?.has_xid {
+        return Ok(By::Xid);
+    }
+    if is_told && told::is_plain(sql, table).await? {
+        return Ok(By::Xmin);
+    }
+    Err(RelayError::prerequisite(
+        format!(
+            "table {table} has no column xid that would tell which of its rows are proven to be \
+             published"
+        ),
+        format!(
+            "run `{}`, which rewrites the table, or have webhook_mark say in its rows what became \
+             of their deliveries; until then its rows have to be deleted by hand",
+            recovery::add_columns(table)
+        ),
+    ))
 }
 
 /// Has rows leave one outbox table.
@@ -138,6 +169,11 @@ impl Removal {
 
     pub(super) fn table(&self) -> &TableName {
         &self.table
+    }
+
+    /// The conditions of now.
+    pub(super) async fn rows(&self, sql: &Sql) -> Result<Rows, RelayError> {
+        Rows::read(sql, &self.relay, &self.table, self.retention.keep_days).await
     }
 
     /// That nothing else keeps the contents of a row.
@@ -382,7 +418,7 @@ impl Removal {
         if matches!(place, Place::Archive) {
             return Ok(self.past());
         }
-        let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
+        let Rows { proven, own } = self.rows(sql).await?;
         Ok(format!("{}{own} and {proven} and not {}", self.old, self.parked))
     }
 

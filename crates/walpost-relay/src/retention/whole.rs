@@ -123,7 +123,7 @@ impl Removal {
             return Ok(Fate::Busy);
         }
         let before = self.readers(sql).await?;
-        let own = Rows::read(sql, self.relay(), self.table()).await?.own;
+        let own = self.rows(sql).await?.own;
         let Some(counts) = self.look(sql, partition, Look::Politely).await? else {
             return Ok(Fate::Busy);
         };
@@ -148,9 +148,7 @@ impl Removal {
         lock_all(sql, &table, root, name).await?;
         // A pipeline that has come meanwhile may want the rows.
         let now = self.readers(sql).await?;
-        if !readers::still(&before, &now)
-            || Rows::read(sql, self.relay(), self.table()).await?.own != own
-        {
+        if !readers::still(&before, &now) || self.rows(sql).await?.own != own {
             return Ok(Fate::Busy);
         }
         let change = match target {
@@ -168,7 +166,7 @@ impl Removal {
         partition: &Partition,
         look: Look,
     ) -> Result<Option<Counts>, RelayError> {
-        let Rows { proven, own } = Rows::read(sql, self.relay(), self.table()).await?;
+        let Rows { proven, own } = self.rows(sql).await?;
         // With rows of others they leave one by one, whatever holds the day.
         let has_others = !own.is_empty();
         let (own, parked) = (if own.is_empty() { " and true" } else { &own }, self.parked());

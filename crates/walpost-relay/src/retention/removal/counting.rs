@@ -74,7 +74,7 @@ impl Removal {
         Reach { from, only }: &Reach,
         found: &mut Pruned,
     ) -> Result<(), RelayError> {
-        let Rows { proven, own } = Rows::read(sql, &self.relay, &self.table).await?;
+        let Rows { proven, own } = self.rows(sql).await?;
         let Self { old, parked, .. } = self;
         let query = format!(
             "select count(*) filter (where {proven} and not {parked}), \
