@@ -155,13 +155,13 @@ impl Deliveries {
     /// In another schema: its name as stored, without quotes.
     pub fn in_schema(schema: &str) -> Self {
         let sql = Arc::new(Sql::new(schema));
-        Self { schema: schema.to_owned(), sql, body_max_bytes: BODY_BYTES_MAX }
+        let schema = schema.to_owned();
+        Self { schema, sql, body_max_bytes: BODY_BYTES_MAX, notifies: false }
     }
 
     /// Their schema.
     pub fn schema(&self) -> &str {
         &self.schema
-        Self { sql, body_max_bytes: BODY_BYTES_MAX, notifies: false }
     }
 
     /// Longest body of a delivery that [`insert`](Self::insert) takes; 1 MiB unless
