@@ -169,13 +169,12 @@ async fn watch(
     let mut is_playing = true;
     loop {
         tokio::select! {
+            biased;
             () = stop.requested() => return Ok(()),
             failed = sending.ended() => return Err(failed),
             Some(ended) = parts.join_next() => {
                 ended??;
-                if !is_playing {
-                    return Ok(());
-                }
+                return Err("a part ended by itself".into());
             }
             ended = &mut clients, if is_playing => {
                 ended??;

@@ -62,22 +62,46 @@ pub async fn post_and_go(to: SocketAddr, path: &str, headers: &[(&str, &str)], b
     let _ = timeout(PATIENCE, send(to, path, headers, body)).await;
 }
 
+/// Promises a whole body, posts its first bytes, and goes away.
+pub async fn post_a_part(
+    to: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    (body, sent): (&[u8], usize),
+) {
+    let begun = async {
+        let mut stream = begin(to, path, headers, body.len()).await?;
+        stream.write_all(&body[..sent]).await?;
+        stream.flush().await
+    };
+    let _ = timeout(PATIENCE, begun).await;
+}
+
 async fn send(
     to: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<TcpStream> {
+    let mut stream = begin(to, path, headers, body.len()).await?;
+    stream.write_all(body).await?;
+    Ok(stream)
+}
+
+async fn begin(
+    to: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body_bytes: usize,
+) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(to).await?;
     let mut head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\ncontent-length: {}\r\n",
-        body.len()
+        "POST {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\ncontent-length: {body_bytes}\r\n"
     );
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body).await?;
     Ok(stream)
 }

@@ -39,6 +39,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("signup", UseAll, false),
     ("checkout", UseAll, false),
     ("subscription", UseAll, false),
+    ("upload", UseAll, false),
     ("walpost-example-stand", UseAll, false),
     ("xtask", Use(&["local"]), false),
 ];
