@@ -17,21 +17,20 @@ pub(crate) fn encoded(number: u32, format: ImageFormat) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A PNG of some hundred bytes that says that it has so many pixels: each row is
-/// zeros, which are compressed to next to nothing.
+/// A PNG of some dozen bytes that says that both of its sides have so many pixels.
 pub(crate) fn bomb(side: u32) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut header = [side.to_be_bytes(), side.to_be_bytes()].concat();
     header.extend([8, 2, 0, 0, 0]);
-    chunk(&mut png, b"IHDR", &header);
+    chunk(&mut png, *b"IHDR", &header);
     // A stored block of zlib, of one row's beginning.
-    chunk(&mut png, b"IDAT", &[0x78, 0x01, 0x01, 0x04, 0x00, 0xfb, 0xff, 0, 0, 0, 0]);
-    chunk(&mut png, b"IEND", &[]);
+    chunk(&mut png, *b"IDAT", &[0x78, 0x01, 0x01, 0x04, 0x00, 0xfb, 0xff, 0, 0, 0, 0]);
+    chunk(&mut png, *b"IEND", &[]);
     png
 }
 
 /// Length, type, data and checksum (PNG, 5.3).
-fn chunk(png: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
+fn chunk(png: &mut Vec<u8>, kind: [u8; 4], data: &[u8]) {
     png.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
     png.extend(kind);
     png.extend(data);
