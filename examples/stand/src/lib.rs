@@ -13,7 +13,6 @@ mod sending;
 pub use crate::{
     answers::{ANSWERS, Answered, bad_request, key, once, response},
     faults::{Fault, Faults},
-    http::{Answer, post, post_and_go},
     http::{Answer, post, post_a_part, post_and_go},
     points::reached,
     postgres::{Stand, folder, patiently},
