@@ -49,10 +49,12 @@ mod error;
 mod headers;
 mod java_regex;
 mod message;
+mod pattern;
 mod placement;
 mod plan;
 mod properties;
 mod replacement;
+mod rewrite;
 mod route;
 mod timestamp;
 mod topic;
@@ -63,7 +65,9 @@ pub use crate::{
     error::{ConfigError, RouteError, RouteErrorKind},
     java_regex::JavaOnly,
     message::{MESSAGE_RELATION, MESSAGE_SCHEMA},
+    pattern::{Pattern, PatternError},
     placement::PlacementProblem,
     replacement::ReplacementError,
+    rewrite::{Rewrite, RewriteError},
     route::{Routed, Router, SkipReason},
 };

@@ -1,12 +1,10 @@
 use std::{collections::HashMap, sync::Arc};
 
-use regex::Regex;
-
 use crate::{
     config::{RouterConfig, key},
     error::{ConfigError, RouteErrorKind},
-    java_regex,
-    replacement::Replacement,
+    pattern::PatternError,
+    rewrite::{Rewrite, RewriteError},
 };
 
 /// Topics remembered. Beyond it all are forgotten and worked out again.
@@ -20,18 +18,20 @@ const MAX_CACHED_VALUE_BYTES: usize = 256;
 /// `route.topic.replacement`.
 #[derive(Clone, Debug)]
 pub(crate) struct Topics {
-    rule: Rule,
+    rewrite: Rewrite,
     known: HashMap<Box<[u8]>, Arc<str>>,
 }
 
 impl Topics {
     pub(crate) fn new(config: &RouterConfig) -> Result<Self, ConfigError> {
-        Ok(Self { rule: Rule::new(config)?, known: HashMap::new() })
+        let rewrite = Rewrite::new(&config.topic_regex, &config.topic_replacement)
+            .map_err(|error| blamed(config, error))?;
+        Ok(Self { rewrite, known: HashMap::new() })
     }
 
     /// Whether a topic of this name has the form of the replacement.
     pub(crate) fn has_form_of(&self, topic: &str) -> bool {
-        self.rule.replacement.has_form_of(topic)
+        self.rewrite.has_form_of(topic)
     }
 
     /// The topic for `value`: no regex and no allocation if it was asked for
@@ -41,7 +41,7 @@ impl Topics {
             return Ok(Arc::clone(topic));
         }
         let text = std::str::from_utf8(value).map_err(|_| RouteErrorKind::RouteValueNotUtf8)?;
-        let topic: Arc<str> = self.rule.apply(text).into();
+        let topic: Arc<str> = self.rewrite.apply(text).into();
         if value.len() <= MAX_CACHED_VALUE_BYTES {
             if self.known.len() >= MAX_CACHED_TOPICS {
                 self.known.clear();
@@ -52,54 +52,21 @@ impl Topics {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Rule {
-    /// Must match the whole value.
-    whole: Regex,
-    /// What is replaced is the first match, which may be less than the whole.
-    first: Regex,
-    replacement: Replacement,
-}
-
-impl Rule {
-    fn new(config: &RouterConfig) -> Result<Self, ConfigError> {
-        let pattern = &config.topic_regex;
-        let regex_key = key::TOPIC_REGEX;
-        java_regex::check(pattern).map_err(|source| ConfigError::JavaOnly {
-            key: regex_key,
-            value: pattern.clone(),
+/// An error of ours with the key that is to blame.
+fn blamed(config: &RouterConfig, error: RewriteError) -> ConfigError {
+    let (key, value) = (key::TOPIC_REGEX, config.topic_regex.clone());
+    match error {
+        RewriteError::Pattern(PatternError::Regex(source)) => {
+            ConfigError::Regex { key, value, source }
+        }
+        RewriteError::Pattern(PatternError::JavaOnly(source)) => {
+            ConfigError::JavaOnly { key, value, source }
+        }
+        RewriteError::Replacement(source) => ConfigError::Replacement {
+            key: key::TOPIC_REPLACEMENT,
+            value: config.topic_replacement.clone(),
             source,
-        })?;
-        let compile = |text: &str| {
-            Regex::new(text).map_err(|source| ConfigError::Regex {
-                key: regex_key,
-                value: pattern.clone(),
-                source,
-            })
-        };
-        let first = compile(pattern)?;
-        let whole = compile(&format!(r"\A(?:{pattern})\z"))?;
-        let replacement =
-            Replacement::parse(&config.topic_replacement, &first).map_err(|source| {
-                ConfigError::Replacement {
-                    key: key::TOPIC_REPLACEMENT,
-                    value: config.topic_replacement.clone(),
-                    source,
-                }
-            })?;
-        Ok(Self { whole, first, replacement })
-    }
-
-    fn apply(&self, value: &str) -> String {
-        let found = self.whole.is_match(value).then(|| self.first.captures(value)).flatten();
-        let Some(captures) = found else {
-            return value.to_owned();
-        };
-        let replaced = captures.get_match();
-        let mut topic = value[..replaced.start()].to_owned();
-        self.replacement.expand(&captures, &mut topic);
-        topic.push_str(&value[replaced.end()..]);
-        topic
+        },
     }
 }
 

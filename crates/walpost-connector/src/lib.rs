@@ -1,0 +1,57 @@
+//! The configuration of Debezium's PostgreSQL connector with the Outbox Event
+//! Router: read, judged property by property, and made settings.
+//!
+//! [`Properties::read`] takes the file, in any form that Kafka Connect takes,
+//! and [`Properties::resolve`] replaces its placeholders by what [`Providers`]
+//! may read. [`judge`](judge()) gives every property a [`Verdict`] by the table
+//! [`SECTIONS`], and the [`Connector`] if none is refused. Nothing is passed
+//! over in silence: Debezium does not look at names that it does not know, and
+//! so it takes a misspelt one for its default.
+//!
+//! ```
+//! use walpost_connector::{Properties, Unknown, judge};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectors/orders.json");
+//! # let file = std::fs::read(path)?;
+//! let properties = Properties::read(&file)?;
+//! let (connector, verdicts) = judge(&properties, None, Unknown::Refuse).into_connector()?;
+//! assert_eq!(connector.slot.name, "orders");
+//! assert_eq!(connector.transforms.router.config.route_by_field, "aggregatetype");
+//! assert_eq!(verdicts.counts().refused, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! No I/O, but for `providers.rs`, which reads files and the environment as far
+//! as it is allowed. What the settings do is not here.
+
+mod choices;
+mod connector;
+mod error;
+mod java_properties;
+mod json;
+mod judge;
+mod lists;
+mod manual;
+mod nearest;
+mod placeholders;
+mod properties;
+mod providers;
+mod secret;
+mod settings;
+mod table;
+mod verdicts;
+
+pub use crate::{
+    choices::*,
+    connector::{Connector, Judgement, judge},
+    error::{Position, ReadError, ReadProblem},
+    judge::Unknown,
+    manual::manual,
+    placeholders::{Reference, ResolveError},
+    properties::{InitialState, MAX_BYTES, Properties, Property},
+    providers::{Allowed, ProviderError, Providers},
+    secret::{HIDDEN, Secret},
+    settings::*,
+    table::{Kind, Rule, SECTIONS, Section, Standing},
+    verdicts::{Counts, Origin, Refused, Row, Verdict, Verdicts},
+};

@@ -1,0 +1,135 @@
+use crate::properties::{Properties, Property};
+
+/// What a placeholder such as `${file:/etc/pg.properties:password}` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference<'a> {
+    /// Name of the provider, before the first colon.
+    pub provider: &'a str,
+    /// What stands between the first two colons; empty where there is but one.
+    pub path: &'a str,
+    /// The rest.
+    pub key: &'a str,
+}
+
+/// A placeholder cannot be replaced.
+#[derive(Debug, thiserror::Error)]
+#[error("replacing a placeholder of {property} failed")]
+pub struct ResolveError<E: std::error::Error + 'static> {
+    /// The property.
+    pub property: String,
+    /// Why, and what to do.
+    #[source]
+    pub source: E,
+}
+
+impl Properties {
+    /// Replaces each `${provider:path:key}` and `${provider:key}` by what
+    /// `lookup` says, as Kafka Connect's `ConfigTransformer` does: once, so that
+    /// a value that looks like a placeholder stays as it is. A `${name}` without
+    /// a colon, as in `route.topic.replacement`, is no placeholder.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use walpost_connector::Properties;
+    ///
+    /// let given = Properties::from_pairs([("a", "x-${env:N}"), ("b", "outbox.${b}")]);
+    /// let resolved = given.resolve(|asked| Ok::<_, Infallible>(asked.key.to_lowercase()))?;
+    /// assert_eq!(resolved.get("a"), Some("x-n"));
+    /// assert_eq!(resolved.get("b"), Some("outbox.${b}"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `lookup` fails with, and the property.
+    pub fn resolve<E: std::error::Error + 'static>(
+        mut self,
+        mut lookup: impl FnMut(Reference<'_>) -> Result<String, E>,
+    ) -> Result<Self, ResolveError<E>> {
+        for property in &mut self.list {
+            property.value = replaced(&property.written, &mut lookup)
+                .map_err(|source| ResolveError { property: property.name.clone(), source })?;
+        }
+        Ok(self)
+    }
+
+    /// Whether a property has a placeholder.
+    pub fn has_placeholders(&self) -> bool {
+        self.list.iter().any(|property| find(&property.written).is_some())
+    }
+}
+
+impl Property {
+    /// Whether the file has nothing but one placeholder for the value, which may
+    /// then be shown, whatever it stands for.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        find(&self.written).is_some_and(|(start, _, end)| (start, end) == (0, self.written.len()))
+    }
+}
+
+fn replaced<E>(
+    text: &str,
+    lookup: &mut impl FnMut(Reference<'_>) -> Result<String, E>,
+) -> Result<String, E> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((start, reference, end)) = find(rest) {
+        out.push_str(&rest[..start]);
+        out.push_str(&lookup(reference)?);
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The first placeholder, between two offsets.
+fn find(text: &str) -> Option<(usize, Reference<'_>, usize)> {
+    let mut from = 0;
+    while let Some(start) = text[from..].find("${").map(|at| from + at) {
+        let inner = &text[start + 2..];
+        let end = inner.find('}')?;
+        if let Some((provider, rest)) = inner[..end].split_once(':') {
+            let (path, key) = rest.split_once(':').unwrap_or(("", rest));
+            return Some((start, Reference { provider, path, key }, start + 2 + end + 1));
+        }
+        from = start + 2;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_those_of_kafka_connect() {
+        let of = |provider, path, key| Some(Reference { provider, path, key });
+        for (text, expected) in [
+            ("${file:/a/b.properties:pw}", of("file", "/a/b.properties", "pw")),
+            ("x${env:PW}y", of("env", "", "PW")),
+            ("${dir:/run:a:b}", of("dir", "/run", "a:b")),
+            ("${a}${env:PW}", of("env", "", "PW")),
+            ("${a ${env:PW}", of("a ${env", "", "PW")),
+            ("${:}", of("", "", "")),
+            ("outbox.event.${routedByValue}", None),
+            ("${env:PW", None),
+            ("$env:PW}", None),
+            ("", None),
+        ] {
+            assert_eq!(find(text).map(|(_, reference, _)| reference), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_not_looked_at_again() {
+        let given = Properties::from_pairs([("a", "${p:x}-${p:y}-${z}")]);
+        let lookup = |asked: Reference<'_>| {
+            Ok::<_, std::convert::Infallible>(match asked.key {
+                "x" => "${p:y}".to_owned(),
+                other => other.to_owned(),
+            })
+        };
+        let resolved = given.resolve(lookup).unwrap();
+        assert_eq!(resolved.get("a"), Some("${p:y}-y-${z}"));
+        assert!(resolved.iter().all(Property::is_resolved));
+    }
+}

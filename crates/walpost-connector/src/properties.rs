@@ -1,0 +1,179 @@
+use std::{collections::HashMap, fmt};
+
+use crate::{
+    error::{Position, ReadError, ReadProblem},
+    java_properties, json,
+};
+
+/// Bytes that a configuration may have.
+pub const MAX_BYTES: usize = 1024 * 1024;
+
+/// The properties of a connector or of a worker, in the order of the file.
+///
+/// `Debug` shows names alone.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Properties {
+    pub(crate) list: Vec<Property>,
+    pub(crate) initial_state: InitialState,
+}
+
+/// One property.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Property {
+    /// Its name.
+    pub name: String,
+    /// What the file has, placeholders such as `${env:PASSWORD}` included.
+    pub written: String,
+    /// The value, with placeholders replaced once
+    /// [`Properties::resolve`] has been called.
+    pub value: String,
+    /// Where it is; `None` if it comes from no file.
+    pub at: Option<Position>,
+}
+
+/// In which state a new connector begins: `initial_state` of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InitialState {
+    /// It publishes.
+    #[default]
+    Running,
+    /// It is there and holds its slot.
+    Paused,
+    /// It is there alone.
+    Stopped,
+}
+
+impl Properties {
+    /// Reads a file in any of the three forms that Kafka Connect has: an object
+    /// with `name` and `config`, a flat object, or a Java properties file. What
+    /// begins with `{` is JSON. A byte order mark is passed over. Numbers and
+    /// booleans of JSON are the text that they are written as.
+    ///
+    /// What `GET /connectors/{name}` answers is of the first form too: `tasks`
+    /// and `type` are passed over.
+    ///
+    /// ```
+    /// use walpost_connector::Properties;
+    ///
+    /// let json = br#"{"name": "orders", "config": {"tasks.max": 1}}"#;
+    /// let java = b"name=orders\ntasks.max : 1\n";
+    /// assert_eq!(
+    ///     Properties::read(json)?.get("tasks.max"),
+    ///     Properties::read(java)?.get("tasks.max"),
+    /// );
+    /// # Ok::<(), walpost_connector::ReadError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ReadError`] with line and column: for what is none of these forms, a
+    /// property that is there twice, one that is null, an object or an array,
+    /// and more than [`MAX_BYTES`].
+    pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
+        let start = Position { line: 1, column: 1 };
+        let fail = |at, problem| Err(ReadError { at, problem });
+        if bytes.len() > MAX_BYTES {
+            let problem = ReadProblem::TooLarge { bytes: bytes.len(), max_bytes: MAX_BYTES };
+            return fail(start, problem);
+        }
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+                return fail(end_of(&before), ReadProblem::NotUtf8);
+            }
+        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let properties = match text.trim_start().starts_with(['{', '[']) {
+            true => json::read(text)?,
+            false => Self { list: java_properties::read(text)?, ..Self::default() },
+        };
+        match properties.list.is_empty() {
+            true => fail(start, ReadProblem::Empty),
+            false => Ok(properties),
+        }
+    }
+
+    /// Properties that come from no file.
+    ///
+    /// ```
+    /// use walpost_connector::Properties;
+    ///
+    /// let properties = Properties::from_pairs([("tasks.max", "1")]);
+    /// assert_eq!(properties.get("tasks.max"), Some("1"));
+    /// ```
+    pub fn from_pairs<N: Into<String>, V: Into<String>>(
+        pairs: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let mut list: Vec<Property> = Vec::new();
+        for (name, value) in pairs {
+            let property = Property::new(name.into(), value.into(), None);
+            match list.iter_mut().find(|known| known.name == property.name) {
+                Some(known) => *known = property,
+                None => list.push(property),
+            }
+        }
+        Self { list, ..Self::default() }
+    }
+
+    /// The properties in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Property> {
+        self.list.iter()
+    }
+
+    /// The value of a property.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.list.iter().find(|property| property.name == name).map(|found| found.value.as_str())
+    }
+
+    /// `initial_state` beside `config`.
+    pub fn initial_state(&self) -> InitialState {
+        self.initial_state
+    }
+}
+
+impl Property {
+    pub(crate) fn new(name: String, value: String, at: Option<Position>) -> Self {
+        Self { name, written: value.clone(), value, at }
+    }
+
+    /// Whether a placeholder was replaced: the value is then from elsewhere, and
+    /// does not show.
+    pub fn is_resolved(&self) -> bool {
+        self.written != self.value
+    }
+}
+
+impl fmt::Debug for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.list).finish()
+    }
+}
+
+impl fmt::Debug for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.name, crate::secret::HIDDEN)
+    }
+}
+
+/// Refuses what is there twice.
+pub(crate) fn without_duplicates(list: Vec<Property>) -> Result<Vec<Property>, ReadError> {
+    let mut lines: HashMap<&str, u32> = HashMap::new();
+    for property in &list {
+        let Some(at) = property.at else { continue };
+        if let Some(first_line) = lines.insert(&property.name, at.line) {
+            let name = property.name.clone();
+            return Err(ReadError { at, problem: ReadProblem::Duplicate { name, first_line } });
+        }
+    }
+    Ok(list)
+}
+
+/// The place behind a text.
+fn end_of(text: &str) -> Position {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    Position {
+        line: count(text.matches('\n').count() + 1),
+        column: count(last.chars().count() + 1),
+    }
+}

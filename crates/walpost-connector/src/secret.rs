@@ -1,0 +1,96 @@
+use std::fmt;
+
+/// What is shown for a secret.
+pub const HIDDEN: &str = "***";
+
+/// A text that never shows: `Debug` prints `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+/// Whether a property of this name holds a secret, whoever defines it: what
+/// Debezium hides in its own log, and the names of Kafka's and of registries'.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    const PARTS: [&str; 7] =
+        ["password", "passphrase", "secret", "jaas", "token", "user.info", "keystore.key"];
+    let name = name.to_ascii_lowercase();
+    let endpoint = name.ends_with("endpoint.url");
+    !endpoint && PARTS.iter().any(|part| name.contains(part))
+}
+
+/// A URL, or a list of them, without user and password.
+pub(crate) fn without_user(urls: &str) -> String {
+    let one = |url: &str| match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+            // A password may hold a raw slash, which would be wrong, yet must not show.
+            let at = rest[..end].rfind('@').or_else(|| rest.rfind('@'));
+            match at {
+                Some(at) => format!("{scheme}://{HIDDEN}{}", &rest[at..]),
+                None => url.to_owned(),
+            }
+        }
+        None if url.contains('@') => HIDDEN.to_owned(),
+        None => url.to_owned(),
+    };
+    urls.split(',').map(one).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_does_not_show() {
+        assert_eq!(format!("{:?}", Secret::new("s3cr3t")), "***");
+        assert_eq!(Secret::new("s3cr3t").expose(), "s3cr3t");
+    }
+
+    #[test]
+    fn secrets_are_known_by_their_names() {
+        for name in [
+            "database.password",
+            "driver.sslpassword",
+            "producer.override.sasl.jaas.config",
+            "value.converter.basic.auth.user.info",
+            "value.converter.apicurio.auth.client.secret",
+            "producer.override.ssl.keystore.key",
+            "x.Secret",
+        ] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["database.user", "sasl.oauthbearer.token.endpoint.url", "topic.prefix"] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn of_a_url_the_user_does_not_show() {
+        for (url, shown) in [
+            ("http://registry:8081", "http://registry:8081"),
+            ("http://u:p@registry:8081/a@b", "http://***@registry:8081/a@b"),
+            ("http://u:p/q@registry", "http://***@registry"),
+            ("http://a,https://u@b/", "http://a,https://***@b/"),
+            ("u:p@registry", "***"),
+        ] {
+            assert_eq!(without_user(url), shown);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+use std::path::PathBuf;
+
+use super::registry::{self, Registry, RegistryTls};
+use crate::{
+    choices::DecimalFormat,
+    judge::{Judge, Scope},
+    secret::Secret,
+    table::{self, Section, converters as rules},
+    verdicts::{Origin, Verdict},
+};
+
+/// How keys, values and headers become bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converters {
+    /// Of keys; decides the partition.
+    pub key: Converter,
+    /// Of values.
+    pub value: Converter,
+    /// Of headers.
+    pub header: HeaderConverter,
+}
+
+/// How a key or a value becomes bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Converter {
+    /// The text of the value, in UTF-8.
+    String,
+    /// JSON.
+    Json(Json),
+    /// The bytes that it is; nothing else.
+    ByteArray,
+    /// The bytes that it is, and whatever else by a delegate.
+    BinaryData {
+        /// `delegate.converter.type`.
+        delegate: Option<Box<Converter>>,
+    },
+    /// Avro under a schema of a registry.
+    Avro(Avro),
+    /// JSON under a schema of a registry.
+    JsonSchema(JsonSchema),
+    /// Protobuf under a schema of a registry.
+    Protobuf(Protobuf),
+}
+
+/// How a header becomes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderConverter {
+    /// `SimpleHeaderConverter`, the default: text, or JSON for what has parts.
+    Simple,
+    /// `StringConverter`.
+    String,
+    /// `JsonConverter`.
+    Json(Json),
+}
+
+/// Options of `JsonConverter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Json {
+    /// `schemas.enable`, default true: the schema stands beside each payload.
+    pub schemas: bool,
+    /// `decimal.format`, default BASE64.
+    pub decimal: DecimalFormat,
+    /// `replace.null.with.default`, default true.
+    pub replace_null_with_default: bool,
+}
+
+/// Options of Confluent's `AvroConverter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Avro {
+    /// The registry.
+    pub registry: Registry,
+    /// `enhanced.avro.schema.support`, default false.
+    pub enhanced: bool,
+    /// `connect.meta.data`, default true.
+    pub meta_data: bool,
+    /// `scrub.invalid.names`, default false.
+    pub scrubs_names: bool,
+}
+
+/// Options of Confluent's `JsonSchemaConverter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonSchema {
+    /// The registry.
+    pub registry: Registry,
+    /// `decimal.format`, default BASE64.
+    pub decimal: DecimalFormat,
+    /// `object.additional.properties`, default true.
+    pub additional_properties: bool,
+    /// `use.optional.for.nonrequired`, default false.
+    pub optional_for_non_required: bool,
+}
+
+/// Options of Confluent's `ProtobufConverter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protobuf {
+    /// The registry.
+    pub registry: Registry,
+    /// `enhanced.protobuf.schema.support`, default false.
+    pub enhanced: bool,
+    /// `scrub.invalid.names`, default false.
+    pub scrubs_names: bool,
+    /// `optional.for.nullables`, default false.
+    pub optional_for_nullables: bool,
+    /// `wrapper.for.nullables`, default false.
+    pub wrapper_for_nullables: bool,
+    /// `wrapper.for.raw.primitives`, default true.
+    pub wrapper_for_raw_primitives: bool,
+}
+
+impl Converter {
+    /// Whether it writes a schema, beside the value or into a registry.
+    pub fn writes_schemas(&self) -> bool {
+        match self {
+            Self::String | Self::ByteArray => false,
+            Self::Json(json) => json.schemas,
+            Self::BinaryData { delegate } => {
+                delegate.as_deref().is_some_and(Self::writes_schemas)
+            }
+            Self::Avro(_) | Self::JsonSchema(_) | Self::Protobuf(_) => true,
+        }
+    }
+}
+
+/// A converter with its options under the rules of its class.
+enum Found {
+    Any(Converter),
+    SimpleHeader,
+}
+
+pub(crate) fn read(judge: &mut Judge) -> Option<Converters> {
+    let key = of(judge, "key.converter").and_then(|found| found.any(judge, "key.converter"));
+    let value = of(judge, "value.converter").and_then(|found| found.any(judge, "value.converter"));
+    let header = header(judge);
+    Some(Converters { key: key?, value: value?, header: header? })
+}
+
+impl Found {
+    fn any(self, judge: &mut Judge, name: &str) -> Option<Converter> {
+        match self {
+            Self::Any(converter) => Some(converter),
+            Self::SimpleHeader => {
+                let note = "it is of headers alone; write \
+                            org.apache.kafka.connect.storage.StringConverter";
+                judge.plain(origin(judge, name)).refuse(name, note);
+                None
+            }
+        }
+    }
+}
+
+/// The connector's own where it names one, else the worker's.
+pub(crate) fn origin(judge: &Judge, name: &str) -> Origin {
+    match !judge.has(Origin::Connector, name) && judge.has(Origin::Worker, name) {
+        true => Origin::Worker,
+        false => Origin::Connector,
+    }
+}
+
+fn header(judge: &mut Judge) -> Option<HeaderConverter> {
+    const NAME: &str = "header.converter";
+    let origin = origin(judge, NAME);
+    if !judge.has(origin, NAME) {
+        let note = "Kafka Connect reads it only beside header.converter";
+        judge.leave(Origin::Connector, "header.converter.", Verdict::Ignored, note);
+        judge.leave(Origin::Worker, "header.converter.", Verdict::Ignored, note);
+        return Some(HeaderConverter::Simple);
+    }
+    let note = match of(judge, NAME)? {
+        Found::SimpleHeader => return Some(HeaderConverter::Simple),
+        Found::Any(Converter::String) => return Some(HeaderConverter::String),
+        Found::Any(Converter::Json(json)) => return Some(HeaderConverter::Json(json)),
+        Found::Any(Converter::ByteArray | Converter::BinaryData { .. }) => {
+            "it takes bytes alone, and the header id is none"
+        }
+        Found::Any(Converter::Avro(_) | Converter::JsonSchema(_) | Converter::Protobuf(_)) => {
+            "it is no converter of headers"
+        }
+    };
+    let write = "write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove it";
+    judge.plain(origin).refuse(NAME, format!("{note}; {write}"));
+    None
+}
+
+fn of(judge: &mut Judge, name: &str) -> Option<Found> {
+    let origin = origin(judge, name);
+    let prefix = format!("{name}.");
+    let class = judge.plain(origin).require(
+        name,
+        "org.apache.kafka.connect.storage.StringConverter, or \
+         org.apache.kafka.connect.json.JsonConverter as Debezium's image has it, or give the \
+         worker's file, which names it otherwise",
+    );
+    let found = class.and_then(|class| by_class(judge, origin, &prefix, name, &class));
+    let note = format!("Kafka Connect reads it only beside {name}");
+    judge.leave(Origin::Connector, &prefix, Verdict::Ignored, &note);
+    let note = format!("the connector has a {name} of its own, with options of its own");
+    judge.leave(Origin::Worker, &prefix, Verdict::Ignored, &note);
+    if origin == Origin::Connector && judge.has(Origin::Worker, name) {
+        judge.plain(Origin::Worker).ignore(name, note);
+    }
+    found
+}
+
+/// The converter of this class, whose options begin with `prefix` and whose
+/// class stands at `name`.
+fn by_class(
+    judge: &mut Judge,
+    origin: Origin,
+    prefix: &str,
+    name: &str,
+    class: &str,
+) -> Option<Found> {
+    const DELEGATE: &str = "delegate.converter.type";
+    let Some(section) = table::of_class(rules::CONVERTER, class) else {
+        let why = rules::REFUSED.iter().find(|(refused, _)| *refused == class.trim());
+        let choices = || {
+            let names: Vec<&str> = table::classes(rules::CONVERTER).collect();
+            format!("Walpost has no such converter; write one of {}", names.join(", "))
+        };
+        let note = why.map_or_else(choices, |(_, why)| (*why).to_owned());
+        judge.plain(origin).refuse(name, note);
+        judge.leave(origin, prefix, Verdict::Ignored, "the converter is refused");
+        return None;
+    };
+    if section.rules.iter().any(|rule| rule.name == DELEGATE) {
+        let scope = judge.scope(origin, prefix, section.rules, &["delegate.converter.type."]);
+        let class = scope.given(DELEGATE);
+        if class_name(name, class.as_deref()).is_none() {
+            return Some(Found::Any(Converter::BinaryData { delegate: None }));
+        }
+        let (name, prefix) = (format!("{prefix}{DELEGATE}"), format!("{prefix}{DELEGATE}."));
+        let delegate = by_class(judge, origin, &prefix, &name, class.as_deref()?)?;
+        let Found::Any(delegate) = delegate else {
+            judge.plain(origin).refuse(&name, "it is of headers alone; write another one");
+            return None;
+        };
+        return Some(Found::Any(Converter::BinaryData { delegate: Some(Box::new(delegate)) }));
+    }
+    let is_key = name.starts_with("key.");
+    let mut scope = judge.scope(origin, prefix, section.rules, &[]);
+    options(&mut scope, section, is_key)
+}
+
+/// A delegate's class, unless it would be a delegate of a delegate without end.
+fn class_name<'a>(name: &str, class: Option<&'a str>) -> Option<&'a str> {
+    class.filter(|_| name.matches("delegate.").count() < 2)
+}
+
+fn options(scope: &mut Scope<'_>, section: &'static Section, is_key: bool) -> Option<Found> {
+    let converter = match section.title {
+        "StringConverter" => Converter::String,
+        "JsonConverter" => Converter::Json(Json {
+            schemas: scope.boolean("schemas.enable"),
+            decimal: scope.choice("decimal.format", DecimalFormat::parse),
+            replace_null_with_default: scope.boolean("replace.null.with.default"),
+        }),
+        "ByteArrayConverter" => Converter::ByteArray,
+        "SimpleHeaderConverter" => return Some(Found::SimpleHeader),
+        "AvroConverter" => Converter::Avro(Avro {
+            registry: registry::read(scope, is_key)?,
+            enhanced: scope.boolean("enhanced.avro.schema.support"),
+            meta_data: scope.boolean("connect.meta.data"),
+            scrubs_names: scope.boolean("scrub.invalid.names"),
+        }),
+        "JsonSchemaConverter" => Converter::JsonSchema(JsonSchema {
+            registry: registry::read(scope, is_key)?,
+            decimal: scope.choice("decimal.format", DecimalFormat::parse),
+            additional_properties: scope.boolean("object.additional.properties"),
+            optional_for_non_required: scope.boolean("use.optional.for.nonrequired"),
+        }),
+        "ProtobufConverter" => Converter::Protobuf(Protobuf {
+            registry: registry::read(scope, is_key)?,
+            enhanced: scope.boolean("enhanced.protobuf.schema.support"),
+            scrubs_names: scope.boolean("scrub.invalid.names"),
+            optional_for_nullables: scope.boolean("optional.for.nullables"),
+            wrapper_for_nullables: scope.boolean("wrapper.for.nullables"),
+            wrapper_for_raw_primitives: scope.boolean("wrapper.for.raw.primitives"),
+        }),
+        _ => Converter::Avro(Avro {
+            registry: registry::of_apicurio(scope)?,
+            enhanced: false,
+            meta_data: true,
+            scrubs_names: false,
+        }),
+    };
+    Some(Found::Any(converter))
+}
+
+/// A file of the options, if one is named.
+pub(super) fn file(scope: &Scope<'_>, name: &str) -> Option<PathBuf> {
+    scope.given(name).map(PathBuf::from)
+}
+
+/// TLS of a registry.
+pub(super) fn registry_tls(scope: &Scope<'_>) -> RegistryTls {
+    RegistryTls {
+        authorities: file(scope, "schema.registry.ssl.truststore.location"),
+        identity: file(scope, "schema.registry.ssl.keystore.location"),
+        key_password: scope.raw("schema.registry.ssl.key.password").map(Secret::new),
+    }
+}

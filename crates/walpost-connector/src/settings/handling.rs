@@ -1,0 +1,107 @@
+use crate::{
+    choices::{
+        BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, NameAdjustment,
+        TimePrecision,
+    },
+    judge::Scope,
+    lists,
+};
+
+/// What columns become in keys, headers and envelopes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// `time.precision.mode`, default `adaptive`.
+    pub time: TimePrecision,
+    /// `decimal.handling.mode`, default `precise`.
+    pub decimal: DecimalHandling,
+    /// `binary.handling.mode`, default `bytes`.
+    pub binary: BinaryHandling,
+    /// `interval.handling.mode`, default `numeric`.
+    pub interval: IntervalHandling,
+    /// `hstore.handling.mode`, default `json`.
+    pub hstore: HstoreHandling,
+    /// `money.fraction.digits`, default 2.
+    pub money_digits: u16,
+    /// `field.name.adjustment.mode` of the connector, default none.
+    pub field_names: NameAdjustment,
+    /// `schema.name.adjustment.mode`, default none.
+    pub schema_names: NameAdjustment,
+}
+
+/// `skipped.operations`: what is no event even if the router would take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkippedOperations {
+    /// `c`: nothing is published.
+    pub insert: bool,
+    /// `u`.
+    pub update: bool,
+    /// `d`.
+    pub delete: bool,
+    /// `t`, the default.
+    pub truncate: bool,
+}
+
+/// The headers `__debezium.context.*`, by the version of Debezium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextHeaders {
+    /// None: up to 3.1, or `extended.headers.enabled` is false.
+    None,
+    /// `connectorLogicalName`, `taskId` and `connectorName`: 3.2 and 3.3.
+    Three,
+    /// The same and `runId`: from 3.4 on.
+    Four,
+}
+
+pub(crate) fn read(scope: &Scope<'_>) -> Handling {
+    let money_digits = scope.number("money.fraction.digits");
+    Handling {
+        time: scope.choice("time.precision.mode", TimePrecision::parse),
+        decimal: scope.choice("decimal.handling.mode", DecimalHandling::parse),
+        binary: scope.choice("binary.handling.mode", BinaryHandling::parse),
+        interval: scope.choice("interval.handling.mode", IntervalHandling::parse),
+        hstore: scope.choice("hstore.handling.mode", HstoreHandling::parse),
+        money_digits: money_digits.try_into().unwrap_or_default(),
+        field_names: scope.choice("field.name.adjustment.mode", NameAdjustment::parse),
+        schema_names: scope.choice("schema.name.adjustment.mode", NameAdjustment::parse),
+    }
+}
+
+pub(crate) fn skipped(scope: &mut Scope<'_>) -> SkippedOperations {
+    const NAME: &str = "skipped.operations";
+    let list = lists::split(&scope.text_or_default(NAME));
+    let has = |operation: &str| list.iter().any(|given| given == operation);
+    if list.iter().any(|given| !matches!(given.as_str(), "c" | "r" | "u" | "d" | "t" | "none")) {
+        scope.refuse(NAME, "it names an operation that there is not; write some of c, u, d and t, or none");
+    }
+    if has("none") && list.len() > 1 {
+        scope.refuse(NAME, "none stands beside others; write none alone, or the others");
+    }
+    if has("c") {
+        scope.tell(NAME, "and with c no event is published");
+    }
+    if has("r") {
+        scope.tell(NAME, "but for r, by which Debezium skips nothing");
+    }
+    SkippedOperations {
+        insert: has("c"),
+        update: has("u"),
+        delete: has("d"),
+        truncate: has("t"),
+    }
+}
+
+pub(crate) fn context_headers(scope: &mut Scope<'_>) -> ContextHeaders {
+    const VERSION: &str = "walpost.debezium.version";
+    let text = scope.text_or_default(VERSION);
+    let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+    let version = parts.next().flatten().zip(parts.next().flatten());
+    if version.is_none() {
+        scope.refuse(VERSION, "it is no version; write one such as 3.4");
+    }
+    match version.filter(|_| scope.boolean("extended.headers.enabled")) {
+        None => ContextHeaders::None,
+        Some(version) if version < (3, 2) => ContextHeaders::None,
+        Some(version) if version < (3, 4) => ContextHeaders::Three,
+        Some(_) => ContextHeaders::Four,
+    }
+}

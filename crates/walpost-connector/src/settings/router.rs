@@ -1,0 +1,186 @@
+use walpost_router::{ConfigError, Router, RouterConfig};
+
+use super::transforms::Condition;
+use crate::{
+    choices::{JsonEmptyArray, JsonNull, NameAdjustment},
+    judge::Scope,
+};
+
+/// The Outbox Event Router, with what is beyond
+/// [`RouterConfig`](walpost_router::RouterConfig).
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxRouter {
+    /// Its alias among the transforms.
+    pub alias: String,
+    /// Under what condition a row is routed. One that is not is no event.
+    pub condition: Option<Condition>,
+    /// Columns, placements and topics; checked by
+    /// [`Router::new`](walpost_router::Router::new).
+    pub config: RouterConfig,
+    /// `table.expand.json.payload`: a payload of JSON becomes a structure;
+    /// `None`, the default, for not.
+    pub expansion: Option<JsonExpansion>,
+    /// `table.field.event.schema.version`: column of the version of the value's
+    /// schema; only where there is an envelope.
+    pub schema_version: Option<String>,
+    /// Spans and their headers.
+    pub tracing: Tracing,
+    /// `field.name.adjustment.mode` of the router, for an expanded payload.
+    pub field_names: NameAdjustment,
+}
+
+/// How JSON becomes a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JsonExpansion {
+    /// `table.json.payload.null.behavior`, default `ignore`.
+    pub null: JsonNull,
+    /// `table.json.payload.empty.array.behavior`, default `ignore`.
+    pub empty_array: JsonEmptyArray,
+}
+
+/// `tracing.*` of the router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracing {
+    /// `tracing.span.context.field`, default `tracingspancontext`: the column
+    /// with the writer's context, as text of `java.util.Properties`.
+    pub context_column: String,
+    /// `tracing.operation.name`, default `debezium-read`.
+    pub operation: String,
+    /// `tracing.with.context.field.only`; true unless it is given, whatever
+    /// Debezium documents.
+    pub only_with_context: bool,
+}
+
+impl OutboxRouter {
+    /// Whether a placement makes the value an envelope.
+    pub fn has_envelope(&self) -> bool {
+        let list = self.config.additional_placement.as_deref().unwrap_or_default();
+        list.split(',').any(|entry| {
+            entry.split(':').nth(1).is_some_and(|part| part.trim().eq_ignore_ascii_case("envelope"))
+        })
+    }
+
+    /// Whether the value is, or may be, a structure: an envelope or expanded
+    /// JSON.
+    pub fn makes_structure(&self) -> bool {
+        self.has_envelope() || self.expansion.is_some()
+    }
+}
+
+/// The options that `RouterConfig` reads by itself.
+const OPTIONS: [&str; 13] = [
+    "table.field.event.id",
+    "table.field.event.key",
+    "table.field.event.type",
+    "table.field.event.payload",
+    "table.field.event.timestamp",
+    "table.fields.additional.placement",
+    MISSING,
+    MISSING_BEFORE_3_6,
+    "table.op.invalid.behavior",
+    "route.by.field",
+    "route.topic.regex",
+    "route.topic.replacement",
+    "route.tombstone.on.empty.payload",
+];
+const MISSING: &str = "table.field.additional.missing";
+const MISSING_BEFORE_3_6: &str = "table.fields.additional.error.on.missing";
+const SCHEMA_VERSION: &str = "table.field.event.schema.version";
+const NULL: &str = "table.json.payload.null.behavior";
+const EMPTY_ARRAY: &str = "table.json.payload.empty.array.behavior";
+const FIELD_NAMES: &str = "field.name.adjustment.mode";
+
+pub(crate) fn read(
+    scope: &mut Scope<'_>,
+    alias: String,
+    condition: Option<Condition>,
+) -> Option<OutboxRouter> {
+    check_missing(scope);
+    if condition.is_some() {
+        scope.tell(
+            "predicate",
+            "but a row that is not routed is published by nobody, where Debezium publishes it as \
+             a change event",
+        );
+    }
+    let config = config(scope)?;
+    let mut router = OutboxRouter {
+        alias,
+        condition,
+        config,
+        expansion: expansion(scope),
+        schema_version: scope.given(SCHEMA_VERSION),
+        tracing: Tracing {
+            context_column: scope.text_or_default("tracing.span.context.field"),
+            operation: scope.text_or_default("tracing.operation.name"),
+            only_with_context: scope.boolean("tracing.with.context.field.only"),
+        },
+        field_names: scope.choice(FIELD_NAMES, NameAdjustment::parse),
+    };
+    if router.schema_version.is_some() && !router.has_envelope() {
+        scope.ignore(SCHEMA_VERSION, "no placement makes an envelope, and a bare payload has no version");
+        router.schema_version = None;
+    }
+    if router.expansion.is_none() && scope.has(FIELD_NAMES) {
+        scope.ignore(FIELD_NAMES, "the payload is not expanded");
+    }
+    Some(router)
+}
+
+/// Both spellings, saying two things.
+fn check_missing(scope: &mut Scope<'_>) {
+    let (now, before) = (scope.given(MISSING), scope.given(MISSING_BEFORE_3_6));
+    let Some((now, before)) = now.zip(before) else { return };
+    if now.eq_ignore_ascii_case("error") != before.eq_ignore_ascii_case("true") {
+        scope.refuse(MISSING_BEFORE_3_6, format!("{MISSING} says otherwise; remove one of them"));
+    }
+}
+
+fn expansion(scope: &mut Scope<'_>) -> Option<JsonExpansion> {
+    if scope.boolean("table.expand.json.payload") {
+        return Some(JsonExpansion {
+            null: scope.choice(NULL, JsonNull::parse),
+            empty_array: scope.choice(EMPTY_ARRAY, JsonEmptyArray::parse),
+        });
+    }
+    for name in [NULL, EMPTY_ARRAY] {
+        if scope.has(name) {
+            scope.ignore(name, "the payload is not expanded");
+        }
+    }
+    None
+}
+
+fn config(scope: &mut Scope<'_>) -> Option<RouterConfig> {
+    let value = |name: &'static str| {
+        let raw = scope.raw(name)?;
+        let is_exact = name.starts_with("route.topic.");
+        Some((name, if is_exact { raw } else { raw.trim() }.to_owned()))
+    };
+    let given: Vec<(&str, String)> = OPTIONS.iter().copied().filter_map(value).collect();
+    let checked = RouterConfig::from_properties(given)
+        .and_then(|config| Router::new(config.clone()).map(|_| config));
+    match checked {
+        Ok(config) => Some(config),
+        Err(error) => {
+            scope.refuse_for(key(&error), &error, "another value");
+            None
+        }
+    }
+}
+
+/// Which option is to blame.
+fn key(error: &ConfigError) -> &str {
+    match error {
+        ConfigError::Empty { key }
+        | ConfigError::InvalidValue { key, .. }
+        | ConfigError::RemovedKey { key, .. }
+        | ConfigError::Unsupported { key, .. }
+        | ConfigError::Regex { key, .. }
+        | ConfigError::JavaOnly { key, .. }
+        | ConfigError::Replacement { key, .. }
+        | ConfigError::Placement { key, .. } => key,
+        ConfigError::UnknownKey { key } => key,
+        _ => "type",
+    }
+}

@@ -1,0 +1,317 @@
+use std::collections::BTreeMap;
+
+use walpost_router::{Pattern, Rewrite};
+
+use super::router::{self, OutboxRouter};
+use crate::{
+    choices::HeaderOperation,
+    judge::{Judge, Scope},
+    table::{self, Section, transforms as rules},
+    verdicts::{Origin, Verdict},
+};
+
+/// What happens to a record on its way, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transforms {
+    /// Before the router: they see rows and messages.
+    pub before: Vec<Transform>,
+    /// The Outbox Event Router.
+    pub router: OutboxRouter,
+    /// Behind the router: they see records.
+    pub after: Vec<Transform>,
+}
+
+/// One transform beside the router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transform {
+    /// Its alias.
+    pub alias: String,
+    /// What it does.
+    pub action: Action,
+    /// When; `None` for always.
+    pub condition: Option<Condition>,
+}
+
+/// What a transform does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `DecodeLogicalDecodingMessageContent`: a logical message whose content is
+    /// a JSON object becomes a row with its members.
+    DecodeMessages {
+        /// `fields.null.include`, default false: members that are null are kept.
+        keeps_null: bool,
+    },
+    /// `RegexRouter`: another topic, where the regex matches the whole of it.
+    RenameTopic(Rewrite),
+    /// `InsertHeader`, at the end of the headers.
+    InsertHeader {
+        /// Its name.
+        name: String,
+        /// `value.literal`. Kafka Connect infers its type: a number, a boolean,
+        /// `null`, and else a text.
+        literal: String,
+    },
+    /// `DropHeaders`: all of these names.
+    DropHeaders(Vec<String>),
+    /// `HeaderFrom$Value`: fields of the value's structure become headers.
+    HeaderFromValue {
+        /// Each field with the name of its header.
+        fields: Vec<(String, String)>,
+        /// Whether the field stays.
+        operation: HeaderOperation,
+        /// A default instead of null. Default true.
+        replace_null_with_default: bool,
+    },
+    /// `Filter`: there is no record any more.
+    Drop,
+}
+
+/// Under what condition a transform acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Alias of the predicate.
+    pub alias: String,
+    /// What is looked at.
+    pub test: Test,
+    /// `negate`: act where the test fails.
+    pub negate: bool,
+}
+
+/// What a predicate looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// `TopicNameMatches`: the pattern matches the whole topic.
+    TopicMatches(Pattern),
+    /// `HasHeaderKey`: a header of this name is there.
+    HasHeader(String),
+    /// `RecordIsTombstone`: there is no value.
+    IsTombstone,
+}
+
+enum Step {
+    Router(Box<OutboxRouter>),
+    Other(Transform),
+}
+
+pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
+    let aliases = aliases(judge, "transforms");
+    let tests = predicates(judge);
+    let (mut before, mut router, mut after) = (Vec::new(), None, Vec::new());
+    let mut failed = 0;
+    for alias in &aliases {
+        match step(judge, alias, &aliases, &tests) {
+            Some(Step::Router(found)) if router.is_none() => router = Some(*found),
+            Some(Step::Router(_)) => refuse_type(judge, alias, "there is a router before it; remove one"),
+            Some(Step::Other(step)) if router.is_none() => before.push(step),
+            Some(Step::Other(step)) => after.push(step),
+            None => failed += 1,
+        }
+    }
+    for (prefix, list) in [("transforms.", "transforms"), ("predicates.", "predicates")] {
+        let note = format!("{list} does not name it, and Kafka Connect reads it only then");
+        judge.leave(Origin::Connector, prefix, Verdict::Ignored, &note);
+    }
+    if router.is_none() && failed == 0 {
+        judge.plain(Origin::Connector).refuse(
+            "transforms",
+            "there is no outbox event router among them, and Walpost publishes nothing else; \
+             write a transform with the type io.debezium.transforms.outbox.EventRouter",
+        );
+    }
+    let transforms = Transforms { before, router: router?, after };
+    check_order(judge, &transforms);
+    Some(transforms)
+}
+
+/// The aliases of a list, each once.
+fn aliases(judge: &mut Judge, list: &str) -> Vec<String> {
+    let mut scope = judge.plain(Origin::Connector);
+    let given = crate::lists::split(&scope.given(list).unwrap_or_default());
+    let mut aliases: Vec<String> = Vec::new();
+    for alias in given {
+        match aliases.contains(&alias) {
+            true => scope.refuse(list, format!("{alias} is there twice; remove one of them")),
+            false => aliases.push(alias),
+        }
+    }
+    aliases
+}
+
+fn refuse_type(judge: &mut Judge, alias: &str, note: &str) {
+    judge.plain(Origin::Connector).refuse(&format!("transforms.{alias}.type"), note);
+}
+
+/// The options of an alias under the rules of its class; `None` where the class
+/// is refused.
+fn of_class<'a>(
+    judge: &'a mut Judge,
+    (list, alias): (&str, &str),
+    aliases: &[String],
+) -> Option<(Scope<'a>, &'static Section, String)> {
+    let (template, common, known) = match list {
+        "transforms" => (rules::TRANSFORM, rules::COMMON, rules::REFUSED),
+        _ => (rules::PREDICATE, rules::PREDICATE_COMMON, &[][..]),
+    };
+    let prefix = format!("{list}.{alias}.");
+    let mut plain = judge.plain(Origin::Connector);
+    let class = plain.require(&format!("{prefix}type"), "the class of it");
+    let section = class.as_deref().and_then(|class| table::of_class(template, class));
+    let Some((class, section)) = class.clone().zip(section) else {
+        if let Some(class) = class {
+            let why = known.iter().find(|(refused, _)| *refused == class).map(|(_, why)| *why);
+            let choices = || {
+                let names: Vec<&str> = table::classes(template).collect();
+                format!("Walpost has no such class; write one of {}", names.join(", "))
+            };
+            plain.refuse(&format!("{prefix}type"), why.map_or_else(choices, str::to_owned));
+        }
+        judge.leave(Origin::Connector, &prefix, Verdict::Ignored, "what it is an option of is refused");
+        return None;
+    };
+    // Options of `a.b` are none of `a`.
+    let others = aliases.iter().filter_map(|other| other.strip_prefix(&format!("{alias}.")));
+    let others: Vec<String> = others.map(|rest| format!("{rest}.")).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    let rules = common.iter().chain(section.rules);
+    Some((judge.scope(Origin::Connector, prefix, rules, &others), section, class))
+}
+
+fn predicates(judge: &mut Judge) -> BTreeMap<String, Option<Test>> {
+    let aliases = aliases(judge, "predicates");
+    let mut tests = BTreeMap::new();
+    for alias in &aliases {
+        let found = of_class(judge, ("predicates", alias), &aliases);
+        let test = found.and_then(|(mut scope, section, _)| match section.title {
+            "TopicNameMatches" => {
+                let pattern = scope.require("pattern", "a regular expression")?;
+                Pattern::new(&pattern).ok().map(Test::TopicMatches)
+            }
+            "HasHeaderKey" => scope.require("name", "the name of a header").map(Test::HasHeader),
+            _ => Some(Test::IsTombstone),
+        });
+        tests.insert(alias.clone(), test);
+    }
+    tests
+}
+
+fn step(
+    judge: &mut Judge,
+    alias: &str,
+    aliases: &[String],
+    tests: &BTreeMap<String, Option<Test>>,
+) -> Option<Step> {
+    let (mut scope, _, class) = of_class(judge, ("transforms", alias), aliases)?;
+    let condition = condition(&mut scope, tests);
+    let alias = alias.to_owned();
+    let action = match class.rsplit('.').next().unwrap_or_default() {
+        "EventRouter" => {
+            return router::read(&mut scope, alias, condition).map(Box::new).map(Step::Router);
+        }
+        "DecodeLogicalDecodingMessageContent" => {
+            Action::DecodeMessages { keeps_null: scope.boolean("fields.null.include") }
+        }
+        "RegexRouter" => rename(&mut scope)?,
+        "InsertHeader" => {
+            let name = scope.require("header", "the name of the header");
+            let literal = scope.raw("value.literal").map(|text| text.trim().to_owned());
+            if !scope.has("value.literal") {
+                scope.refuse("value.literal", "it is missing; write the value of the header");
+            }
+            Action::InsertHeader { name: name?, literal: literal? }
+        }
+        "DropHeaders" => {
+            scope.require("headers", "the names of the headers")?;
+            Action::DropHeaders(scope.list("headers"))
+        }
+        "HeaderFrom$Value" => header_from(&mut scope)?,
+        "HeaderFrom$Key" => {
+            let note = "the key behind the router is one value and has no fields; write \
+                        table.fields.additional.placement for a header of a column";
+            scope.refuse("type", note);
+            return None;
+        }
+        _ => {
+            if condition.is_none() {
+                scope.refuse("predicate", "it is missing, and every record would be dropped; write one");
+            }
+            Action::Drop
+        }
+    };
+    Some(Step::Other(Transform { alias, action, condition }))
+}
+
+fn condition(
+    scope: &mut Scope<'_>,
+    tests: &BTreeMap<String, Option<Test>>,
+) -> Option<Condition> {
+    let Some(alias) = scope.given("predicate") else {
+        if scope.has("negate") {
+            scope.ignore("negate", "there is no predicate that it could be of");
+        }
+        return None;
+    };
+    let Some(test) = tests.get(&alias) else {
+        scope.refuse("predicate", "predicates does not name it; add it there, or remove this");
+        return None;
+    };
+    Some(Condition { alias, test: test.clone()?, negate: scope.boolean("negate") })
+}
+
+fn rename(scope: &mut Scope<'_>) -> Option<Action> {
+    let regex = scope.require("regex", "a regular expression");
+    if !scope.has("replacement") {
+        scope.refuse("replacement", "it is missing; write the new topic");
+    }
+    let replacement = scope.raw("replacement")?.trim().to_owned();
+    match Rewrite::new(&regex?, &replacement) {
+        Ok(rewrite) => Some(Action::RenameTopic(rewrite)),
+        Err(error) => {
+            scope.refuse_for("replacement", &error, "groups that the regex has, and \\$ for a dollar sign");
+            None
+        }
+    }
+}
+
+fn header_from(scope: &mut Scope<'_>) -> Option<Action> {
+    let fields = scope.require("fields", "the fields of the value");
+    let headers = scope.require("headers", "the names of the headers");
+    let operation = scope.require("operation", "copy or move");
+    (fields.is_some() && headers.is_some()).then_some(())?;
+    let (fields, headers) = (scope.list("fields"), scope.list("headers"));
+    if fields.len() != headers.len() {
+        let note = format!("there are {} for {} fields; write as many", headers.len(), fields.len());
+        scope.refuse("headers", note);
+        return None;
+    }
+    Some(Action::HeaderFromValue {
+        fields: fields.into_iter().zip(headers).collect(),
+        operation: HeaderOperation::parse(&operation?)?,
+        replace_null_with_default: scope.boolean("replace.null.with.default"),
+    })
+}
+
+/// What stands on the wrong side of the router.
+fn check_order(judge: &mut Judge, transforms: &Transforms) {
+    for transform in &transforms.before {
+        if matches!(transform.action, Action::HeaderFromValue { .. }) {
+            let note = "before the router the value is a change event, which Walpost does not \
+                        make; write the alias behind the router's in transforms";
+            refuse_type(judge, &transform.alias, note);
+        }
+    }
+    for transform in &transforms.after {
+        match transform.action {
+            Action::DecodeMessages { .. } => {
+                let note = "behind the router it sees no message; write the alias before the \
+                            router's in transforms";
+                refuse_type(judge, &transform.alias, note);
+            }
+            Action::HeaderFromValue { .. } if !transforms.router.makes_structure() => {
+                let note = "the value is the bare payload and has no fields; write \
+                            table.fields.additional.placement for a header of a column";
+                refuse_type(judge, &transform.alias, note);
+            }
+            _ => {}
+        }
+    }
+}

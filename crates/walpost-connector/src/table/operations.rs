@@ -1,0 +1,105 @@
+use super::{
+    Kind::{Boolean, Name, OneOf, Text},
+    Rule, honoured, ignored,
+    kind::{COUNT, INT, LONG, POSITIVE},
+    mapped, only,
+};
+use crate::choices::{FailureHandling, Tolerance};
+
+const CONVERTING: &[&str] = &["skip", "warn", "fail"];
+
+/// How it runs.
+pub(super) const RULES: &[Rule] = &[
+    honoured(
+        "heartbeat.interval.ms",
+        COUNT,
+        "0",
+        "between two records to the topic of heartbeats, 0 for none; the slot does not need them",
+    ),
+    honoured("topic.heartbeat.prefix", Name, "__debezium-heartbeat", "beginning of that topic's name"),
+    honoured("topic.heartbeat.name", Text, "", "the topic, whole; <prefix>.<topic.prefix> without it"),
+    honoured("heartbeat.action.query", Text, "", "SQL at each heartbeat"),
+    ignored("max.batch.size", POSITIVE, "2048", "events go on as they come"),
+    mapped("max.queue.size", POSITIVE, "8192", "pipeline.in_flight_max_events, where it is given"),
+    mapped("max.queue.size.in.bytes", LONG, "0", "sink.queue_max_bytes, where it is above 0"),
+    ignored("poll.interval.ms", POSITIVE, "500", "events go on as they come, and nothing is polled"),
+    ignored("poll.dispatch.interval.ms", COUNT, "0", "events go on as they come"),
+    only("queue.provider.type", "memory", &["memory"], "it names a Java class; write memory"),
+    mapped("errors.max.retries", INT, "-1", "trying for ever"),
+    mapped(
+        "retriable.restart.connector.wait.ms",
+        LONG,
+        "10000",
+        "Walpost's own waits between attempts",
+    ),
+    ignored(
+        "executor.shutdown.timeout.ms",
+        LONG,
+        "4000",
+        "pipeline.drain_timeout_ms is the bound of a stop",
+    ),
+    honoured(
+        "event.processing.failure.handling.mode",
+        OneOf(FailureHandling::NAMES),
+        "fail",
+        "an event that cannot be read; Walpost parks it under each, and stops under none",
+    ),
+    mapped(
+        "event.converting.failure.handling.mode",
+        OneOf(CONVERTING),
+        "warn",
+        "parking the event, whatever it says",
+    ),
+    honoured(
+        "errors.tolerance",
+        OneOf(Tolerance::NAMES),
+        "none",
+        "an event that a transform or converter fails on; Walpost parks it under both",
+    ),
+    honoured(
+        "errors.retry.timeout",
+        super::Kind::Number(-1, i64::MAX),
+        "0",
+        "how long such a failure is tried again, in milliseconds, -1 for ever",
+    ),
+    honoured("errors.retry.delay.max.ms", LONG, "60000", "longest wait between such attempts"),
+    honoured("errors.log.enable", Boolean, "false", "a line in the log for such a failure"),
+    only(
+        "errors.log.include.messages",
+        "false",
+        &["false"],
+        "no contents reach Walpost's log; write false, and see `walpost parked show --payload`",
+    ),
+    mapped(
+        "errors.deadletterqueue.topic.name",
+        Name,
+        "",
+        "pipeline.dead_letter_topic; a source has none in Kafka Connect",
+    ),
+    mapped(
+        "errors.deadletterqueue.topic.replication.factor",
+        POSITIVE,
+        "3",
+        "the copies of that topic, where Walpost makes it",
+    ),
+    ignored(
+        "errors.deadletterqueue.context.headers.enable",
+        Boolean,
+        "false",
+        "dead letters always say why",
+    ),
+    ignored("notification.enabled.channels", Text, "", "see `walpost status` and the metrics"),
+    ignored("notification.sink.topic.name", Text, "", "see `walpost status` and the metrics"),
+    ignored("guardrail.collections.max", COUNT, "0", "`walpost check` names the tables"),
+    ignored("guardrail.collections.limit.action", Text, "warn", "`walpost check` names the tables"),
+    ignored("custom.metric.tags", Text, "", "a scraper adds labels to metrics"),
+    ignored("statistics.metrics.enabled", Boolean, "true", "the metrics are Walpost's own"),
+    ignored("openlineage.*", Text, "", "Walpost tells no catalogue"),
+    ignored("schema.history.internal.*", Text, "", "PostgreSQL needs no history, as in Debezium"),
+    mapped(
+        "custom.sanitize.pattern",
+        super::Kind::Regex,
+        "",
+        "hiding every secret, whatever it says",
+    ),
+];

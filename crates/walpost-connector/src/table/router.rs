@@ -1,0 +1,115 @@
+use super::{
+    Kind::{Boolean, OneOf, Text},
+    Rule, alias, honoured, ignored, removed,
+};
+use crate::choices::{JsonEmptyArray, JsonNull, NameAdjustment};
+
+const MISSING: &[&str] = &["error", "ignore"];
+const OPERATION: &[&str] = &["warn", "error", "fatal"];
+
+/// Of `io.debezium.transforms.outbox.EventRouter`.
+pub(super) const RULES: &[Rule] = &[
+    honoured("table.field.event.id", Text, "id", "column of the header id"),
+    honoured("table.field.event.key", Text, "aggregateid", "column of the record's key"),
+    ignored(
+        "table.field.event.type",
+        Text,
+        "type",
+        "Debezium reads it nowhere; the type becomes a header by table.fields.additional.placement",
+    ),
+    honoured("table.field.event.payload", Text, "payload", "column of the value"),
+    honoured(
+        "table.field.event.timestamp",
+        Text,
+        "",
+        "column of the record's time, timestamp or timestamptz; else the time of handling",
+    ),
+    honoured(
+        "table.field.event.schema.version",
+        Text,
+        "",
+        "column of the version of the value's schema, where there is an envelope",
+    ),
+    honoured(
+        "table.fields.additional.placement",
+        Text,
+        "",
+        "further columns, as column:placement[:alias] with placement header, envelope or partition",
+    ),
+    honoured(
+        "table.field.additional.missing",
+        OneOf(MISSING),
+        "error",
+        "a row without such a column: error parks it, ignore leaves the placement out",
+    ),
+    alias("table.fields.additional.error.on.missing", Boolean, "table.field.additional.missing"),
+    honoured(
+        "table.op.invalid.behavior",
+        OneOf(OPERATION),
+        "warn",
+        "an UPDATE of the outbox: warn and error log it, fatal parks it",
+    ),
+    honoured(
+        "table.expand.json.payload",
+        Boolean,
+        "false",
+        "a payload of JSON becomes a structure",
+    ),
+    honoured(
+        "table.json.payload.null.behavior",
+        OneOf(JsonNull::NAMES),
+        "ignore",
+        "then: members that are null",
+    ),
+    honoured(
+        "table.json.payload.empty.array.behavior",
+        OneOf(JsonEmptyArray::NAMES),
+        "ignore",
+        "then: members that are []",
+    ),
+    honoured("route.by.field", Text, "aggregatetype", "column that names the topic"),
+    honoured(
+        "route.topic.regex",
+        Text,
+        "(?<routedByValue>.*)",
+        "matched against the whole of that column",
+    ),
+    honoured(
+        "route.topic.replacement",
+        Text,
+        "outbox.event.${routedByValue}",
+        "the topic, in Java's syntax of replacements",
+    ),
+    honoured(
+        "route.tombstone.on.empty.payload",
+        Boolean,
+        "false",
+        "a payload that is NULL or blank gives a record without a value",
+    ),
+    honoured(
+        "tracing.span.context.field",
+        Text,
+        "tracingspancontext",
+        "column of the writer's trace context",
+    ),
+    honoured("tracing.operation.name", Text, "debezium-read", "name of the relay's span"),
+    honoured(
+        "tracing.with.context.field.only",
+        Boolean,
+        "true",
+        "trace only rows that have a context; true in the router, whatever is documented",
+    ),
+    honoured(
+        "field.name.adjustment.mode",
+        OneOf(NameAdjustment::NAMES),
+        "none",
+        "names of members that Avro does not allow, where the payload is expanded",
+    ),
+    removed("table.field.payload", "table.field.event.payload"),
+    removed("table.field.payload.id", "table.field.event.key"),
+    removed("table.field.payload.type", "table.field.event.type"),
+    removed("table.field.schema.version", "table.field.event.schema.version"),
+    removed("table.field.event.payload.id", "table.field.event.key"),
+    removed("debezium.op.invalid.behavior", "table.op.invalid.behavior"),
+    removed("debezium.expand.json.payload", "table.expand.json.payload"),
+];

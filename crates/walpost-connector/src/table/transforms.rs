@@ -1,0 +1,120 @@
+use super::{
+    Kind::{Boolean, List, OneOf, Regex, Text},
+    Rule, Section, honoured, router,
+};
+use crate::choices::HeaderOperation;
+
+/// What stands before the options of a transform.
+pub(crate) const TRANSFORM: &str = "transforms.<name>.";
+/// What stands before the options of a predicate.
+pub(crate) const PREDICATE: &str = "predicates.<name>.";
+
+/// Of every transform, beside its own options.
+pub(crate) const COMMON: &[Rule] = &[
+    honoured("type", super::Kind::Class, "", "class of the transform"),
+    honoured("predicate", Text, "", "alias of the condition under which it acts"),
+    honoured("negate", Boolean, "false", "act where the condition does not hold"),
+];
+
+/// Of every predicate.
+pub(crate) const PREDICATE_COMMON: &[Rule] =
+    &[honoured("type", super::Kind::Class, "", "class of the condition")];
+
+pub(super) const ROUTER: Section = transform(
+    "Outbox Event Router",
+    &["io.debezium.transforms.outbox.EventRouter"],
+    router::RULES,
+);
+
+pub(super) const DECODE: Section = transform(
+    "Logical messages as rows",
+    &["io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"],
+    &[honoured("fields.null.include", Boolean, "false", "keep members that are null")],
+);
+
+pub(super) const REGEX_ROUTER: Section = transform(
+    "RegexRouter",
+    &["org.apache.kafka.connect.transforms.RegexRouter"],
+    &[
+        honoured("regex", Regex, "", "matched against the whole topic"),
+        honoured("replacement", Text, "", "the new topic, in Java's syntax of replacements"),
+    ],
+);
+
+pub(super) const INSERT_HEADER: Section = transform(
+    "InsertHeader",
+    &["org.apache.kafka.connect.transforms.InsertHeader"],
+    &[
+        honoured("header", Text, "", "name of the header"),
+        honoured("value.literal", Text, "", "its value; what looks like a number or a boolean is one"),
+    ],
+);
+
+pub(super) const DROP_HEADERS: Section = transform(
+    "DropHeaders",
+    &["org.apache.kafka.connect.transforms.DropHeaders"],
+    &[honoured("headers", List, "", "names of the headers that go")],
+);
+
+pub(super) const HEADER_FROM: Section = transform(
+    "HeaderFrom",
+    &[
+        "org.apache.kafka.connect.transforms.HeaderFrom$Key",
+        "org.apache.kafka.connect.transforms.HeaderFrom$Value",
+    ],
+    &[
+        honoured("fields", List, "", "fields that become headers"),
+        honoured("headers", List, "", "names of these headers, as many"),
+        honoured("operation", OneOf(HeaderOperation::NAMES), "", "whether the field stays"),
+        honoured("replace.null.with.default", Boolean, "true", "a default instead of null"),
+    ],
+);
+
+pub(super) const FILTER: Section =
+    transform("Filter", &["org.apache.kafka.connect.transforms.Filter"], &[]);
+
+pub(super) const TOPIC_NAME_MATCHES: Section = predicate(
+    "TopicNameMatches",
+    &["org.apache.kafka.connect.transforms.predicates.TopicNameMatches"],
+    &[honoured("pattern", Regex, "", "matches the whole topic")],
+);
+
+pub(super) const HAS_HEADER_KEY: Section = predicate(
+    "HasHeaderKey",
+    &["org.apache.kafka.connect.transforms.predicates.HasHeaderKey"],
+    &[honoured("name", Text, "", "a header of this name is there")],
+);
+
+pub(super) const RECORD_IS_TOMBSTONE: Section = predicate(
+    "RecordIsTombstone",
+    &["org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"],
+    &[],
+);
+
+const fn transform(
+    title: &'static str,
+    classes: &'static [&'static str],
+    rules: &'static [Rule],
+) -> Section {
+    Section { title, prefix: TRANSFORM, classes, rules }
+}
+
+const fn predicate(
+    title: &'static str,
+    classes: &'static [&'static str],
+    rules: &'static [Rule],
+) -> Section {
+    Section { title, prefix: PREDICATE, classes, rules }
+}
+
+/// Why a class of transforms is refused, and what to write; for those that
+/// people have.
+pub(crate) const REFUSED: &[(&str, &str)] = &[
+    ("io.debezium.transforms.Filter", "it runs a script, which Walpost has not; write a row filter (pipeline.row_filter), or leave the rows out where they are written"),
+    ("io.debezium.transforms.ContentBasedRouter", "it runs a script, which Walpost has not; let route.by.field name a column that says the topic"),
+    ("io.debezium.transforms.ExtractNewRecordState", "it takes change events apart, and behind the router there are none; remove it"),
+    ("io.debezium.transforms.ByLogicalTableRouter", "it names topics of change events; write RegexRouter behind the router"),
+    ("io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter", "it is MongoDB's; write io.debezium.transforms.outbox.EventRouter"),
+    ("io.debezium.transforms.tracing.ActivateTracingSpan", "the router traces by itself; write the tracing options at it"),
+    ("org.apache.kafka.connect.transforms.HeaderFrom", "its class says whether it reads key or value; write HeaderFrom$Value or HeaderFrom$Key"),
+];

@@ -1,0 +1,186 @@
+use std::{fs, path::PathBuf};
+
+use walpost_connector::{
+    Action, AutoCreate, Connector, Converter, HeaderConverter, InitialState, Login, Properties,
+    Reference, SnapshotMode, SslMode, SubjectStrategy, Test, Unknown, Verdict, Verdicts, judge,
+};
+use walpost_router::MissingColumn;
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectors"))
+}
+
+/// An example with its placeholders replaced by what they ask for.
+fn file(name: &str) -> Properties {
+    let bytes = fs::read(folder().join(name)).unwrap();
+    let lookup = |asked: Reference<'_>| match asked.key {
+        "REGISTRY_LOGIN" => Ok("user:hunter2".to_owned()),
+        other => Ok::<_, std::convert::Infallible>(format!("hunter2 of {other}")),
+    };
+    Properties::read(&bytes).unwrap().resolve(lookup).unwrap()
+}
+
+#[track_caller]
+fn example(name: &str) -> (Connector, Verdicts) {
+    let worker = file("worker.properties");
+    let worker = name.ends_with(".properties").then_some(&worker);
+    match judge(&file(name), worker, Unknown::Refuse).into_connector() {
+        Ok(found) => found,
+        Err(refused) => panic!("{name}: {refused}"),
+    }
+}
+
+#[test]
+fn every_example_is_a_connector_and_no_secret_of_it_shows() {
+    let mut count = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name == "worker.properties" {
+            continue;
+        }
+        let (connector, verdicts) = example(&name);
+        let shown = format!("{connector:?} {verdicts:?}");
+        assert!(!shown.contains("hunter2"), "{name}: {shown}");
+        let rows = verdicts.rows().iter().filter(|row| row.value.is_some()).count();
+        let given = file(&name).iter().count();
+        assert!(rows >= given, "{name}: each of {given} properties has a row, not {rows}");
+        count += 1;
+    }
+    assert_eq!(count, 10, "an example more or less");
+}
+
+#[test]
+fn an_outbox_of_quarkus() {
+    let (connector, verdicts) = example("quarkus.json");
+    assert_eq!(connector.name, "warehouse");
+    assert_eq!(connector.initial_state, InitialState::Running);
+    assert_eq!(connector.snapshot.mode, SnapshotMode::NoData);
+    assert_eq!(verdicts.row("snapshot.mode").unwrap().verdict, Verdict::Mapped);
+    assert_eq!(connector.publication.autocreate, AutoCreate::Filtered);
+    assert!(connector.tables.reads("public", "OutboxEvent"));
+    assert!(!connector.tables.reads("public", "outboxevents"));
+    let router = &connector.transforms.router;
+    assert_eq!(router.config.event_timestamp.as_deref(), Some("timestamp"));
+    assert_eq!(router.config.topic_replacement, "${routedByValue}.events");
+    assert_eq!(router.tracing.context_column, "tracingspancontext");
+    assert!(router.tracing.only_with_context);
+    let password = verdicts.row("database.password").unwrap();
+    assert_eq!(password.value.as_deref(), Some("${env:WAREHOUSE_PASSWORD}"));
+    let connected = connector.database.password.unwrap();
+    assert_eq!(connected.expose(), "hunter2 of WAREHOUSE_PASSWORD");
+}
+
+#[test]
+fn columns_with_names_of_their_own() {
+    let (connector, _) = example("custom-columns.json");
+    let config = &connector.transforms.router.config;
+    assert_eq!((&*config.event_id, &*config.event_key), ("event_id", "invoice_number"));
+    assert_eq!((&*config.event_payload, &*config.route_by_field), ("body", "destination"));
+    assert_eq!(config.additional_missing, MissingColumn::Ignore);
+    assert!(config.tombstone_on_empty_payload);
+    assert_eq!(connector.database.tls.mode, SslMode::VerifyFull);
+    assert!(connector.slot.failover);
+    let columns = |name| connector.tables.reads_column("billing", "outbox_events", name);
+    assert!(columns("body") && !columns("debug_host") && !columns("internal_note"));
+    assert!(connector.skipped.update && !connector.skipped.insert);
+    assert_eq!(connector.errors.dead_letter_topic.as_deref(), Some("billing-dead-letters"));
+    assert_eq!(connector.kafka.settings["compression.type"].expose(), "zstd");
+    assert_eq!(connector.kafka.settings["linger.ms"].expose(), "5");
+}
+
+#[test]
+fn json_with_its_schema_and_topics_that_are_made() {
+    let (connector, _) = example("json-with-schemas.json");
+    let Converter::Json(key) = connector.converters.key else { panic!("JSON") };
+    let Converter::Json(value) = connector.converters.value else { panic!("JSON") };
+    assert!(!key.schemas && value.schemas);
+    assert_eq!(connector.converters.header, HeaderConverter::Simple);
+    let router = &connector.transforms.router;
+    assert!(router.has_envelope() && router.expansion.is_some());
+    assert_eq!(router.schema_version.as_deref(), Some("version"));
+    let topics = connector.topic_creation.unwrap();
+    let compacted = topics.group("outbox.event.customer").unwrap();
+    assert_eq!((&*compacted.name, compacted.partitions), ("compacted", Some(12)));
+    assert_eq!(compacted.config["cleanup.policy"], "compact");
+    let default = topics.group("outbox.event.order").unwrap();
+    assert_eq!((&*default.name, default.replication), ("default", Some(3)));
+    assert_eq!(default.config["compression.type"], "producer");
+}
+
+#[test]
+fn payloads_of_bytes() {
+    let (connector, _) = example("bytes.json");
+    let Converter::BinaryData { delegate: Some(delegate) } = &connector.converters.value else {
+        panic!("with a delegate")
+    };
+    assert!(matches!(**delegate, Converter::Json(json) if !json.schemas));
+    assert_eq!(connector.heartbeat.interval_ms, Some(10_000));
+    assert_eq!(connector.heartbeat.topic, "__debezium-heartbeat.telemetry");
+}
+
+#[test]
+fn messages_without_a_table() {
+    let (connector, _) = example("messages.json");
+    assert_eq!(connector.publication.autocreate, AutoCreate::NoTables);
+    let prefixes = &connector.messages.prefixes;
+    assert!(prefixes.passes("outbox") && prefixes.passes("outbox-eu") && !prefixes.passes("x"));
+    let before = &connector.transforms.before;
+    assert!(matches!(before[0].action, Action::DecodeMessages { keeps_null: true }));
+}
+
+#[test]
+fn rows_that_are_there_already() {
+    let (connector, _) = example("snapshot.json");
+    assert_eq!(connector.snapshot.mode, SnapshotMode::Initial);
+    assert!(connector.publication.via_partition_root);
+    let [only] = connector.snapshot.overrides.as_slice() else { panic!("one override") };
+    assert_eq!(only.table, "public.outbox");
+    assert!(only.statement.starts_with("select * from public.outbox where"));
+    let tables = connector.snapshot.tables.unwrap();
+    assert!(tables[0].matches("PUBLIC.outbox") && !tables[0].matches("public.outbox_archive"));
+}
+
+#[test]
+fn transforms_behind_the_router() {
+    let (connector, _) = example("transforms.json");
+    let after = &connector.transforms.after;
+    let aliases: Vec<&str> = after.iter().map(|step| step.alias.as_str()).collect();
+    assert_eq!(aliases, ["environment", "internal", "forget", "rename"]);
+    let Action::InsertHeader { name, literal } = &after[0].action else { panic!("a header") };
+    assert_eq!((&**name, &**literal), ("environment", "production"));
+    let Action::DropHeaders(names) = &after[1].action else { panic!("headers that go") };
+    assert_eq!(names[1], "__debezium.context.runId");
+    let forget = after[2].condition.as_ref().unwrap();
+    assert!(matches!(&forget.test, Test::TopicMatches(pattern) if pattern.matches("a.scratch")));
+    let Action::RenameTopic(rename) = &after[3].action else { panic!("another topic") };
+    assert_eq!(rename.apply("outbox.event.parcel"), "shipping.parcel.v1");
+    assert_eq!(after[3].condition.as_ref().unwrap().test, Test::HasHeader("eventType".into()));
+}
+
+#[test]
+fn values_under_a_schema_of_a_registry() {
+    let (connector, _) = example("avro.json");
+    let Converter::Avro(avro) = &connector.converters.value else { panic!("Avro") };
+    let registry = &avro.registry;
+    assert_eq!(registry.urls[0].expose(), "https://registry:8081");
+    assert!(matches!(&registry.login, Login::Basic { user, .. } if user == "user"));
+    assert_eq!(registry.subject, SubjectStrategy::TopicRecordName);
+    assert!(!registry.auto_register && registry.use_latest);
+}
+
+#[test]
+fn properties_beside_those_of_a_worker() {
+    let (connector, verdicts) = example("returns.properties");
+    assert!(connector.tables.reads("public", "outbox"));
+    assert!(matches!(connector.converters.value, Converter::Json(json) if !json.schemas));
+    assert_eq!(connector.transforms.router.config.additional_missing, MissingColumn::Ignore);
+    let placement = connector.transforms.router.config.additional_placement.as_deref();
+    assert_eq!(placement, Some("type:header:eventType,tenant:header"));
+    let settings = &connector.kafka.settings;
+    assert_eq!(settings["bootstrap.servers"].expose(), "kafka-1:9093,kafka-2:9093");
+    assert_eq!(settings["sasl.username"].expose(), "connect");
+    assert_eq!(settings["sasl.password"].expose(), "hunter2 of password");
+    assert_eq!(settings["ssl.ca.location"].expose(), "/etc/walpost/authorities.pem");
+    assert_eq!(connector.offsets.file, Some(PathBuf::from("/var/lib/connect/offsets")));
+    assert_eq!(verdicts.row("plugin.path").unwrap().verdict, Verdict::Ignored);
+}
