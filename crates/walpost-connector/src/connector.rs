@@ -108,11 +108,7 @@ impl Judgement {
 /// assert!(judgement.into_connector().is_err());
 /// # Ok::<(), walpost_connector::ReadError>(())
 /// ```
-pub fn judge(
-    connector: &Properties,
-    worker: Option<&Properties>,
-    unknown: Unknown,
-) -> Judgement {
+pub fn judge(connector: &Properties, worker: Option<&Properties>, unknown: Unknown) -> Judgement {
     let mut judge = Judge::new(connector, worker, unknown);
     let settings = read(&mut judge, connector.initial_state());
     leave(&mut judge);
@@ -230,8 +226,7 @@ fn check_converters(
     converters: &Converters,
     handling: Handling,
 ) {
-    const DELEGATE: &str =
-        "write io.debezium.converters.BinaryDataConverter with delegate.converter.type = \
+    const DELEGATE: &str = "write io.debezium.converters.BinaryDataConverter with delegate.converter.type = \
          org.apache.kafka.connect.storage.StringConverter, which takes both";
     let is_bare = |converter: &Converter| {
         matches!(converter, Converter::ByteArray | Converter::BinaryData { delegate: None })

@@ -30,7 +30,9 @@ pub enum ReadProblem {
         max_bytes: usize,
     },
     /// Nothing but blanks and comments.
-    #[error("there are no properties; write {{\"name\": …, \"config\": {{…}}}} or name=value lines")]
+    #[error(
+        "there are no properties; write {{\"name\": …, \"config\": {{…}}}} or name=value lines"
+    )]
     Empty,
     /// Bytes that are no UTF-8.
     #[error("the bytes are no UTF-8; store the file as UTF-8")]
@@ -55,7 +57,9 @@ pub enum ReadProblem {
         first_line: u32,
     },
     /// A member beside `config` that has no meaning.
-    #[error("{name} stands beside \"config\", where only name and initial_state have a meaning; move it into \"config\" or remove it")]
+    #[error(
+        "{name} stands beside \"config\", where only name and initial_state have a meaning; move it into \"config\" or remove it"
+    )]
     BesideConfig {
         /// The member.
         name: String,
@@ -77,7 +81,9 @@ pub enum ReadProblem {
         escaped: String,
     },
     /// A `\u` without four hexadecimal digits, or half of a pair.
-    #[error("the escape is no character; write \\u and four hexadecimal digits, or \\\\ for a backslash")]
+    #[error(
+        "the escape is no character; write \\u and four hexadecimal digits, or \\\\ for a backslash"
+    )]
     Escape,
     /// A line that begins with a separator.
     #[error("there is no name before the separator; write name=value")]

@@ -342,7 +342,8 @@ mod tests {
 
     #[test]
     fn numbers_and_booleans_are_their_text() {
-        let text = r#"{"a": 5432, "b": true, "c": -1.50e+3, "d": false, "e": 12345678901234567890}"#;
+        let text =
+            r#"{"a": 5432, "b": true, "c": -1.50e+3, "d": false, "e": 12345678901234567890}"#;
         let values: Vec<String> = pairs(text).unwrap().into_iter().map(|(_, v)| v).collect();
         assert_eq!(values, ["5432", "true", "-1.50e+3", "false", "12345678901234567890"]);
     }

@@ -58,7 +58,8 @@ impl Judge {
     }
 
     /// The properties that begin with `prefix` under these rules. Those that
-    /// begin with one of `elsewhere` behind it are left for other scopes.
+    /// begin with one of `elsewhere` behind it are left for other scopes, unless
+    /// a rule is of their very name.
     pub(crate) fn scope(
         &mut self,
         origin: Origin,
@@ -70,7 +71,9 @@ impl Judge {
         let unknown = self.unknown;
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == origin) {
             let Some(name) = entry.property.name.strip_prefix(&prefix) else { continue };
-            if entry.verdict.is_some() || elsewhere.iter().any(|begin| name.starts_with(begin)) {
+            let is_ours = rules.iter().any(|rule| rule.name == name) && !elsewhere.contains(&name);
+            let is_elsewhere = elsewhere.iter().any(|begin| name.starts_with(begin));
+            if entry.verdict.is_some() || (is_elsewhere && !is_ours) {
                 continue;
             }
             entry.verdict = Some(match table::find(rules.iter().copied(), name) {
@@ -108,9 +111,10 @@ impl Judge {
     pub(crate) fn is_usable(&self) -> bool {
         let refused = |verdict: Verdict| verdict == Verdict::Refused;
         !self.absent.iter().any(|row| refused(row.verdict))
-            && !self.entries.iter().any(|entry| {
-                entry.verdict.as_ref().is_some_and(|(verdict, _)| refused(*verdict))
-            })
+            && !self
+                .entries
+                .iter()
+                .any(|entry| entry.verdict.as_ref().is_some_and(|(verdict, _)| refused(*verdict)))
     }
 
     /// Every property, whether a scope was about it or not.
@@ -137,17 +141,16 @@ impl Entry {
             self.shown = HIDDEN.to_owned();
         }
         let value = &self.property.value;
-        let is_one_of = |values: &[&str]| {
-            values.iter().any(|known| known.eq_ignore_ascii_case(value.trim()))
-        };
+        let is_one_of =
+            |values: &[&str]| values.iter().any(|known| known.eq_ignore_ascii_case(value.trim()));
         match rule.standing {
             Standing::Refused(why) => (Verdict::Refused, why.to_owned()),
-            Standing::Removed(now) => (Verdict::Refused, format!("Debezium removed it; write {now}")),
+            Standing::Removed(now) => {
+                (Verdict::Refused, format!("Debezium removed it; write {now}"))
+            }
             Standing::Only(values, _) if is_one_of(values) => (Verdict::Honoured, String::new()),
             Standing::Only(_, why) => (Verdict::Refused, why.to_owned()),
-            _ if rule.kind.problem(value).is_some() => {
-                (Verdict::Refused, self.problem(rule.kind))
-            }
+            _ if rule.kind.problem(value).is_some() => (Verdict::Refused, self.problem(rule.kind)),
             Standing::Honoured(_) => (Verdict::Honoured, String::new()),
             Standing::Mapped(to) => (Verdict::Mapped, to.to_owned()),
             Standing::Ignored(why) => (Verdict::Ignored, why.to_owned()),
@@ -181,22 +184,22 @@ fn no_rule(
     rules: &[&'static Rule],
     unknown: Unknown,
 ) -> (Verdict, String) {
-    let names = rules.iter().filter(|rule| {
-        !rule.name.ends_with('*') && !matches!(rule.standing, Standing::Removed(_))
-    });
+    let names = rules
+        .iter()
+        .filter(|rule| !rule.name.ends_with('*') && !matches!(rule.standing, Standing::Removed(_)));
     let near = nearest(name, names.map(|rule| rule.name));
     match (unknown, near) {
         (Unknown::Warn, Some(near)) => {
             (Verdict::Ignored, format!("there is no such property; did you mean {prefix}{near}?"))
         }
         (Unknown::Warn, None) => (Verdict::Ignored, "there is no such property".to_owned()),
-        (Unknown::Refuse, Some(near)) => (
-            Verdict::Refused,
-            format!("there is no such property; did you mean {prefix}{near}?"),
-        ),
-        (Unknown::Refuse, None) => {
-            (Verdict::Refused, "there is no such property; correct its name or remove it".to_owned())
+        (Unknown::Refuse, Some(near)) => {
+            (Verdict::Refused, format!("there is no such property; did you mean {prefix}{near}?"))
         }
+        (Unknown::Refuse, None) => (
+            Verdict::Refused,
+            "there is no such property; correct its name or remove it".to_owned(),
+        ),
     }
 }
 
@@ -242,9 +245,7 @@ impl Scope<'_> {
 
     /// The value as it is, if it is not refused.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
-        let usable = |entry: &&Entry| {
-            !matches!(entry.verdict, Some((Verdict::Refused, _)))
-        };
+        let usable = |entry: &&Entry| !matches!(entry.verdict, Some((Verdict::Refused, _)));
         self.entry(name).filter(usable).map(|entry| entry.property.value.as_str())
     }
 

@@ -88,13 +88,17 @@ pub enum ProviderError {
         provider: String,
     },
     /// No provider of this name.
-    #[error("there is no provider {provider:?}; write file, dir or env, or name it in config.providers of the worker's file")]
+    #[error(
+        "there is no provider {provider:?}; write file, dir or env, or name it in config.providers of the worker's file"
+    )]
     Unknown {
         /// The name.
         provider: String,
     },
     /// A class that Walpost has no counterpart of.
-    #[error("config.providers.{provider}.class is {class}, which walpost has not; mount the secrets as files and use FileConfigProvider or DirectoryConfigProvider, or use EnvVarConfigProvider")]
+    #[error(
+        "config.providers.{provider}.class is {class}, which walpost has not; mount the secrets as files and use FileConfigProvider or DirectoryConfigProvider, or use EnvVarConfigProvider"
+    )]
     Class {
         /// Name of the provider.
         provider: String,
@@ -270,7 +274,12 @@ impl Providers {
         }
     }
 
-    fn property(&self, provider: &Provider, path: &Path, key: &str) -> Result<String, ProviderError> {
+    fn property(
+        &self,
+        provider: &Provider,
+        path: &Path,
+        key: &str,
+    ) -> Result<String, ProviderError> {
         let (path, text) = self.content(provider, path)?;
         let properties = entries(&text, Charset::Utf8)
             .map_err(|source| ProviderError::Syntax { path: path.clone(), source })?;
@@ -281,7 +290,11 @@ impl Providers {
     }
 
     /// A file that may be read, with its path without links.
-    fn content(&self, provider: &Provider, path: &Path) -> Result<(PathBuf, String), ProviderError> {
+    fn content(
+        &self,
+        provider: &Provider,
+        path: &Path,
+    ) -> Result<(PathBuf, String), ProviderError> {
         let forbidden = || ProviderError::Forbidden { path: path.to_owned() };
         // Before anything is asked of the disk, which would tell what is there.
         let is_plain = path.is_absolute()
@@ -308,8 +321,8 @@ impl Providers {
 
     fn variable(&self, provider: &Provider, name: &str) -> Result<String, ProviderError> {
         let may = |names: &Pattern| names.matches(name);
-        let is_allowed =
-            self.allowed.environment.as_ref().is_some_and(may) && provider.names.as_ref().is_none_or(may);
+        let is_allowed = self.allowed.environment.as_ref().is_some_and(may)
+            && provider.names.as_ref().is_none_or(may);
         let name = name.to_owned();
         match is_allowed {
             true => std::env::var(&name).map_err(|_| ProviderError::NoVariable { name }),

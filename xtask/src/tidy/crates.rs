@@ -12,9 +12,11 @@ use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
 const CRATES: &[(&str, May, bool)] = &[
+const CRATES: [(&str, May, bool); 25] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
+    ("walpost-connector", Use(&["event", "router"]), false),
     ("walpost-encode", Use(&["event"]), false),
     ("walpost-contracts", Use(&[]), false),
     ("walpost-outbox", Use(&["contracts", "event"]), false),

@@ -113,9 +113,7 @@ impl Converter {
         match self {
             Self::String | Self::ByteArray => false,
             Self::Json(json) => json.schemas,
-            Self::BinaryData { delegate } => {
-                delegate.as_deref().is_some_and(Self::writes_schemas)
-            }
+            Self::BinaryData { delegate } => delegate.as_deref().is_some_and(Self::writes_schemas),
             Self::Avro(_) | Self::JsonSchema(_) | Self::Protobuf(_) => true,
         }
     }
@@ -214,7 +212,7 @@ fn by_class(
     let Some(section) = table::of_class(rules::CONVERTER, class) else {
         let why = rules::REFUSED.iter().find(|(refused, _)| *refused == class.trim());
         let choices = || {
-            let names: Vec<&str> = table::classes(rules::CONVERTER).collect();
+            let names = table::classes(rules::CONVERTER);
             format!("Walpost has no such converter; write one of {}", names.join(", "))
         };
         let note = why.map_or_else(choices, |(_, why)| (*why).to_owned());
@@ -237,7 +235,7 @@ fn by_class(
         return Some(Found::Any(Converter::BinaryData { delegate: Some(Box::new(delegate)) }));
     }
     let is_key = name.starts_with("key.");
-    let mut scope = judge.scope(origin, prefix, section.rules, &[]);
+    let mut scope = judge.scope(origin, prefix, table::rules_of(rules::CONVERTER, class), &[]);
     options(&mut scope, section, is_key)
 }
 

@@ -71,7 +71,10 @@ pub(crate) fn skipped(scope: &mut Scope<'_>) -> SkippedOperations {
     let list = lists::split(&scope.text_or_default(NAME));
     let has = |operation: &str| list.iter().any(|given| given == operation);
     if list.iter().any(|given| !matches!(given.as_str(), "c" | "r" | "u" | "d" | "t" | "none")) {
-        scope.refuse(NAME, "it names an operation that there is not; write some of c, u, d and t, or none");
+        scope.refuse(
+            NAME,
+            "it names an operation that there is not; write some of c, u, d and t, or none",
+        );
     }
     if has("none") && list.len() > 1 {
         scope.refuse(NAME, "none stands beside others; write none alone, or the others");
@@ -82,12 +85,7 @@ pub(crate) fn skipped(scope: &mut Scope<'_>) -> SkippedOperations {
     if has("r") {
         scope.tell(NAME, "but for r, by which Debezium skips nothing");
     }
-    SkippedOperations {
-        insert: has("c"),
-        update: has("u"),
-        delete: has("d"),
-        truncate: has("t"),
-    }
+    SkippedOperations { insert: has("c"), update: has("u"), delete: has("d"), truncate: has("t") }
 }
 
 pub(crate) fn context_headers(scope: &mut Scope<'_>) -> ContextHeaders {

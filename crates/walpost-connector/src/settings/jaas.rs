@@ -73,13 +73,24 @@ mod tests {
                 "u",
                 "p;=\" q",
             ),
-            ("a.ScramLoginModule required\n password='p' x=y username = u ;", "ScramLoginModule", "u", "p"),
+            (
+                "a.ScramLoginModule required\n password='p' x=y username = u ;",
+                "ScramLoginModule",
+                "u",
+                "p",
+            ),
         ] {
             let found = login(text).unwrap();
             assert_eq!((&*found.module, &*found.user, &*found.password), (module, user, password));
         }
-        for text in ["", "A", "A required", "A required username=\"u\";", "A required username=\"u", "A required x y;"]
-        {
+        for text in [
+            "",
+            "A",
+            "A required",
+            "A required username=\"u\";",
+            "A required username=\"u",
+            "A required x y;",
+        ] {
             assert!(login(text).is_none(), "{text}");
         }
     }

@@ -111,7 +111,9 @@ impl Producer<'_> {
     /// Refuses a setting where it is given, or beside another one.
     fn refuse(&mut self, name: &str, beside: &str, note: &str) {
         let place = self.given.get(name).or_else(|| self.given.get(beside));
-        let Some((origin, prefix)) = place.map(|given| (given.origin, given.prefix)) else { return };
+        let Some((origin, prefix)) = place.map(|given| (given.origin, given.prefix)) else {
+            return;
+        };
         self.judge.plain(origin).refuse(&format!("{prefix}{name}"), note);
     }
 
@@ -127,7 +129,11 @@ impl Producer<'_> {
             return self.refuse("sasl.mechanism", "security.protocol", note);
         };
         let config = self.get("sasl.jaas.config").map(jaas::login);
-        let module = if mechanism.eq_ignore_ascii_case("PLAIN") { "PlainLoginModule" } else { "ScramLoginModule" };
+        let module = if mechanism.eq_ignore_ascii_case("PLAIN") {
+            "PlainLoginModule"
+        } else {
+            "ScramLoginModule"
+        };
         let note = match config {
             None => "it is missing",
             Some(None) => "user and password are not found in it",

@@ -113,11 +113,8 @@ fn check_stores(scope: &mut Scope<'_>) {
 
 fn subject(class: &str) -> Option<SubjectStrategy> {
     let index = STRATEGIES.iter().position(|known| known.eq_ignore_ascii_case(class.trim()))?;
-    let strategies = [
-        SubjectStrategy::TopicName,
-        SubjectStrategy::RecordName,
-        SubjectStrategy::TopicRecordName,
-    ];
+    let strategies =
+        [SubjectStrategy::TopicName, SubjectStrategy::RecordName, SubjectStrategy::TopicRecordName];
     strategies.get(index).copied()
 }
 
@@ -127,7 +124,8 @@ fn login(scope: &mut Scope<'_>) -> Option<Login> {
     if let Some(token) = scope.given("bearer.auth.token") {
         return Some(Login::Bearer(Secret::new(token)));
     }
-    let is_basic = scope.given("basic.auth.credentials.source")
+    let is_basic = scope
+        .given("basic.auth.credentials.source")
         .is_some_and(|source| source.eq_ignore_ascii_case("USER_INFO"));
     if !is_basic {
         for name in [INFO, FORMER] {

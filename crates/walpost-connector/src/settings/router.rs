@@ -118,7 +118,10 @@ pub(crate) fn read(
         field_names: scope.choice(FIELD_NAMES, NameAdjustment::parse),
     };
     if router.schema_version.is_some() && !router.has_envelope() {
-        scope.ignore(SCHEMA_VERSION, "no placement makes an envelope, and a bare payload has no version");
+        scope.ignore(
+            SCHEMA_VERSION,
+            "no placement makes an envelope, and a bare payload has no version",
+        );
         router.schema_version = None;
     }
     if router.expansion.is_none() && scope.has(FIELD_NAMES) {

@@ -114,10 +114,11 @@ pub(crate) fn progress(scope: &mut Scope<'_>) -> Progress {
 
 fn flush(scope: &mut Scope<'_>) -> LsnFlushMode {
     let named = scope.given_choice("lsn.flush.mode", LsnFlushMode::parse);
-    let former = scope.given("flush.lsn.source").map(|text| match text.eq_ignore_ascii_case("true") {
-        true => LsnFlushMode::Connector,
-        false => LsnFlushMode::Manual,
-    });
+    let former =
+        scope.given("flush.lsn.source").map(|text| match text.eq_ignore_ascii_case("true") {
+            true => LsnFlushMode::Connector,
+            false => LsnFlushMode::Manual,
+        });
     if named.is_some() && former.is_some() && named != former {
         scope.refuse("flush.lsn.source", "lsn.flush.mode says otherwise; remove one of them");
     }

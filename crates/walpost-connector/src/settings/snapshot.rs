@@ -102,7 +102,9 @@ fn overrides(scope: &mut Scope<'_>) -> Vec<SelectOverride> {
             None if scope.has(&name) => scope.refuse(&name, "it is empty; write a SELECT"),
             None => scope.refuse(
                 OVERRIDES,
-                format!("{name} is missing, and all rows would be read; write it, or remove {table}"),
+                format!(
+                    "{name} is missing, and all rows would be read; write it, or remove {table}"
+                ),
             ),
         }
     }

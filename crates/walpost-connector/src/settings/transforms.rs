@@ -101,7 +101,9 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
     for alias in &aliases {
         match step(judge, alias, &aliases, &tests) {
             Some(Step::Router(found)) if router.is_none() => router = Some(*found),
-            Some(Step::Router(_)) => refuse_type(judge, alias, "there is a router before it; remove one"),
+            Some(Step::Router(_)) => {
+                refuse_type(judge, alias, "there is a router before it; remove one");
+            }
             Some(Step::Other(step)) if router.is_none() => before.push(step),
             Some(Step::Other(step)) => after.push(step),
             None => failed += 1,
@@ -148,9 +150,9 @@ fn of_class<'a>(
     (list, alias): (&str, &str),
     aliases: &[String],
 ) -> Option<(Scope<'a>, &'static Section, String)> {
-    let (template, common, known) = match list {
-        "transforms" => (rules::TRANSFORM, rules::COMMON, rules::REFUSED),
-        _ => (rules::PREDICATE, rules::PREDICATE_COMMON, &[][..]),
+    let (template, known) = match list {
+        "transforms" => (rules::TRANSFORM, rules::REFUSED),
+        _ => (rules::PREDICATE, &[][..]),
     };
     let prefix = format!("{list}.{alias}.");
     let mut plain = judge.plain(Origin::Connector);
@@ -160,19 +162,24 @@ fn of_class<'a>(
         if let Some(class) = class {
             let why = known.iter().find(|(refused, _)| *refused == class).map(|(_, why)| *why);
             let choices = || {
-                let names: Vec<&str> = table::classes(template).collect();
+                let names = table::classes(template);
                 format!("Walpost has no such class; write one of {}", names.join(", "))
             };
             plain.refuse(&format!("{prefix}type"), why.map_or_else(choices, str::to_owned));
         }
-        judge.leave(Origin::Connector, &prefix, Verdict::Ignored, "what it is an option of is refused");
+        judge.leave(
+            Origin::Connector,
+            &prefix,
+            Verdict::Ignored,
+            "what it is an option of is refused",
+        );
         return None;
     };
     // Options of `a.b` are none of `a`.
     let others = aliases.iter().filter_map(|other| other.strip_prefix(&format!("{alias}.")));
     let others: Vec<String> = others.map(|rest| format!("{rest}.")).collect();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    let rules = common.iter().chain(section.rules);
+    let rules = table::rules_of(template, &class);
     Some((judge.scope(Origin::Connector, prefix, rules, &others), section, class))
 }
 
@@ -232,7 +239,10 @@ fn step(
         }
         _ => {
             if condition.is_none() {
-                scope.refuse("predicate", "it is missing, and every record would be dropped; write one");
+                scope.refuse(
+                    "predicate",
+                    "it is missing, and every record would be dropped; write one",
+                );
             }
             Action::Drop
         }
@@ -240,10 +250,7 @@ fn step(
     Some(Step::Other(Transform { alias, action, condition }))
 }
 
-fn condition(
-    scope: &mut Scope<'_>,
-    tests: &BTreeMap<String, Option<Test>>,
-) -> Option<Condition> {
+fn condition(scope: &mut Scope<'_>, tests: &BTreeMap<String, Option<Test>>) -> Option<Condition> {
     let Some(alias) = scope.given("predicate") else {
         if scope.has("negate") {
             scope.ignore("negate", "there is no predicate that it could be of");
@@ -266,7 +273,11 @@ fn rename(scope: &mut Scope<'_>) -> Option<Action> {
     match Rewrite::new(&regex?, &replacement) {
         Ok(rewrite) => Some(Action::RenameTopic(rewrite)),
         Err(error) => {
-            scope.refuse_for("replacement", &error, "groups that the regex has, and \\$ for a dollar sign");
+            scope.refuse_for(
+                "replacement",
+                &error,
+                "groups that the regex has, and \\$ for a dollar sign",
+            );
             None
         }
     }
@@ -279,7 +290,8 @@ fn header_from(scope: &mut Scope<'_>) -> Option<Action> {
     (fields.is_some() && headers.is_some()).then_some(())?;
     let (fields, headers) = (scope.list("fields"), scope.list("headers"));
     if fields.len() != headers.len() {
-        let note = format!("there are {} for {} fields; write as many", headers.len(), fields.len());
+        let note =
+            format!("there are {} for {} fields; write as many", headers.len(), fields.len());
         scope.refuse("headers", note);
         return None;
     }

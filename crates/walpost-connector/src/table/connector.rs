@@ -18,7 +18,12 @@ pub(super) const RULES: &[Rule] = &[
         "false",
         "drop the slot at an orderly stop: events until the next start are lost",
     ),
-    honoured("slot.failover", Boolean, "false", "create the slot with FAILOVER, from PostgreSQL 17 on"),
+    honoured(
+        "slot.failover",
+        Boolean,
+        "false",
+        "create the slot with FAILOVER, from PostgreSQL 17 on",
+    ),
     honoured(
         "slot.stream.params",
         Text,
@@ -27,12 +32,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     mapped("slot.max.retries", Number(-1, i32::MAX as i64), "6", "trying for ever"),
     mapped("slot.retry.delay.ms", LONG, "10000", "Walpost's own waits between attempts"),
-    ignored(
-        "create.slot.command.timeout",
-        COUNT,
-        "90",
-        "pipeline.slot_timeout_ms is the bound",
-    ),
+    ignored("create.slot.command.timeout", COUNT, "90", "pipeline.slot_timeout_ms is the bound"),
     honoured("publication.name", Text, "dbz_publication", "the publication; used as it is found"),
     honoured(
         "publication.autocreate.mode",

@@ -72,10 +72,7 @@ pub(super) const RULES: &[Rule] = &[
         "driver.ssl*",
         "it would change how the server is checked; write database.sslmode and its neighbours",
     ),
-    refused(
-        "driver.options",
-        "it would change the session; write database.initial.statements",
-    ),
+    refused("driver.options", "it would change the session; write database.initial.statements"),
     refused(
         "driver.currentSchema",
         "it would change the session; write database.initial.statements",

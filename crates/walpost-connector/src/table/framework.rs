@@ -6,11 +6,8 @@ use super::{
 };
 use crate::choices::{ExactlyOnce, TransactionBoundary};
 
-const CONNECTOR_CLASSES: &[&str] = &[
-    "io.debezium.connector.postgresql.PostgresConnector",
-    "PostgresConnector",
-    "Postgres",
-];
+const CONNECTOR_CLASSES: &[&str] =
+    &["io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "Postgres"];
 const RELOAD: &[&str] = &["none", "restart"];
 
 /// What Kafka Connect itself reads of a connector.
@@ -52,19 +49,17 @@ pub(super) const RULES: &[Rule] = &[
         "poll",
         "sink.transaction_interval_ms: Walpost ends transactions by time",
     ),
-    mapped(
-        "transaction.boundary.interval.ms",
-        LONG,
-        "",
-        "sink.transaction_interval_ms",
-    ),
+    mapped("transaction.boundary.interval.ms", LONG, "", "sink.transaction_interval_ms"),
     mapped("offsets.storage.topic", Name, "", "the topic of which a take-over reads the position"),
     honoured("topic.creation.groups", List, "", "aliases of groups of topics"),
     honoured("topic.creation.*", Text, "", "the groups, see below"),
     honoured("producer.override.*", Text, "", "settings of the producer, see below"),
     ignored("consumer.override.*", Text, "", "a source has no consumer"),
     ignored("admin.override.*", Text, "", "topics are made through the producer's connection"),
-    refused("topics", "that is of a sink connector; remove it, a row names its topic by route.by.field"),
+    refused(
+        "topics",
+        "that is of a sink connector; remove it, a row names its topic by route.by.field",
+    ),
     refused("topics.regex", "that is of a sink connector; remove it"),
     refused(
         "debezium.*",

@@ -64,13 +64,13 @@ pub(super) const RULES: &[Rule] = &[
     ),
     ignored("include.schema.changes", Boolean, "true", "PostgreSQL tells of none, as in Debezium"),
     ignored("include.schema.comments", Boolean, "false", "no comment reaches a record"),
+    ignored("message.key.columns", Text, "", "the router takes the key from table.field.event.key"),
     ignored(
-        "message.key.columns",
-        Text,
-        "",
-        "the router takes the key from table.field.event.key",
+        "tombstones.on.delete",
+        Boolean,
+        "true",
+        "the router drops deletes and their tombstones",
     ),
-    ignored("tombstones.on.delete", Boolean, "true", "the router drops deletes and their tombstones"),
     ignored(
         "skip.messages.without.change",
         Boolean,

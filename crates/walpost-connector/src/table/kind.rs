@@ -54,7 +54,8 @@ impl Kind {
             }
             Self::Regex => return regex_problem(Pattern::new(value).err()?),
             Self::Regexes => {
-                let failed = lists::split_escaped(value).iter().find_map(|text| Pattern::new(text).err());
+                let failed =
+                    lists::split_escaped(value).iter().find_map(|text| Pattern::new(text).err());
                 return regex_problem(failed?);
             }
             Self::Class => is_class(trimmed),

@@ -57,7 +57,7 @@ pub struct Section {
     pub title: &'static str,
     /// What stands before each name in the file.
     pub prefix: &'static str,
-    /// Classes under whose name they have a meaning; empty for always.
+    /// Classes under whose names they have a meaning; empty for all.
     pub classes: &'static [&'static str],
     /// The properties.
     pub rules: &'static [Rule],
@@ -73,12 +73,14 @@ pub const SECTIONS: &[Section] = &[
     plain("Heartbeats, queues, errors and the rest", "", operations::RULES),
     plain("Former names", "", removed::RULES),
     transforms::ROUTER,
+    transforms::COMMON,
     transforms::DECODE,
     transforms::REGEX_ROUTER,
     transforms::INSERT_HEADER,
     transforms::DROP_HEADERS,
     transforms::HEADER_FROM,
     transforms::FILTER,
+    transforms::PREDICATE_COMMON,
     transforms::TOPIC_NAME_MATCHES,
     transforms::HAS_HEADER_KEY,
     transforms::RECORD_IS_TOMBSTONE,
@@ -90,6 +92,7 @@ pub const SECTIONS: &[Section] = &[
     converters::AVRO,
     converters::JSON_SCHEMA,
     converters::PROTOBUF,
+    converters::REGISTRY,
     converters::APICURIO,
     plain("Topics that are created", "topic.creation.<group>.", TOPIC_GROUP),
     plain("Producer", "producer.override.", producer::RULES),
@@ -106,7 +109,9 @@ pub(crate) fn connector() -> impl Iterator<Item = &'static Rule> {
     SECTIONS[..OWN].iter().flat_map(|section| section.rules)
 }
 
-pub(crate) use self::{framework::TOPIC_GROUP, producer::RULES as PRODUCER, worker::RULES as WORKER};
+pub(crate) use self::{
+    framework::TOPIC_GROUP, producer::RULES as PRODUCER, worker::RULES as WORKER,
+};
 
 /// The section of a transform, a predicate or a converter by its class.
 pub(crate) fn of_class(prefix: &str, class: &str) -> Option<&'static Section> {
@@ -114,10 +119,26 @@ pub(crate) fn of_class(prefix: &str, class: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.prefix == prefix && section.classes.contains(&class))
 }
 
-/// The classes that sections with this prefix are of.
-pub(crate) fn classes(prefix: &str) -> impl Iterator<Item = &'static str> {
-    let of_prefix = move |section: &&Section| section.prefix == prefix;
-    SECTIONS.iter().filter(of_prefix).flat_map(|section| section.classes).copied()
+/// The rules of a class: its own, and those of several or of all.
+pub(crate) fn rules_of(prefix: &str, class: &str) -> Vec<&'static Rule> {
+    let class = class.trim();
+    let is_of = |section: &&Section| {
+        section.prefix == prefix && (section.classes.is_empty() || section.classes.contains(&class))
+    };
+    SECTIONS.iter().filter(is_of).flat_map(|section| section.rules).collect()
+}
+
+/// The classes that sections with this prefix are of, each once.
+pub(crate) fn classes(prefix: &str) -> Vec<&'static str> {
+    let mut classes: Vec<&'static str> = Vec::new();
+    for section in SECTIONS.iter().filter(|section| section.prefix == prefix) {
+        for class in section.classes {
+            if !classes.contains(class) {
+                classes.push(class);
+            }
+        }
+    }
+    classes
 }
 
 impl Rule {
@@ -140,12 +161,7 @@ pub(crate) fn find(
     about.max_by_key(|rule| (rule.name == name, rule.name.len()))
 }
 
-const fn rule(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    standing: Standing,
-) -> Rule {
+const fn rule(name: &'static str, kind: Kind, default: &'static str, standing: Standing) -> Rule {
     let default = if default.is_empty() { None } else { Some(default) };
     Rule { name, kind, default, standing }
 }
@@ -199,4 +215,3 @@ const fn alias(name: &'static str, kind: Kind, of: &'static str) -> Rule {
 const fn removed(name: &'static str, now: &'static str) -> Rule {
     rule(name, Kind::Text, "", Standing::Removed(now))
 }
-

@@ -9,22 +9,24 @@ pub(crate) const TRANSFORM: &str = "transforms.<name>.";
 /// What stands before the options of a predicate.
 pub(crate) const PREDICATE: &str = "predicates.<name>.";
 
-/// Of every transform, beside its own options.
-pub(crate) const COMMON: &[Rule] = &[
-    honoured("type", super::Kind::Class, "", "class of the transform"),
-    honoured("predicate", Text, "", "alias of the condition under which it acts"),
-    honoured("negate", Boolean, "false", "act where the condition does not hold"),
-];
-
-/// Of every predicate.
-pub(crate) const PREDICATE_COMMON: &[Rule] =
-    &[honoured("type", super::Kind::Class, "", "class of the condition")];
-
-pub(super) const ROUTER: Section = transform(
-    "Outbox Event Router",
-    &["io.debezium.transforms.outbox.EventRouter"],
-    router::RULES,
+pub(super) const COMMON: Section = transform(
+    "Of every transform",
+    &[],
+    &[
+        honoured("type", super::Kind::Class, "", "class of the transform"),
+        honoured("predicate", Text, "", "alias of the condition under which it acts"),
+        honoured("negate", Boolean, "false", "act where the condition does not hold"),
+    ],
 );
+
+pub(super) const PREDICATE_COMMON: Section = predicate(
+    "Of every predicate",
+    &[],
+    &[honoured("type", super::Kind::Class, "", "class of the condition")],
+);
+
+pub(super) const ROUTER: Section =
+    transform("Outbox Event Router", &["io.debezium.transforms.outbox.EventRouter"], router::RULES);
 
 pub(super) const DECODE: Section = transform(
     "Logical messages as rows",
@@ -46,7 +48,12 @@ pub(super) const INSERT_HEADER: Section = transform(
     &["org.apache.kafka.connect.transforms.InsertHeader"],
     &[
         honoured("header", Text, "", "name of the header"),
-        honoured("value.literal", Text, "", "its value; what looks like a number or a boolean is one"),
+        honoured(
+            "value.literal",
+            Text,
+            "",
+            "its value; what looks like a number or a boolean is one",
+        ),
     ],
 );
 
@@ -110,11 +117,32 @@ const fn predicate(
 /// Why a class of transforms is refused, and what to write; for those that
 /// people have.
 pub(crate) const REFUSED: &[(&str, &str)] = &[
-    ("io.debezium.transforms.Filter", "it runs a script, which Walpost has not; write a row filter (pipeline.row_filter), or leave the rows out where they are written"),
-    ("io.debezium.transforms.ContentBasedRouter", "it runs a script, which Walpost has not; let route.by.field name a column that says the topic"),
-    ("io.debezium.transforms.ExtractNewRecordState", "it takes change events apart, and behind the router there are none; remove it"),
-    ("io.debezium.transforms.ByLogicalTableRouter", "it names topics of change events; write RegexRouter behind the router"),
-    ("io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter", "it is MongoDB's; write io.debezium.transforms.outbox.EventRouter"),
-    ("io.debezium.transforms.tracing.ActivateTracingSpan", "the router traces by itself; write the tracing options at it"),
-    ("org.apache.kafka.connect.transforms.HeaderFrom", "its class says whether it reads key or value; write HeaderFrom$Value or HeaderFrom$Key"),
+    (
+        "io.debezium.transforms.Filter",
+        "it runs a script, which Walpost has not; write a row filter (pipeline.row_filter), or leave the rows out where they are written",
+    ),
+    (
+        "io.debezium.transforms.ContentBasedRouter",
+        "it runs a script, which Walpost has not; let route.by.field name a column that says the topic",
+    ),
+    (
+        "io.debezium.transforms.ExtractNewRecordState",
+        "it takes change events apart, and behind the router there are none; remove it",
+    ),
+    (
+        "io.debezium.transforms.ByLogicalTableRouter",
+        "it names topics of change events; write RegexRouter behind the router",
+    ),
+    (
+        "io.debezium.connector.mongodb.transforms.outbox.MongoEventRouter",
+        "it is MongoDB's; write io.debezium.transforms.outbox.EventRouter",
+    ),
+    (
+        "io.debezium.transforms.tracing.ActivateTracingSpan",
+        "the router traces by itself; write the tracing options at it",
+    ),
+    (
+        "org.apache.kafka.connect.transforms.HeaderFrom",
+        "its class says whether it reads key or value; write HeaderFrom$Value or HeaderFrom$Key",
+    ),
 ];

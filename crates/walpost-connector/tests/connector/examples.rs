@@ -12,12 +12,13 @@ fn folder() -> PathBuf {
 
 /// An example with its placeholders replaced by what they ask for.
 fn file(name: &str) -> Properties {
-    let bytes = fs::read(folder().join(name)).unwrap();
+    let bytes = fs::read(folder().join(name)).expect("an example");
     let lookup = |asked: Reference<'_>| match asked.key {
         "REGISTRY_LOGIN" => Ok("user:hunter2".to_owned()),
         other => Ok::<_, std::convert::Infallible>(format!("hunter2 of {other}")),
     };
-    Properties::read(&bytes).unwrap().resolve(lookup).unwrap()
+    let properties = Properties::read(&bytes).expect("properties");
+    properties.resolve(lookup).expect("each placeholder stands for something")
 }
 
 #[track_caller]

@@ -4,6 +4,7 @@ mod examples;
 mod judging;
 mod kafka;
 mod manual;
+mod names;
 mod placeholders;
 mod robust;
 mod table;

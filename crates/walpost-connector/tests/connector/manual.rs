@@ -1,7 +1,8 @@
 use std::{env, fs};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/from-debezium.md");
-const BEGIN: &str = "<!-- The table: cargo test -p walpost-connector writes it, with WALPOST_WRITE_DOCS=1. -->\n";
+const BEGIN: &str =
+    "<!-- The table: cargo test -p walpost-connector writes it, with WALPOST_WRITE_DOCS=1. -->\n";
 const END: &str = "<!-- End of the table. -->\n";
 
 #[test]
@@ -13,5 +14,5 @@ fn the_page_has_the_table_of_the_code() {
     if env::var_os("WALPOST_WRITE_DOCS").is_some() {
         return fs::write(PATH, format!("{before}{BEGIN}{expected}\n{END}{behind}")).unwrap();
     }
-    assert_eq!(table.trim(), expected.trim(), "run it once with WALPOST_WRITE_DOCS=1");
+    assert!(table.trim() == expected.trim(), "run this test once with WALPOST_WRITE_DOCS=1");
 }

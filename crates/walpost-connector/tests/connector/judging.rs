@@ -1,0 +1,365 @@
+use walpost_connector::{
+    AutoCreate, ContextHeaders, Converter, Filter, HeaderConverter, InitialState, LsnFlushMode,
+    OffsetMismatch, Origin, Properties, SnapshotMode, Unknown, Verdict, judge,
+};
+
+use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
+
+#[test]
+fn a_misspelt_property_is_refused_with_the_nearest_name_or_told() {
+    refused(&[("table.inclde.list", "x")], "table.inclde.list", "did you mean table.include.list?");
+    let option = "transforms.outbox.route.topic.replacment";
+    refused(&[(option, "x")], option, "did you mean transforms.outbox.route.topic.replacement?");
+    refused(&[("wholly.unknown", "x")], "wholly.unknown", "correct its name or remove it");
+    let judgement = judge(&with(&[("table.inclde.list", "x")]), None, Unknown::Warn);
+    let row = row(&judgement, "table.inclde.list");
+    assert_eq!(row.verdict, Verdict::Ignored);
+    assert!(row.note.contains("did you mean table.include.list?"), "{row}");
+    assert!(judgement.connector.is_some());
+}
+
+#[test]
+fn what_is_missing_is_told_by_its_name() {
+    for name in [
+        "name",
+        "connector.class",
+        "topic.prefix",
+        "database.hostname",
+        "database.user",
+        "database.dbname",
+        "key.converter",
+        "value.converter",
+        "transforms.outbox.type",
+    ] {
+        let without = with(&[]);
+        let without = without.iter().filter(|property| property.name != name);
+        let properties = Properties::from_pairs(without.map(|p| (p.name.clone(), p.value.clone())));
+        let judgement = judge(&properties, None, Unknown::Refuse);
+        let row = row(&judgement, name);
+        assert_eq!((row.verdict, row.value.as_deref()), (Verdict::Refused, None), "{row}");
+        assert!(row.note.starts_with("it is missing; write "), "{row}");
+        refused(&[(name, " ")], name, "");
+    }
+}
+
+#[test]
+fn an_error_names_the_first_property_and_how_many_there_are() {
+    let judgement = judged(&[("slot.name", "Slot"), ("database.port", "x")]);
+    let error = judgement.into_connector().unwrap_err();
+    assert_eq!(error.count(), 2);
+    let text = error.to_string();
+    assert!(
+        text.starts_with(
+            "2 of the connector's properties cannot be used; the first one: slot.name"
+        )
+    );
+    assert!(text.contains("it is \"Slot\"; write 1 to 63 of a-z, 0-9 and _"), "{text}");
+}
+
+/// Properties, the one that is refused, and what is said of it.
+type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+
+const CONTRADICTIONS: &[Case] = &[
+    (
+        &[("table.include.list", "a"), ("table.exclude.list", "b")],
+        "table.exclude.list",
+        "table.include.list is given too",
+    ),
+    (
+        &[("schema.include.list", "a"), ("schema.exclude.list", "b")],
+        "schema.exclude.list",
+        "remove one",
+    ),
+    (
+        &[("column.include.list", "a"), ("column.exclude.list", "b")],
+        "column.exclude.list",
+        "remove one",
+    ),
+    (
+        &[("message.prefix.include.list", "a"), ("message.prefix.exclude.list", "b")],
+        "message.prefix.exclude.list",
+        "remove one",
+    ),
+    (
+        &[("flush.lsn.source", "false"), ("lsn.flush.mode", "connector")],
+        "flush.lsn.source",
+        "says otherwise",
+    ),
+    (
+        &[
+            ("internal.slot.seek.to.known.offset.on.start", "true"),
+            ("offset.mismatch.strategy", "trust_slot"),
+        ],
+        "internal.slot.seek.to.known.offset.on.start",
+        "says otherwise",
+    ),
+    (&[("skipped.operations", "none,t")], "skipped.operations", "none alone"),
+    (&[("skipped.operations", "c,x")], "skipped.operations", "an operation that there is not"),
+    (&[("max.queue.size", "2048")], "max.queue.size", "is not larger than a batch"),
+    (&[("max.batch.size", "9000")], "max.batch.size", "is not larger than a batch"),
+    (
+        &[("snapshot.select.statement.overrides.a.b", "select 1")],
+        "snapshot.select.statement.overrides.a.b",
+        "does not name a.b",
+    ),
+    (
+        &[("snapshot.select.statement.overrides", "a.b")],
+        "snapshot.select.statement.overrides",
+        "snapshot.select.statement.overrides.a.b is missing",
+    ),
+    (
+        &[
+            ("database.sslfactory", "org.postgresql.ssl.NonValidatingFactory"),
+            ("database.sslmode", "verify-ca"),
+        ],
+        "database.sslfactory",
+        "one of the two",
+    ),
+    (&[("database.sslcert", "/c")], "database.sslcert", "database.sslkey is missing"),
+    (&[("database.sslcert", "/c"), ("database.sslkey", "/k.p12")], "database.sslkey", "PKCS #12"),
+    (&[("slot.stream.params", "origin=x")], "slot.stream.params", "neither none nor any"),
+    (&[("slot.stream.params", "origin")], "slot.stream.params", "has no ="),
+    (&[("transaction.boundary", "connector")], "transaction.boundary", "poll or interval"),
+    (&[("walpost.debezium.version", "new")], "walpost.debezium.version", "one such as 3.4"),
+    (&[("converters", "isbn")], "converters", "Java classes"),
+    (&[("provide.transaction.metadata", "true")], "provide.transaction.metadata", "write false"),
+    (&[("plugin.name", "wal2json")], "plugin.name", "write pgoutput"),
+    (
+        &[("connector.class", "io.debezium.connector.mysql.MySqlConnector")],
+        "connector.class",
+        "io.debezium.connector.postgresql.PostgresConnector",
+    ),
+    (
+        &[("column.mask.with.10.chars", "a.b.c")],
+        "column.mask.with.10.chars",
+        "Walpost changes no data",
+    ),
+];
+
+#[test]
+fn settings_that_say_two_things_or_nothing_are_refused() {
+    for (more, property, says) in CONTRADICTIONS {
+        refused(more, property, says);
+    }
+}
+
+#[test]
+fn former_names_and_values_that_are_still_meant_are_read() {
+    let connector = settings(&[("flush.lsn.source", "FALSE"), ("snapshot.mode", " never ")]);
+    assert_eq!(connector.progress.flush, LsnFlushMode::Manual);
+    assert_eq!(connector.snapshot.mode, SnapshotMode::NoData);
+    let connector =
+        settings(&[("slot.seek.to.known.offset.on.start", "true"), ("snapshot.mode", "exported")]);
+    assert_eq!(connector.progress.mismatch, OffsetMismatch::TrustOffset);
+    assert_eq!(connector.snapshot.mode, SnapshotMode::Initial);
+    let (found, note) = verdict(&[("database.server.name", "x")]);
+    assert_eq!((found, &*note), (Verdict::Refused, "Debezium removed it; write topic.prefix"));
+    refused(&[("table.whitelist", "x")], "table.whitelist", "write table.include.list");
+}
+
+#[test]
+fn defaults_are_those_of_debezium_and_the_dangerous_ones_are_told() {
+    let properties = with(&[]);
+    let left_out = ["snapshot.mode", "plugin.name", "publication.autocreate.mode"];
+    let rest = properties.iter().filter(|property| !left_out.contains(&&*property.name));
+    let properties = Properties::from_pairs(rest.map(|p| (p.name.clone(), p.value.clone())));
+    let judgement = judge(&properties, None, Unknown::Refuse);
+    for name in left_out {
+        let row = row(&judgement, name);
+        assert_eq!((row.verdict, row.value.as_deref()), (Verdict::Honoured, None), "{row}");
+        assert!(judgement.verdicts.warnings().any(|warning| *warning == row));
+    }
+    let connector = judgement.connector.unwrap();
+    assert_eq!(connector.snapshot.mode, SnapshotMode::Initial);
+    assert_eq!(connector.publication.autocreate, AutoCreate::AllTables);
+    assert_eq!(connector.publication.name, "dbz_publication");
+    assert_eq!((&*connector.slot.name, connector.database.port), ("debezium", 5432));
+    assert_eq!(connector.tables.tables, Filter::All);
+    assert!(connector.skipped.truncate && !connector.skipped.update);
+    assert_eq!(connector.context_headers, ContextHeaders::Four);
+    assert_eq!(connector.heartbeat.interval_ms, None);
+    assert_eq!(connector.errors.retry_timeout_ms, Some(0));
+    assert_eq!(connector.queue.max_events, None);
+    assert_eq!(connector.topic_creation, None);
+    assert_eq!(connector.kafka.settings.len(), 0);
+}
+
+#[test]
+fn context_headers_follow_the_version() {
+    for (version, enabled, expected) in [
+        ("3.1.3.Final", "true", ContextHeaders::None),
+        ("2.7", "true", ContextHeaders::None),
+        ("3.2", "true", ContextHeaders::Three),
+        ("3.3.1.Final", "true", ContextHeaders::Three),
+        ("3.4", "TRUE", ContextHeaders::Four),
+        ("4.0", "true", ContextHeaders::Four),
+        ("3.4", "false", ContextHeaders::None),
+    ] {
+        let more = [("walpost.debezium.version", version), ("extended.headers.enabled", enabled)];
+        assert_eq!(settings(&more).context_headers, expected, "{version}");
+    }
+}
+
+#[test]
+fn tables_are_those_that_debezium_reads() {
+    let connector = settings(&[
+        ("schema.include.list", "shop, billing"),
+        ("table.include.list", r"shop\.out.*, billing\.t{1\,2}"),
+    ]);
+    for (schema, table, expected) in [
+        ("shop", "outbox", true),
+        ("SHOP", "Outbox", true),
+        ("shop", "my_outbox", false),
+        ("shop2", "outbox", false),
+        ("billing", "tt", true),
+        ("billing", "ttt", false),
+        ("pg_catalog", "outbox", false),
+    ] {
+        assert_eq!(connector.tables.reads(schema, table), expected, "{schema}.{table}");
+    }
+    let connector = settings(&[("table.exclude.list", "public.other")]);
+    assert!(connector.tables.reads("public", "outbox"));
+    assert!(!connector.tables.reads("public", "other"));
+    assert!(!connector.tables.reads("information_schema", "tables"));
+    assert!(!connector.tables.reads("pg_temp_3", "x"));
+    let connector = settings(&[("table.ignore.builtin", "false")]);
+    assert!(connector.tables.reads("pg_catalog", "pg_class"));
+}
+
+#[test]
+fn converters_that_cannot_carry_what_the_router_makes_are_refused() {
+    const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
+    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+    const ENVELOPE: (&str, &str) =
+        ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+    const EXPANDED: (&str, &str) = ("transforms.outbox.table.expand.json.payload", "true");
+    for (more, property, says) in [
+        (&[("key.converter", BYTES)][..], "key.converter", "delegate.converter.type"),
+        (&[("key.converter", BINARY)], "key.converter", "delegate.converter.type"),
+        (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
+        (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
+        (
+            &[("value.converter", BYTES), ("binary.handling.mode", "hex")],
+            "value.converter",
+            "write bytes there",
+        ),
+        (
+            &[("value.converter", "io.debezium.converters.ByteArrayConverter")],
+            "value.converter",
+            "BinaryDataConverter",
+        ),
+        (
+            &[("value.converter", "org.apache.kafka.connect.converters.LongConverter")],
+            "value.converter",
+            "write one of",
+        ),
+        (
+            &[("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter")],
+            "value.converter",
+            "of headers alone",
+        ),
+        (&[("header.converter", BYTES)], "header.converter", "the header id is none"),
+        (
+            &[("value.converter", "io.confluent.connect.avro.AvroConverter")],
+            "value.converter.schema.registry.url",
+            "it is missing",
+        ),
+        (
+            &[("value.converter", BINARY), ("value.converter.delegate.converter.type", "a.B")],
+            "value.converter.delegate.converter.type",
+            "write one of",
+        ),
+        (
+            &[("value.converter", JSON), ("column.propagate.source.type", ".*")],
+            "column.propagate.source.type",
+            "schemas.enable = false",
+        ),
+    ] {
+        refused(more, property, says);
+    }
+    for more in [EXPANDED, ENVELOPE] {
+        let judgement = judged(&[more]);
+        let row = row(&judgement, "value.converter");
+        assert_eq!(row.verdict, Verdict::Honoured);
+        assert!(row.note.contains("Struct{…}"), "{row}");
+    }
+    let bare = settings(&[("value.converter", "io.debezium.converters.ByteBufferConverter")]);
+    assert_eq!(bare.converters.value, Converter::BinaryData { delegate: None });
+    let key =
+        settings(&[("key.converter", BINARY), ("key.converter.delegate.converter.type", STRING)]);
+    let delegate = Some(Box::new(Converter::String));
+    assert_eq!(key.converters.key, Converter::BinaryData { delegate });
+    let json =
+        settings(&[("header.converter", JSON), ("header.converter.schemas.enable", "false")]);
+    assert!(matches!(json.converters.header, HeaderConverter::Json(json) if !json.schemas));
+}
+
+#[test]
+fn a_delegate_has_no_delegate_without_end() {
+    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+    let mut more = vec![("value.converter".to_owned(), BINARY)];
+    for depth in 1..50 {
+        more.push((format!("value.converter{}", ".delegate.converter.type".repeat(depth)), BINARY));
+    }
+    let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (&**name, *value)).collect();
+    assert!(judged(&more).connector.is_some());
+}
+
+#[test]
+fn options_of_a_converter_that_is_not_named_beside_them_are_told_to_be_nothing() {
+    let worker = Properties::from_pairs([
+        ("key.converter", STRING),
+        ("value.converter", JSON),
+        ("value.converter.schemas.enable", "false"),
+    ]);
+    let base = with(&[("value.converter.schemas.enable", "true")]);
+    let own = base.iter().filter(|property| property.name != "value.converter");
+    let connector = Properties::from_pairs(own.map(|p| (p.name.clone(), p.value.clone())));
+    let judgement = judge(&connector, Some(&worker), Unknown::Refuse);
+    let row = row(&judgement, "value.converter.schemas.enable");
+    assert_eq!((row.verdict, row.origin), (Verdict::Ignored, Origin::Connector), "{row}");
+    assert!(row.note.contains("only beside value.converter"), "{row}");
+    let connector = judgement.connector.unwrap();
+    assert!(matches!(connector.converters.value, Converter::Json(json) if !json.schemas));
+}
+
+#[test]
+fn apicurios_converter_is_mapped_to_the_api_for_confluents_clients() {
+    const CLASS: &str = "io.apicurio.registry.utils.converter.AvroConverter";
+    let more = [
+        ("value.converter", CLASS),
+        ("value.converter.apicurio.registry.url", "http://registry:8080/apis/registry/v2"),
+        ("value.converter.apicurio.registry.as-confluent", "true"),
+        ("value.converter.apicurio.registry.use-id", "contentId"),
+        ("value.converter.apicurio.registry.auto-register", "true"),
+    ];
+    let Converter::Avro(avro) = settings(&more).converters.value else { panic!("Avro") };
+    assert_eq!(avro.registry.urls[0].expose(), "http://registry:8080/apis/ccompat/v7");
+    assert!(avro.registry.auto_register);
+    let name = "value.converter.apicurio.registry.as-confluent";
+    refused(&[more[0], more[1], more[3]], name, "write true");
+}
+
+#[test]
+fn a_connector_begins_in_the_state_of_its_request() {
+    let text = |state: &str| {
+        let config: serde_json::Map<String, serde_json::Value> =
+            with(&[]).iter().map(|p| (p.name.clone(), p.value.clone().into())).collect();
+        serde_json::json!({"name": "orders", "config": config, "initial_state": state}).to_string()
+    };
+    let properties = Properties::read(text("PAUSED").as_bytes()).unwrap();
+    let connector = judge(&properties, None, Unknown::Refuse).connector.unwrap();
+    assert_eq!(connector.initial_state, InitialState::Paused);
+}
+
+#[test]
+fn what_is_refused_has_its_place_in_the_file() {
+    let text = "name=a\nslot.name=Slot\n";
+    let properties = Properties::read(text.as_bytes()).unwrap();
+    let judgement = judge(&properties, None, Unknown::Refuse);
+    assert_eq!(row(&judgement, "slot.name").at.map(|at| at.line), Some(2));
+    assert_eq!(
+        row(&judgement, "slot.name").to_string(),
+        "slot.name = Slot: refused because it is \"Slot\"; write 1 to 63 of a-z, 0-9 and _"
+    );
+}
