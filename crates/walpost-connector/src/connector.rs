@@ -154,6 +154,9 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     let offsets = offsets(judge);
     let mut scope = judge.scope(Origin::Connector, "", table::connector(), &ELSEWHERE);
     let name = scope.require("name", "a name for the connector");
+    if name.as_ref().is_some_and(|name| name.chars().any(char::is_control)) {
+        scope.refuse("name", "it has control characters; write it without");
+    }
     scope.require("connector.class", "io.debezium.connector.postgresql.PostgresConnector");
     let topic_prefix = scope.require("topic.prefix", "a name for the source");
     let database = database::read(&mut scope);

@@ -29,6 +29,14 @@ pub enum ReadProblem {
         /// The bound.
         max_bytes: usize,
     },
+    /// More properties than a connector has.
+    #[error("there are {count} properties; a configuration has at most {max_count}")]
+    TooMany {
+        /// How many.
+        count: usize,
+        /// The bound.
+        max_count: usize,
+    },
     /// Nothing but blanks and comments.
     #[error(
         "there are no properties; write {{\"name\": …, \"config\": {{…}}}} or name=value lines"
@@ -70,16 +78,13 @@ pub enum ReadProblem {
     /// An unknown `initial_state`.
     #[error("initial_state is none of RUNNING, PAUSED and STOPPED")]
     InitialState,
-    /// A character in a properties file that Kafka Connect reads otherwise.
+    /// A character in a properties file that Kafka Connect reads otherwise. It
+    /// is not named, as it may be part of a password.
     #[error(
-        "{character:?} is beyond ASCII, and Kafka Connect reads such a file as ISO-8859-1; write {escaped}"
+        "the character is beyond ASCII, and Kafka Connect reads such a file as ISO-8859-1; write \
+         \\u and its four hexadecimal digits"
     )]
-    NotAscii {
-        /// The character.
-        character: char,
-        /// What to write instead.
-        escaped: String,
-    },
+    NotAscii,
     /// A `\u` without four hexadecimal digits, or half of a pair.
     #[error(
         "the escape is no character; write \\u and four hexadecimal digits, or \\\\ for a backslash"

@@ -68,7 +68,8 @@ impl Judge {
         elsewhere: &[&str],
     ) -> Scope<'_> {
         let (prefix, rules) = (prefix.into(), rules.into_iter().collect::<Vec<_>>());
-        let unknown = self.unknown;
+        // A worker's file is for connectors and plug-ins of every kind.
+        let unknown = if origin == Origin::Worker { Unknown::Warn } else { self.unknown };
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == origin) {
             let Some(name) = entry.property.name.strip_prefix(&prefix) else { continue };
             let is_ours = rules.iter().any(|rule| rule.name == name) && !elsewhere.contains(&name);
@@ -87,6 +88,26 @@ impl Judge {
     /// All properties of a file by their whole names, none of them judged by it.
     pub(crate) fn plain(&mut self, origin: Origin) -> Scope<'_> {
         Scope { judge: self, origin, prefix: String::new(), rules: Vec::new() }
+    }
+
+    /// What begins with `prefix`, and which others have a rule for but these do
+    /// not, is ignored.
+    pub(crate) fn pass_over(
+        &mut self,
+        origin: Origin,
+        prefix: &str,
+        rules: &[&'static Rule],
+        others: &[&'static Rule],
+        note: &str,
+    ) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.origin == origin) {
+            let Some(name) = entry.property.name.strip_prefix(prefix) else { continue };
+            let is_ours = table::find(rules.iter().copied(), name).is_some();
+            let is_theirs = others.iter().any(|rule| rule.name == name);
+            if entry.verdict.is_none() && is_theirs && !is_ours {
+                entry.verdict = Some((Verdict::Ignored, note.to_owned()));
+            }
+        }
     }
 
     /// Whatever begins like this and has no verdict gets this one.

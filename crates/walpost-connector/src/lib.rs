@@ -48,7 +48,7 @@ pub use crate::{
     judge::Unknown,
     manual::manual,
     placeholders::{Reference, ResolveError},
-    properties::{InitialState, MAX_BYTES, Properties, Property},
+    properties::{InitialState, MAX_BYTES, MAX_PROPERTIES, Properties, Property},
     providers::{Allowed, ProviderError, Providers},
     secret::{HIDDEN, Secret},
     settings::*,

@@ -8,6 +8,9 @@ use crate::{
 /// Bytes that a configuration may have.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
+/// Properties that a configuration may have.
+pub const MAX_PROPERTIES: usize = 2_000;
+
 /// The properties of a connector or of a worker, in the order of the file.
 ///
 /// `Debug` shows names alone.
@@ -67,7 +70,8 @@ impl Properties {
     /// # Errors
     /// [`ReadError`] with line and column: for what is none of these forms, a
     /// property that is there twice, one that is null, an object or an array,
-    /// and more than [`MAX_BYTES`].
+    /// more than
+    /// [`MAX_BYTES`] and more than [`MAX_PROPERTIES`].
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let start = Position { line: 1, column: 1 };
         let fail = |at, problem| Err(ReadError { at, problem });
@@ -87,9 +91,10 @@ impl Properties {
             true => json::read(text)?,
             false => Self { list: java_properties::read(text)?, ..Self::default() },
         };
-        match properties.list.is_empty() {
-            true => fail(start, ReadProblem::Empty),
-            false => Ok(properties),
+        match properties.list.len() {
+            0 => fail(start, ReadProblem::Empty),
+            1..=MAX_PROPERTIES => Ok(properties),
+            count => fail(start, ReadProblem::TooMany { count, max_count: MAX_PROPERTIES }),
         }
     }
 

@@ -12,6 +12,7 @@ use walpost_router::{Pattern, PatternError};
 use crate::{
     error::ReadError,
     java_properties::{Charset, entries},
+    lists,
     placeholders::Reference,
     properties::{MAX_BYTES, Properties},
 };
@@ -206,8 +207,7 @@ impl Providers {
     /// For a class other than Kafka's three providers and Strimzi's for the
     /// environment, and for an `allowlist.pattern` that does not compile.
     pub fn with_worker(mut self, worker: &Properties) -> Result<Self, ProviderError> {
-        let names = worker.get("config.providers").unwrap_or_default();
-        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        for name in lists::split(worker.get("config.providers").unwrap_or_default()) {
             let property = |rest: &str| format!("config.providers.{name}.{rest}");
             let class = worker.get(&property("class")).unwrap_or_default().trim();
             let kind = match class {
@@ -218,17 +218,19 @@ impl Providers {
                 "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
                 | "io.strimzi.kafka.EnvVarConfigProvider" => Kind::Environment,
                 _ => {
-                    let (provider, class) = (name.to_owned(), class.to_owned());
-                    return Err(ProviderError::Class { provider, class });
+                    let class = class.to_owned();
+                    return Err(ProviderError::Class { provider: name, class });
                 }
             };
-            let paths = worker.get(&property("param.allowed.paths"));
-            let paths = paths.map(|list| list.split(',').map(|path| path.trim().into()).collect());
+            let list =
+                lists::split(worker.get(&property("param.allowed.paths")).unwrap_or_default());
+            let paths = list.into_iter().map(PathBuf::from).collect::<Vec<_>>();
+            let paths = (!paths.is_empty()).then_some(paths);
             let pattern = property("param.allowlist.pattern");
             let names = worker.get(&pattern).map(Pattern::new).transpose();
             let names =
                 names.map_err(|source| ProviderError::Parameter { property: pattern, source })?;
-            self.known.insert(name.to_owned(), Provider { kind, paths, names });
+            self.known.insert(name, Provider { kind, paths, names });
         }
         Ok(self)
     }

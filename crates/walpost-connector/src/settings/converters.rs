@@ -220,6 +220,9 @@ fn by_class(
         judge.leave(origin, prefix, Verdict::Ignored, "the converter is refused");
         return None;
     };
+    let own = table::rules_of(rules::CONVERTER, class);
+    let others = table::rules_with(rules::CONVERTER);
+    judge.pass_over(origin, prefix, &own, &others, "it is an option of another converter");
     if section.rules.iter().any(|rule| rule.name == DELEGATE) {
         let scope = judge.scope(origin, prefix, section.rules, &["delegate.converter.type."]);
         let class = scope.given(DELEGATE);
@@ -235,7 +238,7 @@ fn by_class(
         return Some(Found::Any(Converter::BinaryData { delegate: Some(Box::new(delegate)) }));
     }
     let is_key = name.starts_with("key.");
-    let mut scope = judge.scope(origin, prefix, table::rules_of(rules::CONVERTER, class), &[]);
+    let mut scope = judge.scope(origin, prefix, own, &[]);
     options(&mut scope, section, is_key)
 }
 

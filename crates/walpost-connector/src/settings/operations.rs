@@ -4,6 +4,7 @@ use super::filters::{self, Filter};
 use crate::{
     choices::{ExactlyOnce, FailureHandling, Tolerance, TransactionBoundary},
     judge::Scope,
+    table::Kind,
 };
 
 /// Records that say that the connector lives: `heartbeat.*`.
@@ -11,8 +12,8 @@ use crate::{
 pub struct Heartbeat {
     /// `heartbeat.interval.ms`; `None` for 0, the default: none are sent.
     pub interval_ms: Option<u64>,
-    /// Their topic: `topic.heartbeat.name`, else `topic.heartbeat.prefix`, a
-    /// dot, and `topic.prefix`.
+    /// Their topic: `topic.heartbeat.name`, else `topic.heartbeat.prefix`,
+    /// `topic.delimiter` and `topic.prefix` one behind the other.
     pub topic: String,
     /// `heartbeat.action.query`: SQL at each of them.
     pub action_query: Option<String>,
@@ -76,10 +77,15 @@ pub struct Offsets {
 }
 
 pub(crate) fn heartbeat(scope: &mut Scope<'_>) -> Heartbeat {
-    let topic = scope.given("topic.heartbeat.name").unwrap_or_else(|| {
-        let prefix = scope.text_or_default("topic.heartbeat.prefix");
-        format!("{prefix}.{}", scope.given("topic.prefix").unwrap_or_default())
+    const NAME: &str = "topic.heartbeat.name";
+    let topic = scope.given(NAME).unwrap_or_else(|| {
+        let part = |name: &str| scope.text_or_default(name);
+        let source = scope.given("topic.prefix").unwrap_or_default();
+        format!("{}{}{source}", part("topic.heartbeat.prefix"), part("topic.delimiter"))
     });
+    if scope.given(NAME).is_some_and(|name| Kind::Name.problem(&name).is_some()) {
+        scope.refuse(NAME, format!("it is no topic; write {}", Kind::Name.expected()));
+    }
     let heartbeat = Heartbeat {
         interval_ms: Some(scope.count("heartbeat.interval.ms")).filter(|ms| *ms > 0),
         topic,

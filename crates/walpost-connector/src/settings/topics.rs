@@ -34,6 +34,8 @@ pub struct TopicGroup {
 }
 
 const DEFAULT: &str = "default";
+/// Groups of one connector.
+const MAX_GROUPS: usize = 100;
 
 impl TopicCreation {
     /// The group of a topic.
@@ -55,6 +57,11 @@ pub(crate) fn read(judge: &mut Judge) -> Option<TopicCreation> {
     let is_used = !plain.beginning(BEGIN).is_empty();
     let mut aliases = lists::split(&plain.given("topic.creation.groups").unwrap_or_default());
     aliases.retain(|alias| alias != DEFAULT);
+    if aliases.len() > MAX_GROUPS {
+        let note = format!("it has {} names; write at most {MAX_GROUPS}", aliases.len());
+        judge.plain(Origin::Connector).refuse("topic.creation.groups", note);
+        return None;
+    }
     aliases.push(DEFAULT.to_owned());
     if !is_used {
         return None;
@@ -71,8 +78,14 @@ pub(crate) fn read(judge: &mut Judge) -> Option<TopicCreation> {
     let mut groups = Vec::new();
     for alias in &aliases {
         let prefix = format!("{BEGIN}{alias}.");
-        let mut scope = judge.scope(Origin::Connector, prefix, table::TOPIC_GROUP, &[]);
-        groups.push(group(&mut scope, alias));
+        // Settings of `a.b` are none of `a`.
+        let others = aliases.iter().filter_map(|other| other.strip_prefix(&format!("{alias}.")));
+        let others: Vec<String> = others.map(|rest| format!("{rest}.")).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let mut scope = judge.scope(Origin::Connector, prefix, table::TOPIC_GROUP, &others);
+        let mut group = group(&mut scope, alias);
+        group.config.retain(|name, _| !others.iter().any(|other| name.starts_with(other)));
+        groups.push(group);
     }
     let note = "topic.creation.groups does not name it, and Kafka Connect reads it only then";
     judge.leave(Origin::Connector, BEGIN, Verdict::Ignored, note);

@@ -88,6 +88,9 @@ pub enum Test {
     IsTombstone,
 }
 
+/// Transforms, and predicates, of one connector.
+const MAX_ALIASES: usize = 100;
+
 enum Step {
     Router(Box<OutboxRouter>),
     Other(Transform),
@@ -130,7 +133,11 @@ fn aliases(judge: &mut Judge, list: &str) -> Vec<String> {
     let mut scope = judge.plain(Origin::Connector);
     let given = crate::lists::split(&scope.given(list).unwrap_or_default());
     let mut aliases: Vec<String> = Vec::new();
-    for alias in given {
+    if given.len() > MAX_ALIASES {
+        let note = format!("it has {} names; write at most {MAX_ALIASES}", given.len());
+        scope.refuse(list, note);
+    }
+    for alias in given.into_iter().take(MAX_ALIASES) {
         match aliases.contains(&alias) {
             true => scope.refuse(list, format!("{alias} is there twice; remove one of them")),
             false => aliases.push(alias),

@@ -1,5 +1,5 @@
 use super::{
-    Kind::{Boolean, List, Number, OneOf, Regexes, Text},
+    Kind::{Boolean, List, Name, Number, OneOf, Regexes, Text},
     Rule, honoured, ignored, only, refused,
 };
 use crate::choices::{
@@ -114,7 +114,12 @@ pub(super) const RULES: &[Rule] = &[
     ignored("topic.transaction", Text, "transaction", "Walpost writes no records of transactions"),
     ignored("transaction.metadata.factory", Text, "", "Walpost writes no records of transactions"),
     ignored("topic.naming.strategy", Text, "", "the router names the topic"),
-    ignored("topic.delimiter", Text, ".", "the router names the topic"),
+    honoured(
+        "topic.delimiter",
+        Name,
+        ".",
+        "stands between the parts of the name of the heartbeats' topic; the router names the others",
+    ),
     ignored("topic.cache.size", Text, "10000", "the router has a cache of its own"),
     honoured(
         "extended.headers.enabled",

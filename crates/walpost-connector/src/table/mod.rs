@@ -128,6 +128,12 @@ pub(crate) fn rules_of(prefix: &str, class: &str) -> Vec<&'static Rule> {
     SECTIONS.iter().filter(is_of).flat_map(|section| section.rules).collect()
 }
 
+/// All rules of names with this prefix, whatever their class.
+pub(crate) fn rules_with(prefix: &str) -> Vec<&'static Rule> {
+    let of_prefix = |section: &&Section| section.prefix == prefix;
+    SECTIONS.iter().filter(of_prefix).flat_map(|section| section.rules).collect()
+}
+
 /// The classes that sections with this prefix are of, each once.
 pub(crate) fn classes(prefix: &str) -> Vec<&'static str> {
     let mut classes: Vec<&'static str> = Vec::new();

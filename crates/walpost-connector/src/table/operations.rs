@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
         "topic.heartbeat.name",
         Text,
         "",
-        "the topic, whole; <prefix>.<topic.prefix> without it",
+        "the topic, whole; without it prefix, topic.delimiter and topic.prefix",
     ),
     honoured("heartbeat.action.query", Text, "", "SQL at each heartbeat"),
     ignored("max.batch.size", POSITIVE, "2048", "events go on as they come"),

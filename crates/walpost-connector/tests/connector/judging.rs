@@ -1,6 +1,7 @@
 use walpost_connector::{
     AutoCreate, ContextHeaders, Converter, Filter, HeaderConverter, InitialState, LsnFlushMode,
-    OffsetMismatch, Origin, Properties, SnapshotMode, Unknown, Verdict, judge,
+    MAX_BYTES, MAX_PROPERTIES, OffsetMismatch, Origin, Properties, SnapshotMode, Unknown, Verdict,
+    judge,
 };
 
 use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
@@ -362,4 +363,83 @@ fn what_is_refused_has_its_place_in_the_file() {
         row(&judgement, "slot.name").to_string(),
         "slot.name = Slot: refused because it is \"Slot\"; write 1 to 63 of a-z, 0-9 and _"
     );
+}
+
+#[test]
+fn an_option_of_another_converter_does_nothing_and_an_unknown_one_is_refused() {
+    for (name, value) in [
+        ("key.converter.schemas.enable", "false"),
+        ("value.converter.schema.registry.url", "http://registry"),
+        ("value.converter.delegate.converter.type", JSON),
+    ] {
+        let (found, note) = verdict(&[(name, value)]);
+        assert_eq!(found, Verdict::Ignored, "{name}: {note}");
+        assert!(note.contains("of another converter"), "{name}: {note}");
+    }
+    let name = "value.converter.schemas.enabled";
+    refused(
+        &[(name, "false"), ("value.converter", JSON)],
+        name,
+        "did you mean value.converter.schemas.enable?",
+    );
+}
+
+#[test]
+fn what_a_worker_has_beyond_what_is_known_is_told_and_refuses_nothing() {
+    let worker = Properties::from_pairs([
+        ("confluent.license", "x"),
+        ("producer.confluent.monitoring.x", "y"),
+        ("offset.flush.interval.ms", "60000"),
+    ]);
+    let judgement = judge(&with(&[]), Some(&worker), Unknown::Refuse);
+    for name in ["confluent.license", "producer.confluent.monitoring.x"] {
+        assert_eq!(row(&judgement, name).verdict, Verdict::Ignored, "{name}");
+    }
+    assert!(judgement.connector.is_some());
+}
+
+#[test]
+fn there_is_a_bound_on_everything() {
+    let many = |count: usize| (0..count).map(|n| format!("a{n}={n}\n")).collect::<String>();
+    let read = |text: &str| Properties::read(text.as_bytes());
+    assert!(read(&many(MAX_PROPERTIES)).is_ok());
+    let error = read(&many(MAX_PROPERTIES + 1)).unwrap_err().to_string();
+    assert!(error.contains("2001 properties; a configuration has at most 2000"), "{error}");
+    let error = read(&format!("#{}", "x".repeat(MAX_BYTES))).unwrap_err().to_string();
+    assert!(error.contains("has at most 1048576"), "{error}");
+    let aliases = (0..101).map(|n| format!("t{n},")).collect::<String>();
+    refused(&[("transforms", &aliases)], "transforms", "write at most 100");
+    refused(
+        &[("topic.creation.groups", &aliases), ("topic.creation.default.partitions", "1")],
+        "topic.creation.groups",
+        "write at most 100",
+    );
+    refused(&[("name", "a\u{7}b")], "name", "control characters");
+}
+
+#[test]
+fn groups_of_topics_do_not_share_what_begins_alike() {
+    let connector = settings(&[
+        ("topic.creation.groups", "a,a.b"),
+        ("topic.creation.default.partitions", "-1"),
+        ("topic.creation.default.replication.factor", "3"),
+        ("topic.creation.a.include", "x.*"),
+        ("topic.creation.a.exclude", "xx"),
+        ("topic.creation.a.b.include", "xx"),
+        ("topic.creation.a.b.partitions", "7"),
+    ]);
+    let topics = connector.topic_creation.unwrap();
+    let group = |topic: &str| {
+        let group = topics.group(topic).unwrap();
+        (group.name.as_str(), group.partitions, group.replication, group.config.len())
+    };
+    assert_eq!(group("x"), ("a", None, Some(3), 0));
+    assert_eq!(group("xx"), ("a.b", Some(7), Some(3), 0));
+    assert_eq!(group("y"), ("default", None, Some(3), 0));
+    let more = [
+        ("topic.creation.default.partitions", "0"),
+        ("topic.creation.default.replication.factor", "1"),
+    ];
+    refused(&more, "topic.creation.default.partitions", "write a number from 1");
+    refused(&more[1..], "topic.creation.default.partitions", "it is missing");
 }

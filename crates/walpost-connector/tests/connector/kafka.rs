@@ -160,7 +160,7 @@ fn the_connector_comes_before_the_workers_producer_and_that_before_the_worker() 
         ("linger.ms", "1"),
     ]);
     let connector = with(&[("producer.override.batch.size", "2000")]);
-    let judgement = judge(&connector, Some(&worker), Unknown::Warn);
+    let judgement = judge(&connector, Some(&worker), Unknown::Refuse);
     assert_eq!(row(&judgement, "linger.ms").verdict, Verdict::Ignored);
     let expected = [
         ("batch.size", "2000"),
