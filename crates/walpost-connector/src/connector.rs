@@ -1,4 +1,5 @@
 use crate::{
+    choices::AutoCreate,
     judge::{Judge, Unknown},
     properties::{InitialState, Properties},
     settings::{
@@ -169,7 +170,7 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     let skipped = handling::skipped(&mut scope);
     let handling = handling::read(&scope);
     let context_headers = handling::context_headers(&mut scope);
-    let heartbeat = operations::heartbeat(&mut scope);
+    let heartbeat = operations::heartbeat(&mut scope, progress.flush);
     let errors = operations::errors(&mut scope);
     let queue = operations::queue(&mut scope);
     let transactions = operations::transactions(&mut scope);
@@ -177,6 +178,9 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     let converters = converters::read(judge);
     let topic_creation = topics::read(judge);
     let kafka = kafka::read(judge);
+    if let Some(transforms) = &transforms {
+        check_messages(judge, transforms, publication.autocreate);
+    }
     if let Some((transforms, converters)) = transforms.as_ref().zip(converters.as_ref()) {
         check_converters(judge, &transforms.router, converters, handling);
     }
@@ -219,6 +223,26 @@ fn leave(judge: &mut Judge) {
     kafka::leave_worker(judge);
     for prefix in ELSEWHERE {
         judge.leave(Origin::Connector, prefix, Verdict::Ignored, "nothing that is used reads it");
+    }
+}
+
+/// Logical messages are events only where a transform makes rows of them.
+fn check_messages(judge: &mut Judge, transforms: &Transforms, autocreate: AutoCreate) {
+    const WRITE: &str = "write the transform io.debezium.connector.postgresql.transforms.\
+                         DecodeLogicalDecodingMessageContent before the router";
+    if transforms.decodes_messages() {
+        return;
+    }
+    let mut scope = judge.plain(Origin::Connector);
+    for name in ["message.prefix.include.list", "message.prefix.exclude.list"] {
+        if scope.has(name) {
+            let note = "no transform decodes messages, and Walpost publishes none as they are";
+            scope.ignore(name, format!("{note}; {WRITE}"));
+        }
+    }
+    if autocreate == AutoCreate::NoTables {
+        let note = format!("it has no table, and no transform decodes messages; {WRITE}");
+        scope.refuse("publication.autocreate.mode", note);
     }
 }
 

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::filters::{self, Filter};
 use crate::{
-    choices::{ExactlyOnce, FailureHandling, Tolerance, TransactionBoundary},
+    choices::{ExactlyOnce, FailureHandling, LsnFlushMode, Tolerance, TransactionBoundary},
     judge::Scope,
     table::Kind,
 };
@@ -10,7 +10,8 @@ use crate::{
 /// Records that say that the connector lives: `heartbeat.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// `heartbeat.interval.ms`; `None` for 0, the default: none are sent.
+    /// `heartbeat.interval.ms`; `None` for 0, the default: none are sent. Under
+    /// [`LsnFlushMode::ConnectorAndDriver`] 0 means 600,000, as in Debezium.
     pub interval_ms: Option<u64>,
     /// Their topic: `topic.heartbeat.name`, else `topic.heartbeat.prefix`,
     /// `topic.delimiter` and `topic.prefix` one behind the other.
@@ -76,7 +77,11 @@ pub struct Offsets {
     pub file: Option<PathBuf>,
 }
 
-pub(crate) fn heartbeat(scope: &mut Scope<'_>) -> Heartbeat {
+/// Where keep-alives move the slot, Debezium has heartbeats also where none are
+/// asked for, since only a record takes a position to Kafka.
+const FORCED_INTERVAL_MS: u64 = 600_000;
+
+pub(crate) fn heartbeat(scope: &mut Scope<'_>, flush: LsnFlushMode) -> Heartbeat {
     const NAME: &str = "topic.heartbeat.name";
     let topic = scope.given(NAME).unwrap_or_else(|| {
         let part = |name: &str| scope.text_or_default(name);
@@ -86,11 +91,15 @@ pub(crate) fn heartbeat(scope: &mut Scope<'_>) -> Heartbeat {
     if scope.given(NAME).is_some_and(|name| Kind::Name.problem(&name).is_some()) {
         scope.refuse(NAME, format!("it is no topic; write {}", Kind::Name.expected()));
     }
-    let heartbeat = Heartbeat {
-        interval_ms: Some(scope.count("heartbeat.interval.ms")).filter(|ms| *ms > 0),
-        topic,
-        action_query: scope.given("heartbeat.action.query"),
-    };
+    let mut interval_ms = Some(scope.count("heartbeat.interval.ms")).filter(|ms| *ms > 0);
+    if interval_ms.is_none() && flush == LsnFlushMode::ConnectorAndDriver {
+        interval_ms = Some(FORCED_INTERVAL_MS);
+        let note = "with a heartbeat every 600000 ms, as in Debezium; write heartbeat.interval.ms \
+                    for another time";
+        scope.tell("lsn.flush.mode", note);
+    }
+    let heartbeat =
+        Heartbeat { interval_ms, topic, action_query: scope.given("heartbeat.action.query") };
     if heartbeat.action_query.is_some() && heartbeat.interval_ms.is_none() {
         scope.ignore(
             "heartbeat.action.query",

@@ -91,6 +91,13 @@ pub enum Test {
 /// Transforms, and predicates, of one connector.
 const MAX_ALIASES: usize = 100;
 
+impl Transforms {
+    /// Whether logical messages become rows, and so events.
+    pub fn decodes_messages(&self) -> bool {
+        self.before.iter().any(|step| matches!(step.action, Action::DecodeMessages { .. }))
+    }
+}
+
 enum Step {
     Router(Box<OutboxRouter>),
     Other(Transform),

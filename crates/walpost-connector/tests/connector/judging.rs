@@ -443,3 +443,29 @@ fn groups_of_topics_do_not_share_what_begins_alike() {
     refused(&more, "topic.creation.default.partitions", "write a number from 1");
     refused(&more[1..], "topic.creation.default.partitions", "it is missing");
 }
+
+#[test]
+fn messages_are_events_only_where_they_are_decoded() {
+    let (found, note) = verdict(&[("message.prefix.include.list", "outbox")]);
+    assert_eq!(found, Verdict::Ignored);
+    assert!(note.contains("DecodeLogicalDecodingMessageContent before the router"), "{note}");
+    let mode = "publication.autocreate.mode";
+    refused(&[(mode, "no_tables")], mode, "no transform decodes messages");
+    assert!(!settings(&[]).transforms.decodes_messages());
+}
+
+#[test]
+fn heartbeats_are_those_of_debezium() {
+    let heartbeat = |more: &[(&str, &str)]| settings(more).heartbeat;
+    let forced = heartbeat(&[("lsn.flush.mode", "connector_and_driver")]);
+    assert_eq!(forced.interval_ms, Some(600_000));
+    let both = [("lsn.flush.mode", "connector_and_driver"), ("heartbeat.interval.ms", "5")];
+    assert_eq!(heartbeat(&both).interval_ms, Some(5));
+    let named = [("topic.heartbeat.prefix", "beat"), ("topic.delimiter", "-")];
+    assert_eq!(heartbeat(&named).topic, "beat-shop");
+    assert_eq!(heartbeat(&[("topic.heartbeat.name", "beats")]).topic, "beats");
+    refused(&[("topic.heartbeat.name", "a b")], "topic.heartbeat.name", "it is no topic");
+    let (found, note) = verdict(&[("heartbeat.action.query", "select 1")]);
+    assert_eq!(found, Verdict::Ignored);
+    assert!(note.contains("there are no heartbeats"), "{note}");
+}

@@ -10,6 +10,9 @@ use super::{
     with,
 };
 
+const DECODE: &str =
+    "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent";
+
 fn sections(title: &str) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(move |section| section.title == title)
 }
@@ -73,11 +76,12 @@ fn beside(section: &Section, rule: &Rule) -> Vec<(&'static str, &'static str)> {
         "table.field.event.schema.version" => {
             vec![("transforms.outbox.table.fields.additional.placement", "a:envelope")]
         }
-        "predicate" | "negate" => vec![],
+        "message.prefix.include.list" | "message.prefix.exclude.list" => {
+            vec![("transforms", "t,outbox"), ("transforms.t.type", DECODE)]
+        }
         "basic.auth.user.info" | "schema.registry.basic.auth.user.info" => {
             vec![("value.converter.basic.auth.credentials.source", "USER_INFO")]
         }
-        "basic.auth.credentials.source" => vec![],
         "delegate.converter.type.*" => vec![("value.converter.delegate.converter.type", JSON)],
         "use.latest.version" => vec![("value.converter.auto.register.schemas", "false")],
         name if name.starts_with("schema.registry.ssl.truststore.loc") => {
