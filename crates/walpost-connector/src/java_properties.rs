@@ -96,6 +96,10 @@ impl Lines<'_> {
                     Some((end @ ('\n' | '\r'), _)) => {
                         self.rest_of_end(end);
                         self.blanks();
+                        // Nothing goes on, and a comment may begin.
+                        if line.is_empty() {
+                            return line;
+                        }
                     }
                     Some(escaped) => line.extend([(c, at), escaped]),
                     None => return line,
@@ -212,6 +216,7 @@ mod tests {
             ("a=1\\\n# no comment", &[("a", "1# no comment")]),
             ("a=1\\\n\nb=2", &[("a", "1"), ("b", "2")]),
             ("# x\\\na=1", &[("a", "1")]),
+            ("\\\n# a comment\nb=2", &[("b", "2")]),
             ("a=1\\\\\nb=2", &[("a", "1\\"), ("b", "2")]),
             ("a=\\u00e4\\ud83d\\uDE00\\t\\n\\q", &[("a", "ä😀\t\nq")]),
             ("a=1\\", &[("a", "1")]),

@@ -1,5 +1,7 @@
 //! Connectors as people have them, judged as a whole.
 
+mod bounds;
+mod converters;
 mod examples;
 mod judging;
 mod kafka;

@@ -1,0 +1,136 @@
+use walpost_connector::{Converter, HeaderConverter, Origin, Properties, Unknown, Verdict, judge};
+
+use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
+
+#[test]
+fn converters_that_cannot_carry_what_the_router_makes_are_refused() {
+    const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
+    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+    const ENVELOPE: (&str, &str) =
+        ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+    const EXPANDED: (&str, &str) = ("transforms.outbox.table.expand.json.payload", "true");
+    for (more, property, says) in [
+        (&[("key.converter", BYTES)][..], "key.converter", "delegate.converter.type"),
+        (&[("key.converter", BINARY)], "key.converter", "delegate.converter.type"),
+        (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
+        (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
+        (
+            &[("value.converter", BYTES), ("binary.handling.mode", "hex")],
+            "value.converter",
+            "write bytes there",
+        ),
+        (
+            &[("value.converter", "io.debezium.converters.ByteArrayConverter")],
+            "value.converter",
+            "BinaryDataConverter",
+        ),
+        (
+            &[("value.converter", "org.apache.kafka.connect.converters.LongConverter")],
+            "value.converter",
+            "write one of",
+        ),
+        (
+            &[("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter")],
+            "value.converter",
+            "of headers alone",
+        ),
+        (&[("header.converter", BYTES)], "header.converter", "the header id is none"),
+        (
+            &[("value.converter", "io.confluent.connect.avro.AvroConverter")],
+            "value.converter.schema.registry.url",
+            "it is missing",
+        ),
+        (
+            &[("value.converter", BINARY), ("value.converter.delegate.converter.type", "a.B")],
+            "value.converter.delegate.converter.type",
+            "write one of",
+        ),
+        (
+            &[("value.converter", JSON), ("column.propagate.source.type", ".*")],
+            "column.propagate.source.type",
+            "schemas.enable = false",
+        ),
+    ] {
+        refused(more, property, says);
+    }
+    for more in [EXPANDED, ENVELOPE] {
+        let judgement = judged(&[more]);
+        let row = row(&judgement, "value.converter");
+        assert_eq!(row.verdict, Verdict::Honoured);
+        assert!(row.note.contains("Struct{…}"), "{row}");
+    }
+    let bare = settings(&[("value.converter", "io.debezium.converters.ByteBufferConverter")]);
+    assert_eq!(bare.converters.value, Converter::BinaryData { delegate: None });
+    let key =
+        settings(&[("key.converter", BINARY), ("key.converter.delegate.converter.type", STRING)]);
+    let delegate = Some(Box::new(Converter::String));
+    assert_eq!(key.converters.key, Converter::BinaryData { delegate });
+    let json =
+        settings(&[("header.converter", JSON), ("header.converter.schemas.enable", "false")]);
+    assert!(matches!(json.converters.header, HeaderConverter::Json(json) if !json.schemas));
+}
+
+#[test]
+fn a_delegate_has_no_delegate_without_end() {
+    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+    let mut more = vec![("value.converter".to_owned(), BINARY)];
+    for depth in 1..50 {
+        more.push((format!("value.converter{}", ".delegate.converter.type".repeat(depth)), BINARY));
+    }
+    let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (&**name, *value)).collect();
+    assert!(judged(&more).connector.is_some());
+}
+
+#[test]
+fn options_of_a_converter_that_is_not_named_beside_them_are_told_to_be_nothing() {
+    let worker = Properties::from_pairs([
+        ("key.converter", STRING),
+        ("value.converter", JSON),
+        ("value.converter.schemas.enable", "false"),
+    ]);
+    let base = with(&[("value.converter.schemas.enable", "true")]);
+    let own = base.iter().filter(|property| property.name != "value.converter");
+    let connector = Properties::from_pairs(own.map(|p| (p.name.clone(), p.value.clone())));
+    let judgement = judge(&connector, Some(&worker), Unknown::Refuse);
+    let row = row(&judgement, "value.converter.schemas.enable");
+    assert_eq!((row.verdict, row.origin), (Verdict::Ignored, Origin::Connector), "{row}");
+    assert!(row.note.contains("only beside value.converter"), "{row}");
+    let connector = judgement.connector.unwrap();
+    assert!(matches!(connector.converters.value, Converter::Json(json) if !json.schemas));
+}
+
+#[test]
+fn apicurios_converter_is_mapped_to_the_api_for_confluents_clients() {
+    const CLASS: &str = "io.apicurio.registry.utils.converter.AvroConverter";
+    let more = [
+        ("value.converter", CLASS),
+        ("value.converter.apicurio.registry.url", "http://registry:8080/apis/registry/v2"),
+        ("value.converter.apicurio.registry.as-confluent", "true"),
+        ("value.converter.apicurio.registry.use-id", "contentId"),
+        ("value.converter.apicurio.registry.auto-register", "true"),
+    ];
+    let Converter::Avro(avro) = settings(&more).converters.value else { panic!("Avro") };
+    assert_eq!(avro.registry.urls[0].expose(), "http://registry:8080/apis/ccompat/v7");
+    assert!(avro.registry.auto_register);
+    let name = "value.converter.apicurio.registry.as-confluent";
+    refused(&[more[0], more[1], more[3]], name, "write true");
+}
+
+#[test]
+fn an_option_of_another_converter_does_nothing_and_an_unknown_one_is_refused() {
+    for (name, value) in [
+        ("key.converter.schemas.enable", "false"),
+        ("value.converter.schema.registry.url", "http://registry"),
+        ("value.converter.delegate.converter.type", JSON),
+    ] {
+        let (found, note) = verdict(&[(name, value)]);
+        assert_eq!(found, Verdict::Ignored, "{name}: {note}");
+        assert!(note.contains("of another converter"), "{name}: {note}");
+    }
+    let name = "value.converter.schemas.enabled";
+    refused(
+        &[(name, "false"), ("value.converter", JSON)],
+        name,
+        "did you mean value.converter.schemas.enable?",
+    );
+}
