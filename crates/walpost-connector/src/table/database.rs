@@ -27,7 +27,7 @@ pub(super) const RULES: &[Rule] = &[
     honoured("database.sslrootcert", File, "", "PEM file of certificate authorities"),
     only(
         "database.sslfactory",
-        "org.postgresql.ssl.LibPQFactory",
+        "",
         &["org.postgresql.ssl.LibPQFactory", "org.postgresql.ssl.NonValidatingFactory"],
         "it is a Java class; write database.sslmode and database.sslrootcert, or \
          org.postgresql.ssl.NonValidatingFactory for no check of the server",

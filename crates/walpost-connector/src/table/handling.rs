@@ -1,6 +1,6 @@
 use super::{
     Kind::{Boolean, List, Name, Number, OneOf, Regexes, Text},
-    Rule, honoured, ignored, only, refused,
+    Rule, honoured, ignored, only,
 };
 use crate::choices::{
     BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, NameAdjustment,
@@ -98,7 +98,12 @@ pub(super) const RULES: &[Rule] = &[
         "it names Java classes that change values; remove them, and store what the record should have",
     ),
     only("post.processors", "", &[""], "it names Java classes that change values; remove them"),
-    refused("sourceinfo.struct.maker", "it names a Java class; remove it"),
+    only(
+        "sourceinfo.struct.maker",
+        "io.debezium.connector.postgresql.PostgresSourceInfoStructMaker",
+        &["io.debezium.connector.postgresql.PostgresSourceInfoStructMaker"],
+        "it names a Java class; remove it",
+    ),
     honoured(
         "skipped.operations",
         List,
@@ -112,8 +117,18 @@ pub(super) const RULES: &[Rule] = &[
         "Walpost writes no records of BEGIN and END; write false, and see the header walpost-position",
     ),
     ignored("topic.transaction", Text, "transaction", "Walpost writes no records of transactions"),
-    ignored("transaction.metadata.factory", Text, "", "Walpost writes no records of transactions"),
-    ignored("topic.naming.strategy", Text, "", "the router names the topic"),
+    ignored(
+        "transaction.metadata.factory",
+        Text,
+        "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory",
+        "Walpost writes no records of transactions",
+    ),
+    ignored(
+        "topic.naming.strategy",
+        Text,
+        "io.debezium.schema.SchemaTopicNamingStrategy",
+        "the router names the topic",
+    ),
     honoured(
         "topic.delimiter",
         Name,

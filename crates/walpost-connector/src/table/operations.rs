@@ -105,6 +105,8 @@ pub(super) const RULES: &[Rule] = &[
     ),
     ignored("notification.enabled.channels", Text, "", "`walpost status` and the metrics tell it"),
     ignored("notification.sink.topic.name", Text, "", "`walpost status` and the metrics tell it"),
+    ignored("notification.http.*", Text, "", "`walpost status` and the metrics tell it"),
+    ignored("memory.management.*", Text, "", "it is about Debezium's own memory"),
     ignored("guardrail.collections.max", COUNT, "0", "`walpost check` names the tables"),
     ignored("guardrail.collections.limit.action", Text, "warn", "`walpost check` names the tables"),
     ignored("custom.metric.tags", Text, "", "a scraper adds labels to metrics"),

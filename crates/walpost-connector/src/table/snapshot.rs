@@ -114,7 +114,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     refused("snapshot.query.mode.custom.name", "it names a Java class; remove it"),
     ignored("snapshot.lock.timeout.ms", LONG, "10000", "a snapshot takes no lock"),
-    ignored("snapshot.fetch.size", COUNT, "10240", "rows come as they are needed"),
+    ignored("snapshot.fetch.size", COUNT, "", "rows come as they are needed"),
     ignored("snapshot.delay.ms", LONG, "0", "nothing is gained by waiting"),
     ignored("streaming.delay.ms", LONG, "0", "nothing is gained by waiting"),
     ignored(

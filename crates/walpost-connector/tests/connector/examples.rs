@@ -56,7 +56,6 @@ fn an_outbox_of_quarkus() {
     assert_eq!(connector.name, "warehouse");
     assert_eq!(connector.initial_state, InitialState::Running);
     assert_eq!(connector.snapshot.mode, SnapshotMode::NoData);
-    assert_eq!(verdicts.row("snapshot.mode").unwrap().verdict, Verdict::Mapped);
     assert_eq!(connector.publication.autocreate, AutoCreate::Filtered);
     assert!(connector.tables.reads("public", "OutboxEvent"));
     assert!(!connector.tables.reads("public", "outboxevents"));

@@ -1,10 +1,9 @@
 use walpost_connector::{
-    AutoCreate, ContextHeaders, Converter, Filter, HeaderConverter, InitialState, LsnFlushMode,
-    MAX_BYTES, MAX_PROPERTIES, OffsetMismatch, Origin, Properties, SnapshotMode, Unknown, Verdict,
-    judge,
+    AutoCreate, ContextHeaders, Filter, InitialState, LsnFlushMode, OffsetMismatch, Properties,
+    SnapshotMode, Unknown, Verdict, judge,
 };
 
-use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
+use super::{judged, refused, row, settings, verdict, with};
 
 #[test]
 fn a_misspelt_property_is_refused_with_the_nearest_name_or_told() {
