@@ -224,7 +224,7 @@ fn by_class(
     let others = table::rules_with(rules::CONVERTER);
     judge.pass_over(origin, prefix, &own, &others, "it is an option of another converter");
     if section.rules.iter().any(|rule| rule.name == DELEGATE) {
-        let scope = judge.scope(origin, prefix, section.rules, &["delegate.converter.type."]);
+        let scope = judge.scope(origin, prefix, own, &["delegate.converter.type."]);
         let class = scope.given(DELEGATE);
         if class_name(name, class.as_deref()).is_none() {
             return Some(Found::Any(Converter::BinaryData { delegate: None }));

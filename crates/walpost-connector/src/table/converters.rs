@@ -9,6 +9,15 @@ use crate::choices::DecimalFormat;
 /// What stands before the options of a converter.
 pub(crate) const CONVERTER: &str = "<converter>.";
 
+pub(super) const COMMON: Section = converter(
+    "Of every converter",
+    &[],
+    &[
+        ignored("converter.type", Text, "", "Kafka Connect writes it itself"),
+        ignored("plugin.version", Text, "", "Walpost is of one version"),
+    ],
+);
+
 pub(super) const STRING: Section = converter(
     "StringConverter",
     &["org.apache.kafka.connect.storage.StringConverter"],
@@ -28,6 +37,7 @@ pub(super) const JSON: Section = converter(
         ignored("schemas.cache.size", COUNT, "1000", "Walpost has a cache of its own"),
         honoured("decimal.format", OneOf(DecimalFormat::NAMES), "BASE64", "how numeric is written"),
         honoured("replace.null.with.default", Boolean, "true", "a default instead of null"),
+        only("schema.content", "", &[""], "Walpost writes the record's own schema; remove it"),
     ],
 );
 

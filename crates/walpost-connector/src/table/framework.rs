@@ -14,6 +14,7 @@ const RELOAD: &[&str] = &["none", "restart"];
 pub(super) const RULES: &[Rule] = &[
     honoured("name", Text, "", "name of the connector and of its pipeline"),
     honoured("connector.class", OneOf(CONNECTOR_CLASSES), "", "has to be that of PostgreSQL"),
+    ignored("connector.plugin.version", Text, "", "Walpost is of one version"),
     ignored("tasks.max", POSITIVE, "1", "there is always one task, as in Debezium"),
     ignored("tasks.max.enforce", Boolean, "true", "there is always one task"),
     ignored(

@@ -84,6 +84,7 @@ pub const SECTIONS: &[Section] = &[
     transforms::TOPIC_NAME_MATCHES,
     transforms::HAS_HEADER_KEY,
     transforms::RECORD_IS_TOMBSTONE,
+    converters::COMMON,
     converters::STRING,
     converters::JSON,
     converters::BYTE_ARRAY,

@@ -28,7 +28,7 @@ pub(crate) const RULES: &[Rule] = &[
         "kafka.max.in.flight.requests.per.connection, at most 5; order is kept",
     ),
     honoured("batch.size", POSITIVE, "16384", "kafka.batch.size"),
-    honoured("linger.ms", COUNT, "0", "kafka.linger.ms"),
+    honoured("linger.ms", COUNT, "5", "kafka.linger.ms"),
     honoured("compression.type", OneOf(COMPRESSION), "none", "kafka.compression.type"),
     mapped("compression.gzip.level", Number(-1, 9), "-1", "kafka.compression.level"),
     mapped("compression.lz4.level", Number(1, 12), "9", "kafka.compression.level"),
@@ -118,6 +118,13 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     refused("key.serializer", "the converter makes the bytes; write key.converter"),
     refused("value.serializer", "the converter makes the bytes; write value.converter"),
+    only(
+        "transaction.two.phase.commit.enable",
+        "false",
+        &["false"],
+        "Walpost ends its transactions by itself; write false",
+    ),
+    ignored("config.providers", Text, "", "placeholders are replaced before"),
     refused("security.providers", "it names Java classes; remove it"),
     honoured("security.protocol", OneOf(PROTOCOLS), "PLAINTEXT", "kafka.security.protocol"),
     honoured(

@@ -1,6 +1,6 @@
 use super::{
     Kind::{Boolean, List, OneOf, Regex, Text},
-    Rule, Section, honoured, router,
+    Rule, Section, honoured, ignored, router,
 };
 use crate::choices::HeaderOperation;
 
@@ -16,13 +16,17 @@ pub(super) const COMMON: Section = transform(
         honoured("type", super::Kind::Class, "", "class of the transform"),
         honoured("predicate", Text, "", "alias of the condition under which it acts"),
         honoured("negate", Boolean, "false", "act where the condition does not hold"),
+        ignored("plugin.version", Text, "", "Walpost is of one version"),
     ],
 );
 
 pub(super) const PREDICATE_COMMON: Section = predicate(
     "Of every predicate",
     &[],
-    &[honoured("type", super::Kind::Class, "", "class of the condition")],
+    &[
+        honoured("type", super::Kind::Class, "", "class of the condition"),
+        ignored("plugin.version", Text, "", "Walpost is of one version"),
+    ],
 );
 
 pub(super) const ROUTER: Section =

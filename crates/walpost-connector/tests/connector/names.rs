@@ -35,6 +35,7 @@ pub(super) const ROUTER: &[&str] = &[
 pub(super) const CONNECTOR: &[&str] = &[
     "connector.class",
     "name",
+    "connector.plugin.version",
     "tasks.max",
     "tasks.max.enforce",
     "config.action.reload",

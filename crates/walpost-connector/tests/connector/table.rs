@@ -189,6 +189,7 @@ fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(Strin
         }
         "<converter>." => {
             prefix = "value.converter.".to_owned();
+            let class = if section.classes.is_empty() { STRING } else { class };
             add("value.converter", class);
             if class.starts_with("io.confluent") {
                 add("value.converter.schema.registry.url", "http://r");
