@@ -1,5 +1,7 @@
 use std::{fmt, sync::Arc};
 
+use crate::connect::Difference;
+
 /// A record cannot be encoded as configured: park the event.
 ///
 /// Names topic and part, never a value.
@@ -80,4 +82,40 @@ pub enum EncodeErrorKind {
         /// Bytes of the text.
         len: usize,
     },
+    /// A type that Debezium leaves out of the row.
+    #[error(
+        "Debezium knows no type with oid {type_oid}; cast the column, or set \
+         include.unknown.datatypes"
+    )]
+    UnknownType {
+        /// OID of the type.
+        type_oid: u32,
+    },
+    /// NULL where the schema has none.
+    #[error("NULL, where the schema requires a value")]
+    RequiredValue,
+    /// A decimal number that its schema's scale does not fit.
+    #[error("a decimal number has another scale than its schema")]
+    DecimalScale,
+    /// 24:00, which Kafka Connect's own type for times does not have.
+    #[error("a time of 24:00 has no value under time.precision.mode connect")]
+    TimeOfDay,
+    /// Bytes or a date under `StringConverter`, for which Debezium writes the
+    /// name of a Java object or the time zone of the machine.
+    #[error(
+        "a value has no text, set binary.handling.mode, or another time.precision.mode or converter"
+    )]
+    NoText,
+    /// Anything but bytes under `ByteArrayConverter`.
+    #[error("a value that is not bytes, which ByteArrayConverter alone takes")]
+    NotBytes,
+    /// Anything but bytes under `BinaryDataConverter` without a delegate.
+    #[error("a value that is not bytes, set delegate.converter.type")]
+    NoDelegate,
+    /// The column of the schema version is missing, or no `integer`.
+    #[error("table.field.event.schema.version names no column of type integer")]
+    VersionColumn,
+    /// A JSON payload that Debezium cannot expand without loss.
+    #[error("the payload {0}, and table.expand.json.payload is set")]
+    Expansion(Difference),
 }

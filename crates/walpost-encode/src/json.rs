@@ -141,7 +141,7 @@ fn write_float(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
     out.push(b'"');
@@ -150,7 +150,7 @@ fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
 /// A string literal with the escapes that Kafka Connect's JSON writer uses:
 /// short ones where there are, else `\u` with capital digits; nothing beyond
 /// ASCII is escaped.
-fn write_string(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push(b'"');
     let mut rest = text.as_bytes();

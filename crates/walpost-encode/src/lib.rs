@@ -12,7 +12,7 @@
 //! use walpost_encode::{Encoder, Encoding, JsonOptions};
 //! # use walpost_event::{Field, Identity, Record, RecordValue, type_oid};
 //! # fn field(type_oid: u32, text: &'static str) -> Field {
-//! #     Field { type_oid, type_modifier: -1, bytes: Some(text.into()) }
+//! #     Field { column: None, type_oid, type_modifier: -1, bytes: Some(text.into()) }
 //! # }
 //! # let record = Record {
 //! #     identity: Identity::default(),
@@ -31,9 +31,11 @@
 //! # Ok::<(), walpost_encode::EncodeError>(())
 //! ```
 //!
-//! Types that Kafka Connect has no counterpart for, and for now dates, times
-//! and timestamps, are their PostgreSQL text.
+//! There, types that Kafka Connect has no counterpart for, dates, times and
+//! timestamps are their PostgreSQL text. What Debezium and Kafka Connect make of
+//! every type, schemas included, is [`connect`].
 
+pub mod connect;
 mod encode;
 mod error;
 mod json;

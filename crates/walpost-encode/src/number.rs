@@ -43,6 +43,11 @@ pub(crate) fn java_float(text: &str) -> Option<String> {
     if !is_json_number(text.as_bytes()) {
         return None;
     }
+    place_exponent(text)
+}
+
+/// Only the form changes, not the digits.
+fn place_exponent(text: &str) -> Option<String> {
     let (sign, text) = match text.strip_prefix('-') {
         Some(text) => ("-", text),
         None => ("", text),
@@ -59,6 +64,39 @@ pub(crate) fn java_float(text: &str) -> Option<String> {
     // The number is 0.digits times ten to the power of point.
     let point = (integer.len() as i64).checked_sub(leading_zeros as i64)?.checked_add(exponent)?;
     Some(format!("{sign}{}", place_point(digits, point)))
+}
+
+/// A number as Java's `Double.toString` writes it, from Java 19 on: the fewest
+/// digits that mean it, but two, and then the nearest.
+pub(crate) fn java_double(value: f64) -> String {
+    java_text(value.is_nan(), value.is_infinite(), value < 0.0, &format!("{value:e}"), || {
+        format!("{value:.1e}")
+    })
+}
+
+/// The same of `Float.toString`.
+pub(crate) fn java_single(value: f32) -> String {
+    java_text(value.is_nan(), value.is_infinite(), value < 0.0, &format!("{value:e}"), || {
+        format!("{value:.1e}")
+    })
+}
+
+fn java_text(
+    is_nan: bool,
+    is_infinite: bool,
+    is_negative: bool,
+    shortest: &str,
+    two_digits: impl Fn() -> String,
+) -> String {
+    if is_nan {
+        return "NaN".to_owned();
+    }
+    if is_infinite {
+        return if is_negative { "-Infinity" } else { "Infinity" }.to_owned();
+    }
+    let is_single_digit = !shortest.contains('.');
+    let text = if is_single_digit { two_digits() } else { shortest.to_owned() };
+    place_exponent(&text).unwrap_or(text)
 }
 
 /// Plain from 0.001 up to 10,000,000, else with an exponent.

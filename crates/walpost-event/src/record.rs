@@ -39,6 +39,8 @@ pub enum RecordValue {
 /// The value of a column and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
+    /// Index of the column in its relation; `None` for what is no column.
+    pub column: Option<u16>,
     /// OID of the column's type.
     pub type_oid: u32,
     /// `atttypmod` of the column, -1 for none.

@@ -11,6 +11,16 @@ const VERSION_LIMIT: Duration = Duration::from_secs(30);
 /// Where Linux distributions keep those that are not on `PATH`.
 const INSTALLED: &str = "/usr/lib/jvm";
 
+/// The Java to run `program` with, a version of at least `oldest`: that of
+/// `JAVA_HOME`, the first on `PATH`, or another that is installed.
+///
+/// # Errors
+///
+/// When there is none, or all are older.
+pub fn find_java(program: &'static str, oldest: u32) -> Result<PathBuf, LocalError> {
+    find(program, oldest)
+}
+
 /// The Java to run `program` with: that of `JAVA_HOME`, the first on `PATH`, or
 /// another that is installed, whichever is not older than `oldest`.
 pub(crate) fn find(program: &'static str, oldest: u32) -> Result<PathBuf, LocalError> {

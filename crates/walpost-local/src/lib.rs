@@ -44,6 +44,7 @@ pub use crate::{
         fetch_debezium_jdbc, fetch_kafka, fetch_postgres, fetch_registry,
     },
     guard::{ChildGuard, Launch},
+    java::find_java,
     kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
     port::free_port,
     postgres::{Auth, Postgres, PostgresBuilder},

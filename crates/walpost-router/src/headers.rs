@@ -44,7 +44,12 @@ fn members(object: &Bytes, headers: &mut SmallVec<[NamedField; 4]>) -> Result<()
             text if text.starts_with('"') => read_string(text)?,
             text => text.to_owned(),
         };
-        let field = Field { type_oid: type_oid::TEXT, type_modifier: -1, bytes: Some(text.into()) };
+        let field = Field {
+            column: None,
+            type_oid: type_oid::TEXT,
+            type_modifier: -1,
+            bytes: Some(text.into()),
+        };
         headers.push(NamedField { name: name.into(), field });
     }
     Ok(())

@@ -24,7 +24,10 @@ pub(crate) fn field(row: &Row, index: usize) -> Result<Field, RouteErrorKind> {
             None => shared(row, index, column.type_oid),
         }),
     };
-    Ok(Field { type_oid: column.type_oid, type_modifier: column.type_modifier, bytes })
+    // A table has at most 1,600 columns.
+    let of_column = u16::try_from(index).ok();
+    let (type_oid, type_modifier) = (column.type_oid, column.type_modifier);
+    Ok(Field { column: of_column, type_oid, type_modifier, bytes })
 }
 
 /// Column `index` as text for people, `bytea` in hexadecimal; `None` where

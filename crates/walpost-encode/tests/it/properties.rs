@@ -12,6 +12,7 @@ fn any_field() -> impl Strategy<Value = Field> {
         Just(None),
     ];
     (proptest::sample::select(oids), bytes).prop_map(|(type_oid, bytes)| Field {
+        column: None,
         type_oid,
         type_modifier: -1,
         bytes: bytes.map(Into::into),
@@ -22,6 +23,7 @@ proptest! {
     #[test]
     fn any_text_reads_back_from_json_as_it_was(text in any::<String>()) {
         let field = Field {
+            column: None,
             type_oid: type_oid::TEXT,
             type_modifier: -1,
             bytes: Some(text.clone().into()),
@@ -57,6 +59,7 @@ proptest! {
     fn a_floating_point_number_in_json_is_the_same_number(number in any::<f64>()) {
         prop_assume!(number.is_finite());
         let field = Field {
+            column: None,
             type_oid: type_oid::FLOAT8,
             type_modifier: -1,
             bytes: Some(format!("{number:e}").into()),

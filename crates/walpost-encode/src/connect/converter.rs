@@ -1,0 +1,107 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    json::JsonConverter,
+    schema::{Kind, Schema},
+    text,
+    value::Value,
+};
+use crate::error::EncodeErrorKind;
+
+/// A converter of Kafka Connect or Debezium: what makes bytes of a key or a
+/// value (`key.converter`, `value.converter`).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Converter {
+    /// `org.apache.kafka.connect.storage.StringConverter`: text, and of
+    /// structures the text of Java's `toString`.
+    ///
+    /// Bytes have none, but the name of a Java object, and the event is parked
+    /// instead; so have dates under `time.precision.mode=connect`.
+    String,
+    /// `org.apache.kafka.connect.json.JsonConverter`
+    Json(JsonConverter),
+    /// `org.apache.kafka.connect.converters.ByteArrayConverter`: bytes alone.
+    ByteArray,
+    /// `io.debezium.converters.BinaryDataConverter`: bytes as they are, and
+    /// anything else by the converter of `delegate.converter.type`.
+    BinaryData(Option<Box<Converter>>),
+    /// `io.confluent.connect.avro.AvroConverter`
+    #[cfg(feature = "avro")]
+    Avro(crate::avro::AvroConverter),
+}
+
+/// What makes bytes of headers (`header.converter`).
+#[derive(Clone, Debug)]
+pub enum HeaderConverter {
+    /// `org.apache.kafka.connect.storage.SimpleHeaderConverter`, the default.
+    Simple,
+    /// A converter that is one of headers as well.
+    Of(Converter),
+}
+
+impl Converter {
+    /// The bytes of a value; `None` for none, which is a null key, or a
+    /// tombstone.
+    ///
+    /// # Errors
+    /// [`EncodeErrorKind`] for a value that the converter does not take; where
+    /// Kafka Connect fails the task, the event is to be parked.
+    pub fn convert(
+        &mut self,
+        schema: Option<&Arc<Schema>>,
+        value: &Value,
+    ) -> Result<Option<Bytes>, EncodeErrorKind> {
+        match self {
+            Self::String => match value {
+                Value::Null => Ok(None),
+                Value::String(text) => Ok(Some(text.clone().into())),
+                value => {
+                    let text = text::java_string(schema.map(|schema| &**schema), value)?;
+                    Ok(Some(text.into()))
+                }
+            },
+            Self::Json(json) => json.convert(schema, value),
+            Self::ByteArray if !is_bytes(schema) => Err(EncodeErrorKind::NotBytes),
+            Self::ByteArray => match value {
+                Value::Null => Ok(None),
+                Value::Bytes(bytes) => Ok(Some(bytes.clone())),
+                _ => Err(EncodeErrorKind::NotBytes),
+            },
+            Self::BinaryData(delegate) => match (value, delegate) {
+                (Value::Null, _) if is_bytes(schema) => Ok(None),
+                (Value::Bytes(bytes), _) if is_bytes(schema) => Ok(Some(bytes.clone())),
+                (value, Some(delegate)) => delegate.convert(schema, value),
+                (_, None) => Err(EncodeErrorKind::NoDelegate),
+            },
+            #[cfg(feature = "avro")]
+            Self::Avro(avro) => avro.convert(schema, value),
+        }
+    }
+}
+
+fn is_bytes(schema: Option<&Arc<Schema>>) -> bool {
+    schema.is_none_or(|schema| schema.kind == Kind::Bytes)
+}
+
+impl HeaderConverter {
+    /// The bytes of a header's value; `None` for a null header.
+    ///
+    /// # Errors
+    /// As [`Converter::convert`].
+    pub fn convert(
+        &mut self,
+        schema: Option<&Arc<Schema>>,
+        value: &Value,
+    ) -> Result<Option<Bytes>, EncodeErrorKind> {
+        match self {
+            Self::Simple => Ok(match value {
+                Value::Null => None,
+                value => Some(text::header(schema.map(|schema| &**schema), value).into()),
+            }),
+            Self::Of(converter) => converter.convert(schema, value),
+        }
+    }
+}

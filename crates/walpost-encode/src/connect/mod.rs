@@ -1,0 +1,79 @@
+//! What Debezium and Kafka Connect make of a row, byte for byte.
+//!
+//! Three steps, each with its own configuration:
+//!
+//! 1. A column becomes a [`Value`] with a [`Schema`], as Debezium's PostgreSQL
+//!    connector has it: [`Column`], [`ColumnOptions`], and for a whole table
+//!    [`RowShape`]. What the stream does not say of a column comes from the
+//!    catalog: [`ColumnDescription`].
+//! 2. The parts of a record become one value: the envelope, and the payload if
+//!    its JSON is expanded ([`Expander`]). That is [`ConnectEncoding`].
+//! 3. A [`Converter`] makes bytes of it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use walpost_encode::connect::{
+//!     Column, ColumnDescription, ColumnOptions, Converter, JsonConverter, JsonConverterOptions,
+//! };
+//! use walpost_event::type_oid;
+//!
+//! let described = ColumnDescription::from_type("payload".into(), type_oid::JSONB, -1);
+//! let column = Column::new(&described, &ColumnOptions::default()).expect("a known type");
+//! let value = column.value(Some(br#"{"a": 1}"#))?;
+//!
+//! let mut converter = Converter::Json(JsonConverter::new(JsonConverterOptions::default()));
+//! let bytes = converter.convert(Some(column.schema()), &value)?.expect("a value");
+//! assert_eq!(
+//!     bytes,
+//!     concat!(
+//!         r#"{"schema":{"type":"string","optional":true,"name":"io.debezium.data.Json","#,
+//!         r#""version":1},"payload":"{\"a\": 1}"}"#
+//!     )
+//! );
+//! # Ok::<(), walpost_encode::EncodeErrorKind>(())
+//! ```
+//!
+//! Where Debezium's task dies on a value, it is an error here, and the event is
+//! to be parked. Where it loses a part of the payload, [`Difference`] says so.
+//! Numbers are written as Java 19 and later writes them; before, Java did not
+//! always find the shortest text of a floating-point number.
+//! What looks at the time zone of the machine in Java is in UTC here.
+
+mod array;
+mod column;
+mod convert;
+mod converter;
+mod decimal;
+mod default;
+mod description;
+mod encoding;
+mod expand;
+mod geometry;
+mod hstore;
+mod interval;
+mod java_map;
+mod json;
+mod oid;
+mod options;
+mod schema;
+mod shape;
+mod temporal;
+mod text;
+mod value;
+
+pub use self::{
+    column::Column,
+    converter::{Converter, HeaderConverter},
+    decimal::Decimal,
+    description::{ColumnDescription, TypeDescription, TypeKind},
+    encoding::{ConnectEncoding, EnvelopeMemory, EnvelopeNames},
+    expand::{Difference, EmptyArray, ExpandOptions, Expander, NullField, OnDifference},
+    json::{DecimalFormat, JsonConverter, JsonConverterOptions},
+    options::{
+        BinaryHandling, ColumnOptions, DecimalHandling, HstoreHandling, IntervalHandling,
+        NameAdjustment, TimePrecision,
+    },
+    schema::{Kind, Schema, SchemaField},
+    shape::{RowShape, ShapeOptions},
+    value::Value,
+};

@@ -1,0 +1,379 @@
+//! Rows of a real PostgreSQL through the real connector and the real router.
+
+use serde_json::{Value as Json, json};
+use tokio_postgres::Client;
+use walpost_encode::connect::{
+    BinaryHandling, ColumnOptions, ConnectEncoding, Converter, DecimalHandling, EnvelopeMemory,
+    EnvelopeNames, HeaderConverter, HstoreHandling, IntervalHandling, JsonConverter,
+    NameAdjustment, RowShape, ShapeOptions, TimePrecision,
+};
+use walpost_event::{Message, Row, RowChange};
+use walpost_local::Postgres;
+use walpost_router::{MissingColumn, Routed, Router, RouterConfig};
+
+use super::{
+    ask::{Oracle, Verdict},
+    catalog::{connect, table, table_rows},
+    converters::json_options,
+};
+
+const DRAIN_LIMIT_MS: u64 = 60_000;
+
+/// Types by other means than their extensions, which may not be installed:
+/// Debezium knows them by name.
+const TYPES: &str = include_str!("types.sql");
+
+/// Type and default of a column, then its values; separated by `|`.
+const COLUMNS: &str = include_str!("columns.txt");
+
+/// The same; Debezium fails on each value but the first.
+const TROUBLE: &str = include_str!("trouble.txt");
+
+struct Column {
+    name: String,
+    definition: String,
+    values: Vec<String>,
+}
+
+fn columns(text: &str) -> Vec<Column> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let column = |(index, line): (usize, &str)| {
+        let mut parts = line.split('|').map(|part| part.trim().to_owned());
+        Column {
+            name: format!("c{index}"),
+            definition: parts.next().unwrap(),
+            values: parts.collect(),
+        }
+    };
+    lines.enumerate().map(column).collect()
+}
+
+fn create(name: &str, columns: &[Column]) -> String {
+    let more: String =
+        columns.iter().map(|column| format!(", {} {}", column.name, column.definition)).collect();
+    format!(
+        "CREATE TABLE {name} (id int PRIMARY KEY, aggregatetype text NOT NULL, \
+         aggregateid text NOT NULL, type text, version int, \
+         payload jsonb DEFAULT '{{\"d\": 1}}'{more});\n\
+         CREATE PUBLICATION {name} FOR TABLE {name}"
+    )
+}
+
+/// A row that has the value `index` of every column, NULL beyond the last.
+fn insert(name: &str, index: usize, columns: &[Column]) -> String {
+    let names: String = columns.iter().map(|column| format!(", {}", column.name)).collect();
+    let value = |column: &Column| match column.values.get(index) {
+        Some(value) if value.starts_with('!') => format!(", {}", &value[1..]),
+        Some(value) => format!(", '{}'", value.replace('\'', "''")),
+        None if column.definition.contains("NOT NULL") => ", DEFAULT".to_owned(),
+        None => ", NULL".to_owned(),
+    };
+    let values: String = columns.iter().map(value).collect();
+    let payload = match index % 3 {
+        0 => "NULL".to_owned(),
+        1 => format!("'{{\"a\": {index}}}'"),
+        _ => format!("'[{index}, 1.50]'"),
+    };
+    let version = if index.is_multiple_of(2) { "7" } else { "NULL" };
+    format!(
+        "INSERT INTO {name} (id, aggregatetype, aggregateid, type, version, payload{names}) \
+         VALUES ({index}, 'order', 'o-{index}', 'T', {version}, {payload}{values})"
+    )
+}
+
+/// One configuration of the connector, ours and theirs.
+struct Mode {
+    name: &'static str,
+    options: ShapeOptions,
+    config: Json,
+}
+
+fn modes() -> Vec<Mode> {
+    let mode = |name, topic_prefix: &str, schema_names, columns, config| Mode {
+        name,
+        options: ShapeOptions { topic_prefix: topic_prefix.into(), schema_names, columns },
+        config,
+    };
+    let default = ColumnOptions::default();
+    vec![
+        mode("adaptive", "p", NameAdjustment::None, default, json!({})),
+        mode(
+            "connect",
+            "p.q-1 x",
+            NameAdjustment::None,
+            ColumnOptions {
+                time: TimePrecision::Connect,
+                decimal: DecimalHandling::String,
+                binary: BinaryHandling::Base64,
+                interval: IntervalHandling::String,
+                hstore: HstoreHandling::Map,
+                ..default
+            },
+            json!({
+                "time.precision.mode": "connect",
+                "decimal.handling.mode": "string",
+                "binary.handling.mode": "base64",
+                "interval.handling.mode": "string",
+                "hstore.handling.mode": "map",
+            }),
+        ),
+        mode(
+            "isostring",
+            "1-p",
+            NameAdjustment::Avro,
+            ColumnOptions {
+                time: TimePrecision::IsoString,
+                decimal: DecimalHandling::Double,
+                binary: BinaryHandling::Hex,
+                money_fraction_digits: 3,
+                ..default
+            },
+            json!({
+                "time.precision.mode": "isostring",
+                "decimal.handling.mode": "double",
+                "binary.handling.mode": "hex",
+                "money.fraction.digits": "3",
+                "schema.name.adjustment.mode": "avro",
+            }),
+        ),
+        mode(
+            "microseconds",
+            "p_ä",
+            NameAdjustment::AvroUnicode,
+            ColumnOptions {
+                time: TimePrecision::Microseconds,
+                binary: BinaryHandling::Base64UrlSafe,
+                money_fraction_digits: 1,
+                unknown_types: true,
+                ..default
+            },
+            json!({
+                "time.precision.mode": "microseconds",
+                "binary.handling.mode": "base64-url-safe",
+                "money.fraction.digits": "1",
+                "include.unknown.datatypes": "true",
+                "schema.name.adjustment.mode": "avro_unicode",
+            }),
+        ),
+        mode(
+            "nanoseconds",
+            "p",
+            NameAdjustment::None,
+            ColumnOptions { time: TimePrecision::Nanoseconds, unknown_types: true, ..default },
+            json!({ "time.precision.mode": "nanoseconds", "include.unknown.datatypes": "true" }),
+        ),
+        mode(
+            "adaptive_time",
+            "p",
+            NameAdjustment::None,
+            ColumnOptions { time: TimePrecision::AdaptiveTimeMicroseconds, ..default },
+            json!({ "time.precision.mode": "adaptive_time_microseconds" }),
+        ),
+    ]
+}
+
+/// One configuration of router and converters, ours and theirs.
+struct Way {
+    router: RouterConfig,
+    encoding: ConnectEncoding,
+    theirs: Json,
+}
+
+fn way(placement: &str, columns: &[Column], version: bool, key: &str, schemas: bool) -> Way {
+    let placements: Vec<String> =
+        columns.iter().map(|column| format!("{}:{placement}", column.name)).collect();
+    let placements = placements.join(",");
+    let (options, config) = json_options(schemas, !schemas, true);
+    let json = || Converter::Json(JsonConverter::new(options));
+    let header = if schemas { HeaderConverter::Of(json()) } else { HeaderConverter::Simple };
+    let json_class = "org.apache.kafka.connect.json.JsonConverter";
+    let header_class = if schemas {
+        json_class
+    } else {
+        "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+    };
+    let mut router = json!({
+        "table.field.event.key": key,
+        "table.fields.additional.placement": placements,
+        "table.field.additional.missing": "ignore",
+    });
+    if version {
+        router["table.field.event.schema.version"] = "version".into();
+    }
+    Way {
+        router: RouterConfig {
+            event_key: key.to_owned(),
+            additional_placement: Some(placements),
+            additional_missing: MissingColumn::Ignore,
+            ..RouterConfig::default()
+        },
+        encoding: ConnectEncoding {
+            key: json(),
+            value: json(),
+            header,
+            expand: None,
+            key_column: key.into(),
+            version_column: version.then(|| "version".into()),
+            ignore_missing: true,
+            envelope_names: EnvelopeNames::FirstRouted,
+            memory: EnvelopeMemory::default(),
+        },
+        theirs: json!({
+            "router": router,
+            "key": { "class": json_class, "config": config, "key": true },
+            "value": { "class": json_class, "config": config },
+            "header": { "class": header_class, "config": config, "header": true },
+        }),
+    }
+}
+
+fn start(oracle: &mut Oracle, postgres: &Postgres, mode: &Mode, table: &str) {
+    let mut config = json!({
+        "name": mode.name,
+        "database.hostname": postgres.host(),
+        "database.port": postgres.port().to_string(),
+        "database.user": "postgres",
+        "database.password": "",
+        "database.dbname": "postgres",
+        "plugin.name": "pgoutput",
+        "slot.name": format!("{table}_{}", mode.name),
+        "publication.name": table,
+        "publication.autocreate.mode": "disabled",
+        "topic.prefix": mode.options.topic_prefix,
+        "snapshot.mode": "no_data",
+        "poll.interval.ms": "10",
+        "event.converting.failure.handling.mode": "warn",
+    });
+    config.as_object_mut().unwrap().extend(mode.config.as_object().unwrap().clone());
+    let answer = oracle.ask(&json!({ "op": "start", "name": mode.name, "config": config }));
+    assert_eq!(answer, json!({}), "{}", mode.name);
+}
+
+fn drain(oracle: &mut Oracle, mode: &Mode, ways: &[Way], count: usize) -> Vec<Json> {
+    let ways: Vec<&Json> = ways.iter().map(|way| &way.theirs).collect();
+    let question = json!({
+        "op": "drain", "name": mode.name, "count": count, "limit_ms": DRAIN_LIMIT_MS, "ways": ways,
+    });
+    let answer = oracle.ask(&question);
+    let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("{answer}")).clone();
+    assert_eq!(rows.len(), count, "{}", mode.name);
+    rows
+}
+
+/// Our message of a row.
+fn message(way: &mut Way, shape: &RowShape, row: &Row) -> Message {
+    let route = row.relation().column_index("aggregatetype").unwrap();
+    let row = shape.with_defaults(row, &[route]).unwrap_or_else(|| row.clone());
+    let mut router = Router::new(way.router.clone()).unwrap();
+    let Routed::Record(record) = router.route(&RowChange::insert(row.clone())).unwrap() else {
+        panic!("an insert is an event")
+    };
+    way.encoding.encode(record, &row, shape).unwrap()
+}
+
+fn compare(what: &str, ours: &Message, theirs: &Json) {
+    assert!(theirs.get("error").is_none(), "{what}: {theirs}");
+    assert_eq!(theirs["topic"], *ours.topic, "{what}");
+    same(&format!("{what}, key"), ours.key.as_deref(), &theirs["key"]);
+    same(&format!("{what}, value"), ours.value.as_deref(), &theirs["value"]);
+    let headers = theirs["headers"].as_array().unwrap();
+    for (ours, theirs) in ours.headers.iter().zip(headers) {
+        assert_eq!(theirs[0], *ours.name, "{what}");
+        same(&format!("{what}, header {}", ours.name), ours.value.as_deref(), &theirs[1]);
+    }
+    assert_eq!(ours.headers.len(), headers.len(), "{what}");
+}
+
+fn same(what: &str, ours: Option<&[u8]>, theirs: &Json) {
+    let theirs = Verdict::of_hex(theirs);
+    let ours = ours.map_or(Verdict::Nothing, |bytes| Verdict::Bytes(bytes.to_vec()));
+    if ours == theirs {
+        return;
+    }
+    let (ours, theirs) = (ours.text(), theirs.text());
+    let at = ours.chars().zip(theirs.chars()).take_while(|(ours, theirs)| ours == theirs).count();
+    let part = |text: &str| text.chars().skip(at.saturating_sub(200)).take(400).collect::<String>();
+    panic!("{what}, from character {at}\nours:   {}\ntheirs: {}", part(&ours), part(&theirs));
+}
+
+async fn prepare(postgres: &Postgres, name: &str, columns: &[Column]) -> Client {
+    let client = connect(postgres).await;
+    client.batch_execute(TYPES).await.unwrap();
+    client.batch_execute(&create(name, columns)).await.unwrap();
+    client
+}
+
+fn server() -> Postgres {
+    Postgres::builder()
+        .throwaway()
+        .setting("wal_level", "logical")
+        .setting("max_replication_slots", "20")
+        .setting("max_wal_senders", "20")
+        .start()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn rows_become_what_debezium_makes_of_them() {
+    let postgres = server();
+    let columns = columns(COLUMNS);
+    let client = prepare(&postgres, "outbox", &columns).await;
+    let mut oracle = Oracle::start();
+    let modes = modes();
+    for mode in &modes {
+        start(&mut oracle, &postgres, mode, "outbox");
+    }
+    let count = 1 + columns.iter().map(|column| column.values.len()).max().unwrap();
+    for index in 0..count {
+        client.batch_execute(&insert("outbox", index, &columns)).await.unwrap();
+    }
+    let (relation, descriptions) = table(&client, "outbox").await;
+    let rows = table_rows(&client, &relation).await;
+    for mode in &modes {
+        let shape = RowShape::new(&relation, &descriptions, &mode.options);
+        let mut ways = [
+            way("envelope", &columns, true, "aggregateid", true),
+            way("envelope", &columns, false, "id", false),
+            way("header", &columns, false, "c0", true),
+            way("header", &columns, false, "payload", false),
+        ];
+        let theirs = drain(&mut oracle, mode, &ways, count);
+        for (index, (row, theirs)) in rows.iter().zip(&theirs).enumerate() {
+            for (at, way) in ways.iter_mut().enumerate() {
+                let what = format!("{}, row {index}, way {at}", mode.name);
+                compare(&what, &message(way, &shape, row), &theirs[at]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_on_which_debezium_fails_are_errors() {
+    let postgres = server();
+    let columns = columns(TROUBLE);
+    let client = prepare(&postgres, "trouble", &columns).await;
+    let mut oracle = Oracle::start();
+    let mode = &modes()[0];
+    start(&mut oracle, &postgres, mode, "trouble");
+    let count = columns.iter().map(|column| column.values.len()).max().unwrap();
+    for index in 0..count {
+        client.batch_execute(&insert("trouble", index, &columns)).await.unwrap();
+    }
+    let (relation, descriptions) = table(&client, "trouble").await;
+    let rows = table_rows(&client, &relation).await;
+    let shape = RowShape::new(&relation, &descriptions, &mode.options);
+    let ways = [way("envelope", &columns, false, "id", false)];
+    let theirs = drain(&mut oracle, mode, &ways, count);
+    for (index, (row, theirs)) in rows.iter().zip(&theirs).enumerate() {
+        let text = Verdict::of_hex(&theirs[0]["value"]).text();
+        let value: Json = serde_json::from_str(&text).unwrap();
+        for column in columns.iter().filter(|column| index < column.values.len()) {
+            let (at, ours) = shape.column_named(&column.name).unwrap();
+            let ours = ours.value(row.bytes(at).as_deref());
+            let what = format!("{} {}", column.definition, column.values[index]);
+            // Debezium is told to go on with NULL where it fails.
+            assert_eq!(value[&column.name].is_null(), index > 0, "{what}: {value}");
+            assert_eq!(ours.is_err(), index > 0, "{what}: {ours:?}");
+        }
+    }
+}

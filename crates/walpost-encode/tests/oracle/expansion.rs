@@ -1,0 +1,191 @@
+//! JSON payloads that the router expands.
+
+use serde_json::{Value as Json, json};
+use walpost_encode::connect::{
+    Converter, Difference, EmptyArray, ExpandOptions, Expander, JsonConverter, Kind, NameAdjustment,
+    NullField, OnDifference, Schema, Value,
+};
+
+use super::{
+    ask::{Oracle, Verdict},
+    converters::json_options,
+    random::Random,
+};
+
+const CASES: usize = 1_500;
+
+/// Payloads with what is said of each in Debezium's own documents, in complaints
+/// of its users, or by its code.
+const PAYLOADS: [&str; 40] = [
+    r#"{"id":1,"f":1.10,"big":3000000000,"e":1e3,"n":null,"t":[],"o":{},"oo":{"z":null},"b":true}"#,
+    r#"{"id":1,"n":null,"arr":[null]}"#,
+    r#"{"n": null, "t": []}"#,
+    r#"{"a": 1.10, "b": 1e3, "c": 1234567890123456789012345.5, "d": 1e400}"#,
+    "[1, 2]",
+    "[]",
+    "[{\"a\":1}]",
+    r#"{"a": 9223372036854775807}"#,
+    r#"{"a": 9223372036854775808}"#,
+    r#"{"x":[{"a":1},{"a":2.5}]}"#,
+    r#"{"x":[{"a":1},{"a":"q"}]}"#,
+    r#"{"x":[[1],[2.5]]}"#,
+    r#"{"x":[null,{"a":1},{"b":2}]}"#,
+    r#"{"x":[null,{"a":1},{"a":2}]}"#,
+    r#"{"x":[1, 3000000000]}"#,
+    r#"{"x":[1,"a"]}"#,
+    r#"{"x":[[],[1]]}"#,
+    r#"{"x":[null,null]}"#,
+    r#"{"x":[{"a":{"x":1}},{"a":{"y":2}}]}"#,
+    r#"{"x":[{"a":1},{"b":"q"}]}"#,
+    r#"{"x":[{"a":null},{"a":1}]}"#,
+    r#"{"x":[{"a":1},{"a":null}]}"#,
+    r#"{"a":1,"a":2}"#,
+    r#"{"a":1,"b":2,"a":"x"}"#,
+    r#" {"a":1}"#,
+    r#"{"a":1} trailing"#,
+    r#"{"a":01}"#,
+    r#"{"a":1.}"#,
+    r#"{"a":-0}"#,
+    r#"{"a":"\u00e4\u20ac\ud83d\ude00\/\b"}"#,
+    "{\"a\":\"\u{7f}\u{2028}<>&'\"}",
+    r#"{"a":tru}"#,
+    r#"{"a":{"b":{"c":[{"d":[1,2,3]}]}}}"#,
+    r#"{"a-b":1,"1c":2,"ä":{"x y":true}}"#,
+    r#"{"a.b":1,"a":{"b":2}}"#,
+    r#"{"":1}"#,
+    "{}",
+    "text",
+    "",
+    r#"{"a":[[[1]],[[2]]]}"#,
+];
+
+struct Way {
+    options: ExpandOptions,
+    converter: Converter,
+    theirs: Json,
+    router: Json,
+}
+
+fn ways() -> Vec<Way> {
+    let mut ways = Vec::new();
+    for bits in 0..24 {
+        let null_field = [NullField::Ignore, NullField::OptionalBytes][bits & 1];
+        let empty_array = [EmptyArray::Ignore, EmptyArray::OptionalString][bits >> 1 & 1];
+        let names =
+            [NameAdjustment::None, NameAdjustment::Avro, NameAdjustment::AvroUnicode][bits % 3];
+        let router = json!({
+            "table.expand.json.payload": "true",
+            "table.json.payload.null.behavior": ["ignore", "optional_bytes"][bits & 1],
+            "table.json.payload.empty.array.behavior": ["ignore", "optional_string"][bits >> 1 & 1],
+            "field.name.adjustment.mode": ["none", "avro", "avro_unicode"][bits % 3],
+        });
+        let options =
+            ExpandOptions { null_field, empty_array, names, on_difference: OnDifference::Park };
+        let is_text = bits >= 20;
+        let (json, config) = json_options(bits >> 2 & 1 != 0, false, true);
+        let (converter, class, config) = if is_text {
+            let class = "org.apache.kafka.connect.storage.StringConverter";
+            (Converter::String, class, json!({}))
+        } else {
+            let class = "org.apache.kafka.connect.json.JsonConverter";
+            (Converter::Json(JsonConverter::new(json)), class, config)
+        };
+        let theirs = json!({ "class": class, "config": config });
+        ways.push(Way { options, converter, theirs, router });
+    }
+    ways
+}
+
+/// What we make of a payload, and what we say of it.
+fn ours(way: &mut Way, payload: &str) -> (Verdict, Option<Difference>) {
+    let expanded = match Expander::new(way.options).expand("payload", payload) {
+        Ok(expanded) => expanded,
+        Err(difference) => return (Verdict::Failed(difference.to_string()), Some(difference)),
+    };
+    let (schema, value) = expanded.unwrap_or_else(|| {
+        (Schema::new(Kind::String).optional().into(), Value::String(payload.to_owned()))
+    });
+    let bytes = way.converter.convert(Some(&schema), &value);
+    (Verdict::of_ours(bytes), None)
+}
+
+fn compare(oracle: &mut Oracle, way: &mut Way, payload: &str) -> Option<Difference> {
+    let question = json!({
+        "op": "expand", "router": way.router, "converter": way.theirs, "payload": payload,
+    });
+    let theirs = Verdict::of(&oracle.ask(&question));
+    let (ours, difference) = ours(way, payload);
+    let said = || format!("{question}\nours:   {}\ntheirs: {}", ours.text(), theirs.text());
+    let is_text = matches!(way.converter, Converter::String);
+    match difference {
+        Some(
+            Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes,
+        ) if is_text => assert_eq!(theirs, Verdict::Bytes(payload.into()), "{}", said()),
+        Some(
+            Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes,
+        ) => assert!(matches!(theirs, Verdict::Failed(_)), "{}", said()),
+        Some(_) => assert_ne!(ours, theirs, "{}", said()),
+        None if ours == theirs => {}
+        None => assert_eq!(sorted(&ours), sorted(&theirs), "{}", said()),
+    }
+    difference
+}
+
+/// JSON whose fields have no order: what is left where objects of different
+/// shapes were merged.
+fn sorted(verdict: &Verdict) -> String {
+    fn sort(json: &mut Json) {
+        match json {
+            Json::Array(elements) => {
+                elements.iter_mut().for_each(sort);
+                if elements.iter().all(|element| element.get("field").is_some()) {
+                    elements.sort_by_key(|element| element["field"].to_string());
+                }
+            }
+            Json::Object(members) => members.values_mut().for_each(sort),
+            _ => {}
+        }
+    }
+    let text = verdict.text();
+    let mut json: Json = serde_json::from_str(&text).unwrap_or_else(|_| {
+        // Of a struct's text the characters are the same.
+        let mut chars: Vec<char> = text.chars().collect();
+        chars.sort_unstable();
+        chars.into_iter().collect::<String>().into()
+    });
+    sort(&mut json);
+    json.to_string()
+}
+
+#[test]
+fn payloads_are_expanded_as_debezium_does() {
+    let mut oracle = Oracle::start();
+    let mut seen = Vec::new();
+    for way in &mut ways() {
+        for payload in PAYLOADS {
+            seen.extend(compare(&mut oracle, way, payload));
+        }
+    }
+    for difference in [
+        Difference::TopLevelArray,
+        Difference::TopLevelEmptyArray,
+        Difference::IntegerTooLarge,
+        Difference::MixedTypes,
+        Difference::LostMember,
+        Difference::AdjustedMember,
+    ] {
+        assert!(seen.contains(&difference), "{difference:?} is met nowhere");
+    }
+}
+
+#[test]
+fn random_payloads_are_expanded_as_debezium_does() {
+    let mut oracle = Oracle::start();
+    let mut ways = ways();
+    let mut random = Random::new("payloads");
+    for case in 0..CASES {
+        let count = ways.len();
+        let payload = format!("{{\"p\":{},\"q\":{}}}", random.json(3), random.json(2));
+        compare(&mut oracle, &mut ways[case % count], &payload);
+    }
+}

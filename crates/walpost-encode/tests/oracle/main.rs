@@ -1,0 +1,14 @@
+//! Debezium and Kafka Connect themselves as the oracle: the same values, rows
+//! and payloads, compared byte for byte.
+//!
+//! Needs Java 19 or newer with a compiler, Maven and PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
+
+mod ask;
+mod catalog;
+mod columns;
+mod converters;
+mod expansion;
+mod notation;
+mod random;
