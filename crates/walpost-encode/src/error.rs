@@ -97,8 +97,8 @@ pub enum EncodeErrorKind {
     /// A decimal number that its schema's scale does not fit.
     #[error("a decimal number has another scale than its schema")]
     DecimalScale,
-    /// 24:00, which Kafka Connect's own type for times does not have.
-    #[error("a time of 24:00 has no value under time.precision.mode connect")]
+    /// A value of Kafka Connect's own type for times that is not within a day.
+    #[error("a time is not within a day")]
     TimeOfDay,
     /// Bytes or a date under `StringConverter`, for which Debezium writes the
     /// name of a Java object or the time zone of the machine.
@@ -118,4 +118,20 @@ pub enum EncodeErrorKind {
     /// A JSON payload that Debezium cannot expand without loss.
     #[error("the payload {0}, and table.expand.json.payload is set")]
     Expansion(Difference),
+    /// No schema, without which there is no Avro.
+    #[error("a value without a schema has no Avro form")]
+    NoSchema,
+    /// A schema that is none in Avro.
+    #[error(
+        "the schema has names that Avro does not allow, or one name for two things, set \
+         schema.name.adjustment.mode and field.name.adjustment.mode, or scrub.invalid.names"
+    )]
+    InvalidAvro,
+    /// A subject after a record, and a schema that is none.
+    #[error("the schema is no record, whose name the subject has")]
+    NoRecordName,
+    /// A schema whose id the registry has to say; not to be parked.
+    #[cfg(feature = "avro")]
+    #[error("the registry has to say the id of a schema of subject {}", .0.subject)]
+    UnknownSchema(Box<crate::avro::UnknownSchema>),
 }

@@ -148,29 +148,47 @@ pub(crate) fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A string literal with the escapes that Kafka Connect's JSON writer uses:
-/// short ones where there are, else `\u` with capital digits; nothing beyond
-/// ASCII is escaped.
+/// short ones where there are, else `\u` with capital digits; beyond ASCII only
+/// what takes two characters in Java, and then both.
 pub(crate) fn write_string(text: &str, out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    write_escaped(text, |byte| matches!(byte, 0..0x20 | b'"' | b'\\' | 0xf0..), out);
+}
+
+/// The same, with nothing beyond ASCII escaped.
+pub(crate) fn write_plain_string(text: &str, out: &mut Vec<u8>) {
+    write_escaped(text, |byte| matches!(byte, 0..0x20 | b'"' | b'\\'), out);
+}
+
+fn write_escaped(text: &str, is_escaped: impl Fn(&u8) -> bool, out: &mut Vec<u8>) {
     out.push(b'"');
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')) {
-        out.extend_from_slice(&rest[..at]);
-        match rest[at] {
-            byte @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            byte => {
-                out.extend_from_slice(b"\\u00");
-                out.push(DIGITS[usize::from(byte >> 4)]);
-                out.push(DIGITS[usize::from(byte & 15)]);
+    let mut rest = text;
+    while let Some(at) = rest.as_bytes().iter().position(&is_escaped) {
+        let (plain, behind) = rest.split_at(at);
+        out.extend_from_slice(plain.as_bytes());
+        let mut chars = behind.chars();
+        match chars.next().unwrap_or_default() {
+            c @ ('"' | '\\') => out.extend_from_slice(&[b'\\', c as u8]),
+            '\u{8}' => out.extend_from_slice(b"\\b"),
+            '\t' => out.extend_from_slice(b"\\t"),
+            '\n' => out.extend_from_slice(b"\\n"),
+            '\u{c}' => out.extend_from_slice(b"\\f"),
+            '\r' => out.extend_from_slice(b"\\r"),
+            c => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write_unit(*unit, out);
+                }
             }
         }
-        rest = &rest[at + 1..];
+        rest = chars.as_str();
     }
-    out.extend_from_slice(rest);
+    out.extend_from_slice(rest.as_bytes());
     out.push(b'"');
+}
+
+fn write_unit(unit: u16, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(b"\\u");
+    for shift in [12, 8, 4, 0] {
+        out.push(DIGITS[usize::from(unit >> shift & 15)]);
+    }
 }

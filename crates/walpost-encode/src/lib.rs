@@ -35,6 +35,8 @@
 //! timestamps are their PostgreSQL text. What Debezium and Kafka Connect make of
 //! every type, schemas included, is [`connect`].
 
+#[cfg(feature = "avro")]
+pub mod avro;
 pub mod connect;
 mod encode;
 mod error;

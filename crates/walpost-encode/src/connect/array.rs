@@ -63,8 +63,7 @@ fn unquoted(text: &str, delimiter: char) -> Option<(Element, &str)> {
             (_, c) => out.push(c),
         }
     };
-    let element =
-        if out.eq_ignore_ascii_case("null") { Element::Null } else { Element::Text(out) };
+    let element = if out.eq_ignore_ascii_case("null") { Element::Null } else { Element::Text(out) };
     Some((element, &text[end..]))
 }
 
@@ -114,10 +113,7 @@ mod tests {
 
     #[test]
     fn arrays_of_arrays_are_told() {
-        assert_eq!(
-            elements(r#"{{1,"}"},{2,3}}"#, ','),
-            Some(vec![Element::Array, Element::Array])
-        );
+        assert_eq!(elements(r#"{{1,"}"},{2,3}}"#, ','), Some(vec![Element::Array, Element::Array]));
     }
 
     #[test]

@@ -119,9 +119,9 @@ impl Column {
     /// # Errors
     /// [`EncodeErrorKind::Malformed`] for text that its type cannot have, and
     /// for values on which Debezium fails: `NaN` and the infinities of
-    /// `numeric` under `precise`, a `timetz` of 24:00 that is not in UTC, the
+    /// `numeric` under `precise`, a `timetz` whose offset has seconds, the
     /// infinities of `interval`, a `money` with a currency of several letters,
-    /// and arrays of arrays of text.
+    /// arrays of arrays of text, and NULL in an array of an enum.
     pub fn value(&self, text: Option<&[u8]>) -> Result<Value, EncodeErrorKind> {
         let Some(text) = text else {
             return Ok(Value::Null);
@@ -131,10 +131,19 @@ impl Column {
             Value::Null if !self.schema.optional && self.codec == Codec::Nothing => {
                 Ok(Value::String(String::new()))
             }
-            Value::Null if !self.schema.optional => {
-                Err(EncodeErrorKind::Malformed { type_oid: self.type_oid, len: text.len() })
+            value if self.allows(&value) => Ok(value),
+            _ => Err(EncodeErrorKind::Malformed { type_oid: self.type_oid, len: text.len() }),
+        }
+    }
+
+    /// NULL is where the schema has it.
+    fn allows(&self, value: &Value) -> bool {
+        match (value, &self.schema.kind) {
+            (Value::Null, _) => self.schema.optional,
+            (Value::Array(elements), Kind::Array(element)) => {
+                element.optional || !elements.contains(&Value::Null)
             }
-            value => Ok(value),
+            _ => true,
         }
     }
 }
@@ -206,6 +215,7 @@ fn built_in(type_oid: u32, modifier: i32, options: &ColumnOptions) -> Option<(Co
         oid::INT8 | oid::OID => plain(Codec::Int64, Kind::Int64),
         oid::FLOAT4 => plain(Codec::Float32, Kind::Float32),
         oid::FLOAT8 => plain(Codec::Float64, Kind::Float64),
+        oid::NAME if options.unknown_types => plain(Codec::Text, Kind::String),
         oid::NAME => plain(Codec::Nothing, Kind::String),
         oid::TEXT | oid::VARCHAR | oid::BPCHAR | oid::CHAR => plain(Codec::Text, Kind::String),
         oid::INET | oid::CIDR | oid::MACADDR | oid::MACADDR8 => plain(Codec::Text, Kind::String),
@@ -214,7 +224,7 @@ fn built_in(type_oid: u32, modifier: i32, options: &ColumnOptions) -> Option<(Co
         oid::UUID => named(Codec::Text, Kind::String, "io.debezium.data.Uuid"),
         oid::JSON | oid::JSONB => named(Codec::Text, Kind::String, "io.debezium.data.Json"),
         oid::XML => named(Codec::Text, Kind::String, "io.debezium.data.Xml"),
-        oid::TSVECTOR => named(Codec::Text, Kind::String, "io.debezium.data.TsVector"),
+        oid::TSVECTOR => named(Codec::Text, Kind::String, "io.debezium.data.Tsvector"),
         oid::BYTEA => Some((Codec::Bytea(options.binary), binary(options.binary))),
         oid::BIT => Some(bits(modifier)),
         oid::VARBIT => Some(bits(if modifier == -1 { NO_LENGTH } else { modifier })),

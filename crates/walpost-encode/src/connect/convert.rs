@@ -72,7 +72,7 @@ impl Codec {
             }
             Self::Money(mode, scale) => return money(text, *mode, *scale),
             Self::Date(mode) => date(temporal::parse_date(text)?, *mode),
-            Self::Time(mode, digits) => time(temporal::parse_time(text)?, *mode, *digits)?,
+            Self::Time(mode, digits) => time(temporal::parse_time(text)?, *mode, *digits),
             Self::Timestamp(mode, digits) => {
                 timestamp(temporal::parse_timestamp(text)?, *mode, *digits)
             }
@@ -81,9 +81,7 @@ impl Codec {
             Self::Interval(IntervalHandling::Numeric) => {
                 Value::Int64(Interval::parse(text)?.total_micros())
             }
-            Self::Interval(IntervalHandling::String) => {
-                Value::String(Interval::parse(text)?.iso())
-            }
+            Self::Interval(IntervalHandling::String) => Value::String(Interval::parse(text)?.iso()),
             Self::Hstore(HstoreHandling::Json) => {
                 Value::String(hstore::json(&hstore::entries(text)?))
             }
@@ -200,10 +198,9 @@ fn date(days: i64, mode: TimePrecision) -> Value {
     }
 }
 
-/// `None` for 24:00 under `connect`, whose type has none.
-fn time(micros: i64, mode: TimePrecision, digits: i32) -> Option<Value> {
+fn time(micros: i64, mode: TimePrecision, digits: i32) -> Value {
     let millis = micros / 1_000;
-    Some(match mode {
+    match mode {
         TimePrecision::Adaptive if digits <= 3 => Value::Int32(millis as i32),
         TimePrecision::Adaptive
         | TimePrecision::AdaptiveTimeMicroseconds
@@ -211,19 +208,19 @@ fn time(micros: i64, mode: TimePrecision, digits: i32) -> Option<Value> {
         TimePrecision::Nanoseconds => Value::Int64(micros * 1_000),
         TimePrecision::IsoString => Value::String(temporal::iso_time(micros)),
         TimePrecision::Connect => Value::Date(millis),
-    })
+    }
 }
 
 /// NULL where nanoseconds do not fit into 64 bits.
-fn timestamp(micros: i64, mode: TimePrecision, digits: i32) -> Value {
-    let millis = micros.div_euclid(1_000);
+fn timestamp(micros: temporal::Micros, mode: TimePrecision, digits: i32) -> Value {
+    let millis = temporal::millis(micros);
     match mode {
         TimePrecision::Adaptive | TimePrecision::AdaptiveTimeMicroseconds if digits <= 3 => {
             Value::Int64(millis)
         }
         TimePrecision::Adaptive
         | TimePrecision::AdaptiveTimeMicroseconds
-        | TimePrecision::Microseconds => Value::Int64(micros),
+        | TimePrecision::Microseconds => Value::Int64(temporal::wrapped(micros)),
         TimePrecision::Nanoseconds => temporal::nanos(micros).map_or(Value::Null, Value::Int64),
         TimePrecision::IsoString => Value::String(temporal::iso_timestamp(micros, None)),
         TimePrecision::Connect => Value::Date(millis),
@@ -249,8 +246,7 @@ fn sparse_vector(text: &str) -> Option<Value> {
     let (body, dimensions) = text.trim().split_once('/')?;
     let dimensions: i16 = dimensions.trim().parse().ok()?;
     let body = body.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
-    let parts: Vec<&str> =
-        if body.is_empty() { Vec::new() } else { body.split(',').collect() };
+    let parts: Vec<&str> = if body.is_empty() { Vec::new() } else { body.split(',').collect() };
     let mut map = JavaMap::with_capacity(parts.len());
     for part in parts {
         let (index, number) = part.split_once(':')?;
@@ -289,7 +285,7 @@ fn convert_element(text: &str, codec: &Codec) -> Option<Value> {
         // Debezium reads them as a type that has milliseconds alone.
         Codec::Time(mode, digits) => {
             let micros = temporal::parse_time(text)?;
-            time(micros / 1_000 * 1_000 % temporal::MICROS_PER_DAY, *mode, *digits)
+            Some(time(micros / 1_000 * 1_000 % temporal::MICROS_PER_DAY, *mode, *digits))
         }
         _ => codec.convert(text.as_bytes()).ok(),
     }

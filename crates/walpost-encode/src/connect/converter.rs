@@ -44,13 +44,14 @@ pub enum HeaderConverter {
 
 impl Converter {
     /// The bytes of a value; `None` for none, which is a null key, or a
-    /// tombstone.
+    /// tombstone. Only Avro looks at the topic, for the subject of its schema.
     ///
     /// # Errors
     /// [`EncodeErrorKind`] for a value that the converter does not take; where
     /// Kafka Connect fails the task, the event is to be parked.
     pub fn convert(
         &mut self,
+        topic: &str,
         schema: Option<&Arc<Schema>>,
         value: &Value,
     ) -> Result<Option<Bytes>, EncodeErrorKind> {
@@ -73,11 +74,11 @@ impl Converter {
             Self::BinaryData(delegate) => match (value, delegate) {
                 (Value::Null, _) if is_bytes(schema) => Ok(None),
                 (Value::Bytes(bytes), _) if is_bytes(schema) => Ok(Some(bytes.clone())),
-                (value, Some(delegate)) => delegate.convert(schema, value),
+                (value, Some(delegate)) => delegate.convert(topic, schema, value),
                 (_, None) => Err(EncodeErrorKind::NoDelegate),
             },
             #[cfg(feature = "avro")]
-            Self::Avro(avro) => avro.convert(schema, value),
+            Self::Avro(avro) => avro.convert(topic, schema, value),
         }
     }
 }
@@ -93,6 +94,7 @@ impl HeaderConverter {
     /// As [`Converter::convert`].
     pub fn convert(
         &mut self,
+        topic: &str,
         schema: Option<&Arc<Schema>>,
         value: &Value,
     ) -> Result<Option<Bytes>, EncodeErrorKind> {
@@ -101,7 +103,7 @@ impl HeaderConverter {
                 Value::Null => None,
                 value => Some(text::header(schema.map(|schema| &**schema), value).into()),
             }),
-            Self::Of(converter) => converter.convert(schema, value),
+            Self::Of(converter) => converter.convert(topic, schema, value),
         }
     }
 }

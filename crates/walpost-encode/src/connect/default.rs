@@ -116,7 +116,11 @@ mod tests {
             ("int4", "'-7'::integer", "-7"),
             ("bool", "true", "t"),
             ("numeric", "1.50", "1.50"),
-            ("timestamp", "'2020-01-01 00:00:00'::timestamp without time zone", "2020-01-01 00:00:00"),
+            (
+                "timestamp",
+                "'2020-01-01 00:00:00'::timestamp without time zone",
+                "2020-01-01 00:00:00",
+            ),
         ];
         for (name, expression, expected) in cases {
             assert_eq!(of(name, expression).as_deref(), Some(expected), "{expression}");
@@ -145,8 +149,7 @@ mod tests {
         assert_eq!(of("text", "NULL::text"), None);
         assert_eq!(of("numeric", "(1 + 2)"), None);
         let labels = vec!["a".to_owned()];
-        let mood =
-            TypeDescription { oid: 1, name: "mood".into(), kind: TypeKind::Enum { labels } };
+        let mood = TypeDescription { oid: 1, name: "mood".into(), kind: TypeKind::Enum { labels } };
         assert_eq!(text(&mood, "'a'::mood").as_deref(), Some("a"));
         assert_eq!(text(&mood, "'a'::app.\"mood\"").as_deref(), Some("a"));
         assert_eq!(text(&mood, "'a'::text"), None);

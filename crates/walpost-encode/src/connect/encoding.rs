@@ -1,8 +1,6 @@
 use std::{collections::HashMap, sync::Arc};
 
-use walpost_event::{
-    Bytes, Field, Header, Headers, Message, NamedField, Record, RecordValue, Row,
-};
+use walpost_event::{Bytes, Field, Header, Headers, Message, NamedField, Record, RecordValue, Row};
 
 use super::{
     converter::{Converter, HeaderConverter},
@@ -90,14 +88,14 @@ impl ConnectEncoding {
             let topic = Arc::clone(&topic);
             move |kind| EncodeError::new(kind, part, &topic)
         };
-        let key = self.encode_key(key.as_ref(), shape).map_err(of(Part::Key))?;
+        let key = self.encode_key(&topic, key.as_ref(), shape).map_err(of(Part::Key))?;
         let value = match value {
             RecordValue::Tombstone => None,
             value => {
                 let Typed { schema, value } = self
                     .typed_value(&value, row, shape, route)
                     .map_err(|(kind, part)| EncodeError::new(kind, part, &topic))?;
-                self.value.convert(schema.as_ref(), &value).map_err(of(Part::Value))?
+                self.value.convert(&topic, schema.as_ref(), &value).map_err(of(Part::Value))?
             }
         };
         let mut encoded = Headers::with_capacity(headers.len());
@@ -106,7 +104,9 @@ impl ConnectEncoding {
                 continue;
             }
             let bytes = typed(&field, shape)
-                .and_then(|typed| self.header.convert(typed.schema.as_ref(), &typed.value))
+                .and_then(|Typed { schema, value }| {
+                    self.header.convert(&topic, schema.as_ref(), &value)
+                })
                 .map_err(|kind| EncodeError::new(kind, Part::Header(Arc::clone(&name)), &topic))?;
             encoded.push(Header { name, value: bytes });
         }
@@ -115,6 +115,7 @@ impl ConnectEncoding {
 
     fn encode_key(
         &mut self,
+        topic: &str,
         key: Option<&Field>,
         shape: &RowShape,
     ) -> Result<Option<Bytes>, EncodeErrorKind> {
@@ -126,7 +127,7 @@ impl ConnectEncoding {
                 Typed { schema, value: Value::Null }
             }
         };
-        self.key.convert(schema.as_ref(), &value)
+        self.key.convert(topic, schema.as_ref(), &value)
     }
 
     fn typed_value(

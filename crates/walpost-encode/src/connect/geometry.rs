@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_reference_system_is_read_from_the_binary() {
-        let Some(Value::Struct(values)) = postgis("0101000020E6100000000000000000F03F", true) else {
+        let Some(Value::Struct(values)) = postgis("0101000020E6100000000000000000F03F", true)
+        else {
             panic!("a struct")
         };
         assert_eq!(values[1], Value::Int32(4326));

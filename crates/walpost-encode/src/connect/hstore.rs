@@ -4,7 +4,7 @@ use super::{
     java_map::{JavaMap, hash_of_text},
     value::Value,
 };
-use crate::json::write_string;
+use crate::json::write_plain_string;
 
 /// The entries in the order in which Debezium writes them.
 pub(crate) fn entries(text: &str) -> Option<Vec<(String, Option<String>)>> {
@@ -34,10 +34,10 @@ pub(crate) fn json(entries: &[(String, Option<String>)]) -> String {
         if index > 0 {
             out.push(b',');
         }
-        write_string(key, &mut out);
+        write_plain_string(key, &mut out);
         out.push(b':');
         match value {
-            Some(value) => write_string(value, &mut out),
+            Some(value) => write_plain_string(value, &mut out),
             None => out.extend_from_slice(b"null"),
         }
     }

@@ -1,5 +1,8 @@
 //! The order in which Java's `HashMap` yields its entries: that of the hashes.
 
+#[cfg(feature = "avro")]
+use super::value::Value;
+
 /// The hash of a string: of its UTF-16 units.
 pub(crate) fn hash_of_text(text: &str) -> u32 {
     text.encode_utf16().fold(0_u32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()))
@@ -38,6 +41,20 @@ impl<K: PartialEq, V> JavaMap<K, V> {
         self.entries.sort_by_key(|(hash, ..)| hash & mask);
         self.entries.into_iter().map(|(_, key, value)| (key, value))
     }
+}
+
+/// Entries whose keys are text, in the order of Java's `HashMap`.
+#[cfg(feature = "avro")]
+pub(crate) fn in_java_order(entries: &[(Value, Value)]) -> Vec<&(Value, Value)> {
+    let mut map = JavaMap::with_capacity(16);
+    for entry in entries {
+        let hash = match &entry.0 {
+            Value::String(text) => hash_of_text(text),
+            _ => 0,
+        };
+        map.insert(hash, &entry.0, entry);
+    }
+    map.into_entries().map(|(_, entry)| entry).collect()
 }
 
 #[cfg(test)]

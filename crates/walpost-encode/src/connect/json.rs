@@ -69,7 +69,7 @@ impl JsonConverter {
     /// # Errors
     /// For NULL where the schema has none, and for the values that Kafka Connect
     /// refuses to write: a decimal of another scale than its schema's, and a
-    /// `Time` of 24:00.
+    /// `Time` that is not within a day.
     pub fn convert(
         &mut self,
         schema: Option<&Arc<Schema>>,
@@ -252,16 +252,16 @@ fn write_null(
 }
 
 /// The scale that a schema of decimals has.
-pub(super) fn decimal_scale(schema: Option<&Schema>) -> Option<i32> {
+pub(crate) fn decimal_scale(schema: Option<&Schema>) -> Option<i32> {
     let parameter = schema?.parameters.iter().find(|(name, _)| &**name == "scale")?;
     parameter.1.parse().ok()
 }
 
 /// The number that stands for milliseconds of Kafka Connect's own types.
-pub(super) fn date_number(schema: Option<&Schema>, millis: i64) -> Result<i64, EncodeErrorKind> {
+pub(crate) fn date_number(schema: Option<&Schema>, millis: i64) -> Result<i64, EncodeErrorKind> {
     match schema.and_then(Schema::name) {
         Some("org.apache.kafka.connect.data.Date") => Ok(millis / MILLIS_PER_DAY),
-        Some("org.apache.kafka.connect.data.Time") if millis >= MILLIS_PER_DAY => {
+        Some("org.apache.kafka.connect.data.Time") if !(0..=MILLIS_PER_DAY).contains(&millis) => {
             Err(EncodeErrorKind::TimeOfDay)
         }
         _ => Ok(millis),

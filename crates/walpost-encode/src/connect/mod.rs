@@ -22,7 +22,7 @@
 //! let value = column.value(Some(br#"{"a": 1}"#))?;
 //!
 //! let mut converter = Converter::Json(JsonConverter::new(JsonConverterOptions::default()));
-//! let bytes = converter.convert(Some(column.schema()), &value)?.expect("a value");
+//! let bytes = converter.convert("topic", Some(column.schema()), &value)?.expect("a value");
 //! assert_eq!(
 //!     bytes,
 //!     concat!(
@@ -76,4 +76,9 @@ pub use self::{
     schema::{Kind, Schema, SchemaField},
     shape::{RowShape, ShapeOptions},
     value::Value,
+};
+#[cfg(feature = "avro")]
+pub(crate) use self::{
+    java_map::in_java_order,
+    json::{date_number, decimal_scale},
 };

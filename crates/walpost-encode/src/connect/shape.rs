@@ -44,9 +44,9 @@ impl RowShape {
         options: &ShapeOptions,
     ) -> Self {
         let column = |column: &walpost_event::Column| {
-            let known = descriptions.iter().find(|known| {
-                known.name == column.name && known.data_type.oid == column.type_oid
-            });
+            let known = descriptions
+                .iter()
+                .find(|known| known.name == column.name && known.data_type.oid == column.type_oid);
             match known {
                 Some(known) => Column::new(known, &options.columns),
                 None => {
@@ -86,9 +86,8 @@ impl RowShape {
     /// A column in `verbatim` (indices) keeps its NULL: Debezium reads the
     /// columns that route, partition and date an event so.
     pub fn with_defaults(&self, row: &Row, verbatim: &[usize]) -> Option<Row> {
-        let is_missing = |index: &usize| {
-            row.value(*index) == RowValue::Null && !verbatim.contains(index)
-        };
+        let is_missing =
+            |index: &usize| row.value(*index) == RowValue::Null && !verbatim.contains(index);
         if !self.defaults.iter().any(is_missing) {
             return None;
         }

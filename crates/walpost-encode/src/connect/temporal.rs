@@ -7,9 +7,13 @@ pub(crate) const MICROS_PER_SECOND: i64 = 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 const NANOS_PER_DAY: i64 = 1_000 * MICROS_PER_DAY;
 
-/// What stands for the infinities of a timestamp, in microseconds.
-const INFINITY: i64 = 9_223_372_036_825_200_000;
-const MINUS_INFINITY: i64 = -9_223_372_036_832_400_000;
+/// What stands for the infinities of a timestamp.
+const INFINITY: Micros = 9_223_372_036_825_200_000;
+const MINUS_INFINITY: Micros = -9_223_372_036_832_400_000;
+
+/// Microseconds since 1970: those of PostgreSQL's last years do not fit into 64
+/// bits.
+pub(crate) type Micros = i128;
 
 /// What stands for the infinities of a date.
 const INFINITY_DATE: (i64, u32, u32) = (-5_877_611, 6, 21);
@@ -25,7 +29,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
 }
 
 /// Microseconds since 1970 of a timestamp without a time zone.
-pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
+pub(crate) fn parse_timestamp(text: &str) -> Option<Micros> {
     match text {
         "infinity" => return Some(INFINITY),
         "-infinity" => return Some(MINUS_INFINITY),
@@ -37,12 +41,12 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i64> {
 }
 
 /// Microseconds since 1970 of a timestamp with a time zone that is no infinity.
-pub(crate) fn parse_zoned_timestamp(text: &str) -> Option<i64> {
+pub(crate) fn parse_zoned_timestamp(text: &str) -> Option<Micros> {
     let (text, era) = split_era(text);
     let (date, rest) = text.split_once(' ')?;
     let (time, offset) = rest.split_at(rest.rfind(['+', '-'])?);
     let micros = parse_time(time).filter(|micros| *micros < MICROS_PER_DAY)?;
-    join(date, era, micros)?.checked_sub(parse_offset(offset)? * MICROS_PER_SECOND)
+    Some(join(date, era, micros)? - Micros::from(parse_offset(offset)? * MICROS_PER_SECOND))
 }
 
 /// Microseconds since midnight; 24:00:00 is a time.
@@ -62,14 +66,13 @@ pub(crate) fn parse_time(text: &str) -> Option<i64> {
 }
 
 /// Time of day in UTC of a time with a time zone, as Java writes it: `Z` at the
-/// end. `None` also for what Debezium cannot read: hour 24 elsewhere than in
-/// UTC, and an offset with seconds.
+/// end. `None` also for an offset with seconds, which Debezium cannot read.
 pub(crate) fn zoned_time(text: &str) -> Option<String> {
     let (time, offset) = text.split_at(text.rfind(['+', '-', 'Z'])?);
     let micros = parse_time(time)?;
-    if micros == MICROS_PER_DAY {
-        return matches!(offset, "Z" | "+00" | "-00" | "+00:00" | "-00:00")
-            .then(|| "24:00:00Z".to_owned());
+    let is_utc = matches!(offset, "Z" | "+00" | "-00" | "+00:00" | "-00:00");
+    if micros == MICROS_PER_DAY && is_utc {
+        return Some("24:00:00Z".to_owned());
     }
     if offset.matches(':').count() > 1 {
         return None;
@@ -97,8 +100,29 @@ fn parse_offset(text: &str) -> Option<i64> {
     Some(sign * seconds)
 }
 
-fn join(date: &str, era: &str, micros: i64) -> Option<i64> {
-    days_of(civil(date, era)?).checked_mul(MICROS_PER_DAY)?.checked_add(micros)
+fn join(date: &str, era: &str, micros: i64) -> Option<Micros> {
+    let days = Micros::from(days_of(civil(date, era)?));
+    Some(days * Micros::from(MICROS_PER_DAY) + Micros::from(micros))
+}
+
+/// Days since 1970, and microseconds since midnight.
+fn split(micros: Micros) -> (i64, i64) {
+    let day = Micros::from(MICROS_PER_DAY);
+    (micros.div_euclid(day) as i64, micros.rem_euclid(day) as i64)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis(micros: Micros) -> i64 {
+    micros.div_euclid(1_000) as i64
+}
+
+/// Microseconds since 1970 in 64 bits: beyond them Java's sum of seconds, which
+/// stop at the last number, and of what is behind the point, which goes round.
+pub(crate) fn wrapped(micros: Micros) -> i64 {
+    let second = Micros::from(MICROS_PER_SECOND);
+    let seconds = micros.div_euclid(second) as i64;
+    let rest = micros.rem_euclid(second) as i64;
+    seconds.saturating_mul(MICROS_PER_SECOND).wrapping_add(rest)
 }
 
 fn split_era(text: &str) -> (&str, &str) {
@@ -155,13 +179,13 @@ fn civil_of(days: i64) -> (i64, u32, u32) {
 
 /// Nanoseconds since 1970; `None` where 64 bits do not hold them. The
 /// infinities are the outermost numbers.
-pub(crate) fn nanos(micros: i64) -> Option<i64> {
+pub(crate) fn nanos(micros: Micros) -> Option<i64> {
     match micros {
         INFINITY => Some(i64::MAX),
         MINUS_INFINITY => Some(i64::MIN),
         _ => {
-            let of_days = micros.div_euclid(MICROS_PER_DAY).checked_mul(NANOS_PER_DAY)?;
-            of_days.checked_add(micros.rem_euclid(MICROS_PER_DAY) * 1_000)
+            let (days, of_day) = split(micros);
+            days.checked_mul(NANOS_PER_DAY)?.checked_add(of_day * 1_000)
         }
     }
 }
@@ -180,11 +204,12 @@ pub(crate) fn write_date(days: i64, out: &mut String) {
 
 /// `2024-01-31T12:00:00.5Z`, with that many digits behind the point, or as many
 /// as are not zero.
-pub(crate) fn iso_timestamp(micros: i64, digits: Option<u32>) -> String {
+pub(crate) fn iso_timestamp(micros: Micros, digits: Option<u32>) -> String {
     let mut out = String::with_capacity(32);
-    write_date(micros.div_euclid(MICROS_PER_DAY), &mut out);
+    let (days, of_day) = split(micros);
+    write_date(days, &mut out);
     out.push('T');
-    write_time(micros.rem_euclid(MICROS_PER_DAY), digits, &mut out);
+    write_time(of_day, digits, &mut out);
     out.push('Z');
     out
 }
@@ -230,7 +255,7 @@ mod tests {
             ("2000-02-29", 11_016, "2000-02-29"),
             ("0001-01-01", -719_162, "0001-01-01"),
             ("0001-12-31 BC", -719_163, "0000-12-31"),
-            ("0044-03-15 BC", -734_850, "-0043-03-15"),
+            ("0044-03-15 BC", -735_160, "-0043-03-15"),
             ("10000-01-01", 2_932_897, "+10000-01-01"),
         ];
         for (text, days, written) in cases {
@@ -270,7 +295,7 @@ mod tests {
         assert_eq!(zoned_time("12:00:00.250+02").as_deref(), Some("10:00:00.25Z"));
         assert_eq!(zoned_time("01:00:00+02:30").as_deref(), Some("22:30:00Z"));
         assert_eq!(zoned_time("24:00:00+00").as_deref(), Some("24:00:00Z"));
-        assert_eq!(zoned_time("24:00:00+01"), None);
+        assert_eq!(zoned_time("24:00:00+01").as_deref(), Some("23:00:00Z"));
         assert_eq!(zoned_time("01:00:00+00:19:32"), None);
     }
 
@@ -279,7 +304,10 @@ mod tests {
         assert_eq!(parse_timestamp("infinity"), Some(INFINITY));
         assert_eq!(nanos(INFINITY), Some(i64::MAX));
         assert_eq!(nanos(MINUS_INFINITY), Some(i64::MIN));
-        assert_eq!(nanos(i64::MAX), None);
+        assert_eq!(nanos(Micros::from(i64::MAX)), None);
         assert_eq!(nanos(-1), Some(-1_000));
+        let last = parse_timestamp("294276-12-31 23:59:59.999999").unwrap();
+        assert_eq!(wrapped(last), i64::MIN + 999_998);
+        assert_eq!(wrapped(-1), -1);
     }
 }

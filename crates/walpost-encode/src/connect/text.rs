@@ -100,7 +100,8 @@ fn write_header(schema: Option<&Schema>, value: &Value, is_within: bool, out: &m
             write_infallibly(&all, ["{", ",", "}"], out, |((name, schema), value), out| {
                 write_quoted(name, out);
                 out.push(':');
-                write_header(Some(schema), value, true, out);
+                let default = schema.default.as_ref().filter(|_| **value == Value::Null);
+                write_header(Some(schema), default.unwrap_or(value), true, out);
             });
         }
         value => write_plain(value, out),
@@ -132,7 +133,7 @@ fn write_quoted(text: &str, out: &mut String) {
 
 /// A time where it is before 1970-01-02, a date where it is midnight.
 fn write_date(millis: i64, out: &mut String) {
-    let micros = millis.saturating_mul(1_000);
+    let micros = temporal::Micros::from(millis) * 1_000;
     let text = temporal::iso_timestamp(micros, Some(3));
     let (date, time) = text.split_once('T').unwrap_or((&text, ""));
     if millis < MILLIS_PER_DAY {

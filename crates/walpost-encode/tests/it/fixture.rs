@@ -8,7 +8,12 @@ pub(crate) const DEBEZIUM: Encoder = Encoder::Json(JsonOptions::DEBEZIUM);
 pub(crate) const WALPOST: Encoder = Encoder::Json(JsonOptions::WALPOST);
 
 pub(crate) fn field(type_oid: u32, text: &'static str) -> Field {
-    Field { column: None, type_oid, type_modifier: -1, bytes: Some(Bytes::from_static(text.as_bytes())) }
+    Field {
+        column: None,
+        type_oid,
+        type_modifier: -1,
+        bytes: Some(Bytes::from_static(text.as_bytes())),
+    }
 }
 
 pub(crate) fn bytes(type_oid: u32, bytes: &'static [u8]) -> Field {

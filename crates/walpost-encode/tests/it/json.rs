@@ -75,7 +75,7 @@ fn every_type_has_its_json() {
 #[test]
 fn strings_are_escaped_as_kafka_connect_does() {
     let text = "\"\\/\u{8}\t\n\u{c}\r\0\u{1f}\u{7f}ä\u{2028}😀";
-    let expected = "\"\\\"\\\\/\\b\\t\\n\\f\\r\\u0000\\u001F\u{7f}ä\u{2028}😀\"";
+    let expected = "\"\\\"\\\\/\\b\\t\\n\\f\\r\\u0000\\u001F\u{7f}ä\u{2028}\\uD83D\\uDE00\"";
     assert_eq!(payload(DEBEZIUM, field(type_oid::TEXT, text)).unwrap(), expected);
 }
 

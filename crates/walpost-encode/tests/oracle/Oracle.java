@@ -107,7 +107,7 @@ public class Oracle {
 
     private static Map<String, Object> strings(JsonNode object) {
         Map<String, Object> strings = new HashMap<>();
-        object.fields().forEachRemaining(entry -> strings.put(entry.getKey(), entry.getValue().asText()));
+        object.properties().forEach(entry -> strings.put(entry.getKey(), entry.getValue().asText()));
         return strings;
     }
 
@@ -137,7 +137,7 @@ public class Oracle {
         if (node.has("doc")) {
             builder.doc(node.get("doc").asText());
         }
-        node.path("parameters").fields().forEachRemaining(
+        node.path("parameters").properties().forEach(
                 entry -> builder.parameter(entry.getKey(), entry.getValue().asText()));
         if (node.has("default")) {
             builder.defaultValue(value(builder, node.get("default")));

@@ -83,9 +83,7 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn of_ours<E: std::fmt::Debug>(
-        ours: Result<Option<impl AsRef<[u8]>>, E>,
-    ) -> Self {
+    pub(crate) fn of_ours<E: std::fmt::Debug>(ours: Result<Option<impl AsRef<[u8]>>, E>) -> Self {
         match ours {
             Ok(Some(bytes)) => Self::Bytes(bytes.as_ref().to_vec()),
             Ok(None) => Self::Nothing,

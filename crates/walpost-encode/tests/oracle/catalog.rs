@@ -45,9 +45,7 @@ fn describe(types: &HashMap<u32, Vec<Option<String>>>, oid: u32) -> TypeDescript
     let row = &types[&oid];
     let text = |at: usize| row[at].as_deref().unwrap();
     let kind = match (text(2), text(3)) {
-        ("e", _) => {
-            TypeKind::Enum { labels: text(7).split('\u{1}').map(str::to_owned).collect() }
-        }
+        ("e", _) => TypeKind::Enum { labels: text(7).split('\u{1}').map(str::to_owned).collect() },
         ("d", _) => TypeKind::Domain {
             base: Box::new(describe(types, number(&row[5]))),
             modifier: number(&row[6]),
@@ -62,10 +60,7 @@ fn describe(types: &HashMap<u32, Vec<Option<String>>>, oid: u32) -> TypeDescript
 }
 
 /// A table and its columns.
-pub(crate) async fn table(
-    client: &Client,
-    name: &str,
-) -> (Arc<Relation>, Vec<ColumnDescription>) {
+pub(crate) async fn table(client: &Client, name: &str) -> (Arc<Relation>, Vec<ColumnDescription>) {
     let types = types(client).await;
     let sql = format!(
         "SELECT attname, atttypid, atttypmod, attnotnull, \

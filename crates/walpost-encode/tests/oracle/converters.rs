@@ -80,7 +80,7 @@ fn ways() -> Vec<Way> {
 }
 
 fn compare(oracle: &mut Oracle, way: &mut Way, schema: Option<&Arc<Schema>>, value: &Value) {
-    let ours = way.ours.convert(schema, value);
+    let ours = way.ours.convert("topic", schema, value);
     // Debezium writes the name of a Java object instead, or the time zone.
     if ours == Err(EncodeErrorKind::NoText) {
         return;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use walpost_encode::connect::{
-    Converter, Difference, EmptyArray, ExpandOptions, Expander, JsonConverter, Kind, NameAdjustment,
-    NullField, OnDifference, Schema, Value,
+    Converter, Difference, EmptyArray, ExpandOptions, Expander, JsonConverter, Kind,
+    NameAdjustment, NullField, OnDifference, Schema, Value,
 };
 
 use super::{
@@ -75,9 +75,9 @@ fn ways() -> Vec<Way> {
             [NameAdjustment::None, NameAdjustment::Avro, NameAdjustment::AvroUnicode][bits % 3];
         let router = json!({
             "table.expand.json.payload": "true",
-            "table.json.payload.null.behavior": ["ignore", "optional_bytes"][bits & 1],
-            "table.json.payload.empty.array.behavior": ["ignore", "optional_string"][bits >> 1 & 1],
-            "field.name.adjustment.mode": ["none", "avro", "avro_unicode"][bits % 3],
+            "table.json.payload.null.behavior": (["ignore", "optional_bytes"][bits & 1]),
+            "table.json.payload.empty.array.behavior": (["ignore", "optional_string"][bits >> 1 & 1]),
+            "field.name.adjustment.mode": (["none", "avro", "avro_unicode"][bits % 3]),
         });
         let options =
             ExpandOptions { null_field, empty_array, names, on_difference: OnDifference::Park };
@@ -105,7 +105,7 @@ fn ours(way: &mut Way, payload: &str) -> (Verdict, Option<Difference>) {
     let (schema, value) = expanded.unwrap_or_else(|| {
         (Schema::new(Kind::String).optional().into(), Value::String(payload.to_owned()))
     });
-    let bytes = way.converter.convert(Some(&schema), &value);
+    let bytes = way.converter.convert("topic", Some(&schema), &value);
     (Verdict::of_ours(bytes), None)
 }
 
@@ -118,12 +118,14 @@ fn compare(oracle: &mut Oracle, way: &mut Way, payload: &str) -> Option<Differen
     let said = || format!("{question}\nours:   {}\ntheirs: {}", ours.text(), theirs.text());
     let is_text = matches!(way.converter, Converter::String);
     match difference {
-        Some(
-            Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes,
-        ) if is_text => assert_eq!(theirs, Verdict::Bytes(payload.into()), "{}", said()),
-        Some(
-            Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes,
-        ) => assert!(matches!(theirs, Verdict::Failed(_)), "{}", said()),
+        Some(Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes)
+            if is_text =>
+        {
+            assert_eq!(theirs, Verdict::Bytes(payload.into()), "{}", said())
+        }
+        Some(Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes) => {
+            assert!(matches!(theirs, Verdict::Failed(_)), "{}", said())
+        }
         Some(_) => assert_ne!(ours, theirs, "{}", said()),
         None if ours == theirs => {}
         None => assert_eq!(sorted(&ours), sorted(&theirs), "{}", said()),

@@ -55,9 +55,10 @@ pub(crate) fn value(value: &Value) -> Json {
         }
         Value::Decimal(decimal) => decimal.plain().into(),
         Value::Array(elements) => elements.iter().map(self::value).collect(),
-        Value::Map(entries) => {
-            entries.iter().map(|(key, value)| json!([self::value(key), self::value(value)])).collect()
-        }
+        Value::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| json!([self::value(key), self::value(value)]))
+            .collect(),
         Value::Struct(values) => values.iter().map(self::value).collect(),
     }
 }

@@ -99,7 +99,8 @@ impl Random {
             }
             11 => Schema::logical(Kind::String, "io.debezium.data.Json", 1),
             12 => {
-                let names = [("Date", Kind::Int32), ("Time", Kind::Int32), ("Timestamp", Kind::Int64)];
+                let names =
+                    [("Date", Kind::Int32), ("Time", Kind::Int32), ("Timestamp", Kind::Int64)];
                 let (name, kind) = self.pick(&names).clone();
                 Schema::logical(kind, &format!("org.apache.kafka.connect.data.{name}"), 1)
             }

@@ -26,9 +26,7 @@ pub(crate) fn schema(
         Node::Null => Kind::Bytes,
         Node::Array(elements) if elements.is_empty() => match options.empty_array {
             EmptyArray::Ignore => return Ok(None),
-            EmptyArray::OptionalString => {
-                Kind::Array(Schema::new(Kind::String).optional().into())
-            }
+            EmptyArray::OptionalString => Kind::Array(Schema::new(Kind::String).optional().into()),
         },
         Node::Array(elements) => Kind::Array(element(key, elements, options)?.into()),
         Node::Object(members) => return object(key, members, options).map(Some),
@@ -49,6 +47,10 @@ fn object(
         let schema = schema(Some(&path), node, options)?;
         let is_new = !fields.iter().any(|field| *field.name == *name);
         if let Some(schema) = schema.filter(|_| is_new) {
+            // A field must have a name.
+            if name.is_empty() {
+                return Err(Unfit);
+            }
             fields.push(SchemaField { name: name.into(), schema: schema.into() });
         }
     }
@@ -58,11 +60,7 @@ fn object(
 
 /// The schema of an array's elements: that of the first, of objects all of
 /// them merged.
-fn element(
-    key: Option<&str>,
-    elements: &[Node],
-    options: &ExpandOptions,
-) -> Result<Schema, Unfit> {
+fn element(key: Option<&str>, elements: &[Node], options: &ExpandOptions) -> Result<Schema, Unfit> {
     let sample = sample(elements)?;
     if !matches!(sample, Node::Object(_)) {
         return schema(None, sample, options)?.ok_or(Unfit);

@@ -249,7 +249,10 @@ mod tests {
     fn values_are_read() {
         let node = parse(r#"{"a": [1, -2.5e3, "\u00e4\ud83d\ude00\n", true, null], "a": 7} x"#);
         assert!(node == Ok(Node::Object(vec![("a".into(), Node::Int(7))])));
-        assert!(parse(r#"["\u00e4\ud83d\ude00\/"]"#) == Ok(Node::Array(vec![Node::String("ä😀/".into())])));
+        assert!(
+            parse(r#"["\u00e4\ud83d\ude00\/"]"#)
+                == Ok(Node::Array(vec![Node::String("ä😀/".into())]))
+        );
         assert!(parse("[3000000000]") == Ok(Node::Array(vec![Node::Long(3_000_000_000)])));
         assert!(parse("[9223372036854775808]") == Ok(Node::Array(vec![Node::BigInteger])));
     }
