@@ -121,7 +121,8 @@ impl Column {
     /// for values on which Debezium fails: `NaN` and the infinities of
     /// `numeric` under `precise`, a `timetz` whose offset has seconds, the
     /// infinities of `interval`, a `money` with a currency of several letters,
-    /// arrays of arrays of text, and NULL in an array of an enum.
+    /// arrays of arrays of text, NULL in an array of an enum, and arrays of
+    /// geometric types.
     pub fn value(&self, text: Option<&[u8]>) -> Result<Value, EncodeErrorKind> {
         let Some(text) = text else {
             return Ok(Value::Null);
@@ -191,17 +192,21 @@ fn array(
         }
         _ => {}
     }
-    // Debezium cannot do arrays of domains.
-    if matches!(element.kind, TypeKind::Domain { .. }) {
-        return None;
-    }
-    let (codec, mut schema) = resolve(element, modifier, options)?;
+    let (codec, mut schema) = match element.kind {
+        // Debezium does not know their elements.
+        TypeKind::Domain { .. } => unknown(options)?,
+        _ => resolve(element, modifier, options)?,
+    };
     // Those are built apart, and may be NULL only where their type says so.
     let is_apart = matches!(element.kind, TypeKind::Enum { .. })
+        || matches!(codec, Codec::Unknown(_))
         || matches!(element.oid, oid::BOX | oid::LSEG | oid::PATH | oid::POLYGON | oid::CIRCLE)
         || matches!(element.oid, oid::LINE | oid::TSVECTOR)
         || matches!(&*element.name, "vector" | "halfvec" | "sparsevec" | "isbn");
     schema.optional |= !is_apart;
+    // Debezium takes its own structs for others in an array that is built apart.
+    let is_broken = is_apart && matches!(schema.kind, Kind::Struct(_));
+    let codec = if is_broken { Codec::Impossible } else { codec };
     Some((Codec::Array(Box::new(codec), delimiter), Schema::array(schema)))
 }
 

@@ -282,6 +282,7 @@ fn convert_element(text: &str, codec: &Codec) -> Option<Value> {
             let bytes: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
             rest.is_empty().then(|| binary(&bytes, *mode))
         }
+        Codec::Date(mode) => Some(date(temporal::parse_array_date(text)?, *mode)),
         // Debezium reads them as a type that has milliseconds alone.
         Codec::Time(mode, digits) => {
             let micros = temporal::parse_time(text)?;

@@ -3,6 +3,7 @@ use std::{collections::HashMap, sync::Arc};
 use walpost_event::{Bytes, Field, Header, Headers, Message, NamedField, Record, RecordValue, Row};
 
 use super::{
+    column::Column,
     converter::{Converter, HeaderConverter},
     expand::Expander,
     schema::{Kind, Schema, SchemaField},
@@ -121,11 +122,10 @@ impl ConnectEncoding {
     ) -> Result<Option<Bytes>, EncodeErrorKind> {
         let Typed { schema, value } = match key {
             Some(field) => typed(field, shape)?,
-            None => {
-                let column = shape.column_named(&self.key_column);
-                let schema = column.map(|(_, column)| Arc::clone(column.schema()));
-                Typed { schema, value: Value::Null }
-            }
+            None => match shape.column_named(&self.key_column) {
+                Some((_, column)) => of_column(column, Value::Null),
+                None => Typed { schema: None, value: Value::Null },
+            },
         };
         self.key.convert(topic, schema.as_ref(), &value)
     }
@@ -249,6 +249,15 @@ fn typed(field: &Field, shape: &RowShape) -> Result<Typed, EncodeErrorKind> {
     };
     let unknown = || EncodeErrorKind::UnknownType { type_oid: field.type_oid };
     let column = shape.column(index.into()).ok_or_else(unknown)?;
-    let value = column.value(field.bytes.as_deref())?;
-    Ok(Typed { schema: Some(Arc::clone(column.schema())), value })
+    Ok(of_column(column, column.value(field.bytes.as_deref())?))
+}
+
+/// As Debezium reads a column: a default stands for NULL.
+fn of_column(column: &Column, value: Value) -> Typed {
+    let schema = Arc::clone(column.schema());
+    let value = match &schema.default {
+        Some(default) if value == Value::Null => default.clone(),
+        _ => value,
+    };
+    Typed { schema: Some(schema), value }
 }

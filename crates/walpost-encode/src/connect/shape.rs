@@ -81,7 +81,9 @@ impl RowShape {
     }
 
     /// The row with defaults for its NULLs, as Debezium reads it; `None` where
-    /// that is the row itself.
+    /// that is the row itself. For what is decided before a record is encoded,
+    /// such as whether a payload is empty;
+    /// [`ConnectEncoding`](super::ConnectEncoding) does the same by itself.
     ///
     /// A column in `verbatim` (indices) keeps its NULL: Debezium reads the
     /// columns that route, partition and date an event so.

@@ -8,15 +8,15 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 const NANOS_PER_DAY: i64 = 1_000 * MICROS_PER_DAY;
 
 /// What stands for the infinities of a timestamp.
-const INFINITY: Micros = 9_223_372_036_825_200_000;
-const MINUS_INFINITY: Micros = -9_223_372_036_832_400_000;
+const INFINITY: Micros = 9_223_372_036_825_200_000_000;
+const MINUS_INFINITY: Micros = -9_223_372_036_832_400_000_000;
 
 /// Microseconds since 1970: those of PostgreSQL's last years do not fit into 64
 /// bits.
 pub(crate) type Micros = i128;
 
 /// What stands for the infinities of a date.
-const INFINITY_DATE: (i64, u32, u32) = (-5_877_611, 6, 21);
+const INFINITY_DATE: (i64, u32, u32) = (5_877_611, 6, 21);
 const MINUS_INFINITY_DATE: (i64, u32, u32) = (-5_877_611, 6, 22);
 
 /// Days since 1970.
@@ -26,6 +26,13 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
         "-infinity" => Some(days_of(MINUS_INFINITY_DATE)),
         _ => parse_civil(text).map(days_of),
     }
+}
+
+/// The same of a date in an array, which Debezium reads without its era, and
+/// without infinities.
+pub(crate) fn parse_array_date(text: &str) -> Option<i64> {
+    let (date, _) = split_era(text);
+    civil(date, "").map(days_of)
 }
 
 /// Microseconds since 1970 of a timestamp without a time zone.

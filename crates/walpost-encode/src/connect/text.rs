@@ -135,13 +135,14 @@ fn write_quoted(text: &str, out: &mut String) {
 fn write_date(millis: i64, out: &mut String) {
     let micros = temporal::Micros::from(millis) * 1_000;
     let text = temporal::iso_timestamp(micros, Some(3));
-    let (date, time) = text.split_once('T').unwrap_or((&text, ""));
+    let text = text.trim_start_matches('+');
+    let (date, time) = text.split_once('T').unwrap_or((text, ""));
     if millis < MILLIS_PER_DAY {
         out.push_str(time);
     } else if millis % MILLIS_PER_DAY == 0 {
         out.push_str(date);
     } else {
-        out.push_str(&text);
+        out.push_str(text);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Rows of a real PostgreSQL through the real connector and the real router.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value as Json, json};
 use tokio_postgres::Client;
 use walpost_encode::{
@@ -16,11 +18,12 @@ use walpost_router::{MissingColumn, Routed, Router, RouterConfig};
 
 use super::{
     ask::{Oracle, Verdict},
-    catalog::{connect, table, table_rows},
+    catalog::{connect, rows, table, table_rows},
     converters::json_options,
 };
 
 const DRAIN_LIMIT_MS: u64 = 60_000;
+const SLOTS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Types by other means than their extensions, which may not be installed:
 /// Debezium knows them by name.
@@ -68,10 +71,7 @@ fn insert(name: &str, index: usize, columns: &[Column]) -> String {
     let value = |column: &Column| match column.values.get(index) {
         Some(value) if value.starts_with('!') => format!(", {}", &value[1..]),
         Some(value) => format!(", '{}'", value.replace('\'', "''")),
-        None if ["NOT NULL", "GENERATED", "serial"]
-            .iter()
-            .any(|word| column.definition.contains(word)) =>
-        {
+        None if ["NOT NULL", "serial"].iter().any(|word| column.definition.contains(word)) => {
             ", DEFAULT".to_owned()
         }
         None => ", NULL".to_owned(),
@@ -96,6 +96,7 @@ struct Mode {
     config: Json,
 }
 
+/// Each with its own prefix: two connectors of one name get in each other's way.
 fn modes() -> Vec<Mode> {
     let mode = |name, topic_prefix: &str, schema_names, columns, config| Mode {
         name,
@@ -165,14 +166,14 @@ fn modes() -> Vec<Mode> {
         ),
         mode(
             "nanoseconds",
-            "p",
+            "p5",
             NameAdjustment::None,
             ColumnOptions { time: TimePrecision::Nanoseconds, unknown_types: true, ..default },
             json!({ "time.precision.mode": "nanoseconds", "include.unknown.datatypes": "true" }),
         ),
         mode(
             "adaptive_time",
-            "p",
+            "p6",
             NameAdjustment::None,
             ColumnOptions { time: TimePrecision::AdaptiveTimeMicroseconds, ..default },
             json!({ "time.precision.mode": "adaptive_time_microseconds" }),
@@ -253,6 +254,16 @@ fn start(oracle: &mut Oracle, postgres: &Postgres, mode: &Mode, table: &str) {
     config.as_object_mut().unwrap().extend(mode.config.as_object().unwrap().clone());
     let answer = oracle.ask(&json!({ "op": "start", "name": mode.name, "config": config }));
     assert_eq!(answer, json!({}), "{}", mode.name);
+}
+
+/// Returns once that many connectors hold their slots: from there on they see
+/// every row.
+async fn wait_for_slots(client: &Client, count: usize) {
+    let sql = "SELECT count(*) FROM pg_replication_slots, pg_sleep(0.05) WHERE active";
+    let start = Instant::now();
+    while rows(client, sql).await[0][0].as_deref() != Some(&*count.to_string()) {
+        assert!(start.elapsed() < SLOTS_LIMIT, "not every connector holds its slot");
+    }
 }
 
 fn drain(oracle: &mut Oracle, mode: &Mode, ways: &[Way], count: usize) -> Vec<Json> {
@@ -367,12 +378,13 @@ async fn rows_become_what_debezium_makes_of_them() {
     for mode in &modes {
         start(&mut oracle, &postgres, mode, "outbox");
     }
+    wait_for_slots(&client, modes.len()).await;
     let count = 1 + columns.iter().map(|column| column.values.len()).max().unwrap();
     for index in 0..count {
         client.batch_execute(&insert("outbox", index, &columns)).await.unwrap();
     }
     let (relation, descriptions) = table(&client, "outbox").await;
-    let rows = table_rows(&client, &relation).await;
+    let all = table_rows(&client, &relation).await;
     let mut found = Vec::new();
     for mode in &modes {
         let shape = RowShape::new(&relation, &descriptions, &mode.options);
@@ -383,7 +395,7 @@ async fn rows_become_what_debezium_makes_of_them() {
             way("header", &columns, false, "payload", false),
         ];
         let theirs = drain(&mut oracle, mode, &ways, count);
-        for (index, (row, theirs)) in rows.iter().zip(&theirs).enumerate() {
+        for (index, (row, theirs)) in all.iter().zip(&theirs).enumerate() {
             for (at, way) in ways.iter_mut().enumerate() {
                 let what = format!("{}, row {index}, way {at}", mode.name);
                 found.extend(differences(&what, message(way, &shape, row), &theirs[at]));
@@ -402,16 +414,17 @@ async fn values_on_which_debezium_fails_are_errors() {
     let mut oracle = Oracle::start();
     let mode = &modes()[0];
     start(&mut oracle, &postgres, mode, "trouble");
+    wait_for_slots(&client, 1).await;
     let count = columns.iter().map(|column| column.values.len()).max().unwrap();
     for index in 0..count {
         client.batch_execute(&insert("trouble", index, &columns)).await.unwrap();
     }
     let (relation, descriptions) = table(&client, "trouble").await;
-    let rows = table_rows(&client, &relation).await;
+    let all = table_rows(&client, &relation).await;
     let shape = RowShape::new(&relation, &descriptions, &mode.options);
     let ways = [way("envelope", &columns, false, "id", false)];
     let theirs = drain(&mut oracle, mode, &ways, count);
-    for (index, (row, theirs)) in rows.iter().zip(&theirs).enumerate() {
+    for (index, (row, theirs)) in all.iter().zip(&theirs).enumerate() {
         let text = Verdict::of_hex(&theirs[0]["value"]).text();
         let value: Json = serde_json::from_str(&text).unwrap();
         for column in columns.iter().filter(|column| index < column.values.len()) {
