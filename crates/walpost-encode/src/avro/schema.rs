@@ -318,9 +318,8 @@ impl<'a> Writer<'a> {
             Value::Bytes(bytes) => self.string(&latin(bytes)),
             Value::Decimal(decimal) => self.string(&latin(&decimal.unscaled_bytes())),
             Value::Array(elements) => {
-                let items = match &schema.kind {
-                    Kind::Array(items) => items,
-                    _ => return self.push("[]"),
+                let Kind::Array(items) = &schema.kind else {
+                    return self.push("[]");
                 };
                 self.push("[");
                 for (index, element) in elements.iter().enumerate() {

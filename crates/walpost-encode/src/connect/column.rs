@@ -86,7 +86,7 @@ impl Column {
     /// literal; of a function, whatever it does, the zero of the type.
     pub fn new(description: &ColumnDescription, options: &ColumnOptions) -> Option<Self> {
         let ColumnDescription { name, data_type, modifier, nullable, default } = description;
-        let (codec, mut schema) = resolve(data_type, *modifier, options)?;
+        let (codec, mut schema) = resolve(data_type, *modifier, *options)?;
         let default_text = default.as_deref().and_then(|text| default::text(data_type, text));
         let default = default_text
             .and_then(|text| Some((codec.convert(text.as_bytes()).ok()?, text)))
@@ -153,7 +153,7 @@ impl Column {
 fn resolve(
     data_type: &TypeDescription,
     modifier: i32,
-    options: &ColumnOptions,
+    options: ColumnOptions,
 ) -> Option<(Codec, Schema)> {
     match &data_type.kind {
         TypeKind::Domain { base, modifier: of_domain } => {
@@ -171,7 +171,7 @@ fn resolve(
     }
 }
 
-fn unknown(options: &ColumnOptions) -> Option<(Codec, Schema)> {
+fn unknown(options: ColumnOptions) -> Option<(Codec, Schema)> {
     let known = options.unknown_types;
     known.then(|| (Codec::Unknown(options.binary), binary(options.binary)))
 }
@@ -180,7 +180,7 @@ fn array(
     element: &TypeDescription,
     delimiter: char,
     modifier: i32,
-    options: &ColumnOptions,
+    options: ColumnOptions,
 ) -> Option<(Codec, Schema)> {
     match element.oid {
         oid::BIT => {
@@ -210,7 +210,7 @@ fn array(
     Some((Codec::Array(Box::new(codec), delimiter), Schema::array(schema)))
 }
 
-fn built_in(type_oid: u32, modifier: i32, options: &ColumnOptions) -> Option<(Codec, Schema)> {
+fn built_in(type_oid: u32, modifier: i32, options: ColumnOptions) -> Option<(Codec, Schema)> {
     let plain = |codec, kind| Some((codec, Schema::new(kind)));
     let named = |codec, kind, name: &str| Some((codec, Schema::logical(kind, name, 1)));
     match type_oid {
@@ -296,7 +296,7 @@ fn geometry() -> Schema {
     schema.documented("Geometry").optional()
 }
 
-fn of_extension(name: &str, options: &ColumnOptions) -> Option<(Codec, Schema)> {
+fn of_extension(name: &str, options: ColumnOptions) -> Option<(Codec, Schema)> {
     let shared = |schema: Schema| Arc::new(schema);
     Some(match name {
         "citext" | "isbn" => (Codec::Text, Schema::new(Kind::String)),
@@ -391,7 +391,7 @@ fn numeric(modifier: i32, mode: DecimalHandling) -> (Codec, Schema) {
     (codec, schema)
 }
 
-fn money(options: &ColumnOptions) -> (Codec, Schema) {
+fn money(options: ColumnOptions) -> (Codec, Schema) {
     let scale = i32::from(options.money_fraction_digits);
     let schema = match options.decimal {
         DecimalHandling::Double => Schema::new(Kind::Float64),

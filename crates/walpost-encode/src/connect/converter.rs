@@ -49,6 +49,10 @@ impl Converter {
     /// # Errors
     /// [`EncodeErrorKind`] for a value that the converter does not take; where
     /// Kafka Connect fails the task, the event is to be parked.
+    #[cfg_attr(
+        not(feature = "avro"),
+        expect(clippy::only_used_in_recursion, reason = "Avro alone looks at the topic")
+    )]
     pub fn convert(
         &mut self,
         topic: &str,

@@ -98,11 +98,23 @@ struct Mode {
 
 /// Each with its own prefix: two connectors of one name get in each other's way.
 fn modes() -> Vec<Mode> {
-    let mode = |name, topic_prefix: &str, schema_names, columns, config| Mode {
-        name,
-        options: ShapeOptions { topic_prefix: topic_prefix.into(), schema_names, columns },
-        config,
-    };
+    let mut modes = modes_with_other_handling();
+    modes.extend(modes_with_unknown_types());
+    modes
+}
+
+fn mode(
+    name: &'static str,
+    topic_prefix: &str,
+    schema_names: NameAdjustment,
+    columns: ColumnOptions,
+    config: Json,
+) -> Mode {
+    let options = ShapeOptions { topic_prefix: topic_prefix.into(), schema_names, columns };
+    Mode { name, options, config }
+}
+
+fn modes_with_other_handling() -> Vec<Mode> {
     let default = ColumnOptions::default();
     vec![
         mode("adaptive", "p", NameAdjustment::None, default, json!({})),
@@ -145,6 +157,12 @@ fn modes() -> Vec<Mode> {
                 "schema.name.adjustment.mode": "avro",
             }),
         ),
+    ]
+}
+
+fn modes_with_unknown_types() -> Vec<Mode> {
+    let default = ColumnOptions::default();
+    vec![
         mode(
             "microseconds",
             "p_x-y",

@@ -121,10 +121,10 @@ fn compare(oracle: &mut Oracle, way: &mut Way, payload: &str) -> Option<Differen
         Some(Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes)
             if is_text =>
         {
-            assert_eq!(theirs, Verdict::Bytes(payload.into()), "{}", said())
+            assert_eq!(theirs, Verdict::Bytes(payload.into()), "{}", said());
         }
         Some(Difference::TopLevelArray | Difference::IntegerTooLarge | Difference::MixedTypes) => {
-            assert!(matches!(theirs, Verdict::Failed(_)), "{}", said())
+            assert!(matches!(theirs, Verdict::Failed(_)), "{}", said());
         }
         Some(_) => assert_ne!(ours, theirs, "{}", said()),
         None if ours == theirs => {}

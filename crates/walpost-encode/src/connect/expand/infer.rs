@@ -14,7 +14,7 @@ pub(crate) struct Unfit;
 pub(crate) fn schema(
     key: Option<&str>,
     node: &Node,
-    options: &ExpandOptions,
+    options: ExpandOptions,
 ) -> Result<Option<Schema>, Unfit> {
     let kind = match node {
         Node::String(_) => Kind::String,
@@ -37,7 +37,7 @@ pub(crate) fn schema(
 fn object(
     key: Option<&str>,
     members: &[(String, Node)],
-    options: &ExpandOptions,
+    options: ExpandOptions,
 ) -> Result<Schema, Unfit> {
     let prefix = key.filter(|key| !key.trim().is_empty()).map(|key| format!("{key}."));
     let mut fields: Vec<SchemaField> = Vec::new();
@@ -60,7 +60,7 @@ fn object(
 
 /// The schema of an array's elements: that of the first, of objects all of
 /// them merged.
-fn element(key: Option<&str>, elements: &[Node], options: &ExpandOptions) -> Result<Schema, Unfit> {
+fn element(key: Option<&str>, elements: &[Node], options: ExpandOptions) -> Result<Schema, Unfit> {
     let sample = sample(elements)?;
     if !matches!(sample, Node::Object(_)) {
         return schema(None, sample, options)?.ok_or(Unfit);

@@ -147,7 +147,7 @@ impl Expander {
             Err(Unread::NotJson) => return Ok(None),
             Err(Unread::LoneSurrogate) => return Err(Difference::LoneSurrogate),
         };
-        let Ok(schema) = infer::schema(Some(column), &node, &self.options) else {
+        let Ok(schema) = infer::schema(Some(column), &node, self.options) else {
             return Ok(None);
         };
         let Some(schema) = schema else {
@@ -156,7 +156,7 @@ impl Expander {
         if let Node::Array(_) = node {
             return Err(Difference::TopLevelArray);
         }
-        let value = value::value(&node, &schema, &self.options)?;
+        let value = value::value(&node, &schema, self.options)?;
         Ok(Some((self.remember(schema), value)))
     }
 

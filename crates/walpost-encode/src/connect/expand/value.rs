@@ -9,7 +9,7 @@ use crate::connect::{
 pub(crate) fn value(
     node: &Node,
     schema: &Schema,
-    options: &ExpandOptions,
+    options: ExpandOptions,
 ) -> Result<Value, Difference> {
     Ok(match (node, &schema.kind) {
         (Node::Null, _) if schema.optional => Value::Null,
@@ -40,7 +40,7 @@ pub(crate) fn value(
 fn check_members(
     members: &[(String, Node)],
     schema: &Schema,
-    options: &ExpandOptions,
+    options: ExpandOptions,
 ) -> Result<(), Difference> {
     for (name, node) in members {
         let is_null = matches!(node, Node::Null) && options.null_field == NullField::Ignore;
