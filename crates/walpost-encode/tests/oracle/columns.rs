@@ -17,7 +17,7 @@ use walpost_local::Postgres;
 use walpost_router::{MissingColumn, Routed, Router, RouterConfig};
 
 use super::{
-    ask::{Oracle, Verdict},
+    ask::{Oracle, Verdict, difference},
     catalog::{connect, rows, table, table_rows},
     converters::json_options,
 };
@@ -333,38 +333,6 @@ fn differences(what: &str, ours: Result<Message, EncodeError>, theirs: &Json) ->
     let names = headers.iter().map(|header| header[0].as_str().unwrap());
     if !ours.headers.iter().map(|header| &*header.name).eq(names) {
         found.push(format!("{what}: other headers"));
-    }
-    found
-}
-
-/// Of JSON the first fields that differ, else where the text does.
-fn difference(ours: &str, theirs: &str) -> String {
-    let parsed = [ours, theirs].map(|text| serde_json::from_str::<Json>(text).unwrap_or_default());
-    let [ours_json, theirs_json] = parsed;
-    let mut found = String::new();
-    for place in ["/schema/fields", "/payload", ""] {
-        let (Some(ours), Some(theirs)) = (ours_json.pointer(place), theirs_json.pointer(place))
-        else {
-            continue;
-        };
-        let fields = |json: &Json| match json {
-            Json::Array(fields) => fields.iter().map(Json::to_string).collect::<Vec<_>>(),
-            Json::Object(fields) => {
-                fields.iter().map(|(name, value)| format!("{name}={value}")).collect()
-            }
-            other => vec![other.to_string()],
-        };
-        for (ours, theirs) in fields(ours).iter().zip(&fields(theirs)) {
-            if ours != theirs && found.len() < 4_000 && ours.len() < 4_000 {
-                found.push_str(&format!("\n  ours:   {ours}\n  theirs: {theirs}"));
-            }
-        }
-    }
-    if found.is_empty() {
-        let at = ours.bytes().zip(theirs.bytes()).take_while(|(one, other)| one == other).count();
-        let part =
-            |text: &str| text.chars().skip(at.saturating_sub(40)).take(160).collect::<String>();
-        found = format!("\n  ours:   {}\n  theirs: {}", part(ours), part(theirs));
     }
     found
 }
