@@ -12,7 +12,6 @@ use May::{Use, UseAll};
 
 /// Every crate with what it may use, and whether it may name librdkafka.
 const CRATES: &[(&str, May, bool)] = &[
-const CRATES: [(&str, May, bool); 25] = [
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
