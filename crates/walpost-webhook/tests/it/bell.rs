@@ -61,7 +61,7 @@ async fn a_new_delivery_wakes_its_sender_and_no_other_one() {
     let telling = world.deliveries.clone().notifies(true);
     let ordered = NewDelivery { order_key: Some("k".to_owned()), ..delivery("c") };
     for one in [delivery("b"), ordered] {
-        assert_eq!(telling.insert(&world.client, &[one.clone()]).await.unwrap(), 1);
+        assert_eq!(telling.insert(&world.client, std::slice::from_ref(&one)).await.unwrap(), 1);
         assert_eq!(telling.insert(&world.client, &[one]).await.unwrap(), 0);
     }
     world.until("delivered", 3).await;
