@@ -13,6 +13,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::KafkaError,
     message::{BorrowedMessage, Headers},
+    types::RDKafkaErrorCode,
 };
 
 use crate::services::{kafka, unique_name};
@@ -251,8 +252,17 @@ fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRe
 }
 
 fn end_offset(consumer: &BaseConsumer, topic: &str, partition: i32) -> i64 {
-    let watermarks = consumer.fetch_watermarks(topic, partition, ADMIN_LIMIT);
-    watermarks.unwrap_or_else(|error| panic!("cannot read the end of {topic}: {error}")).1
+    let started = Instant::now();
+    loop {
+        match consumer.fetch_watermarks(topic, partition, ADMIN_LIMIT) {
+            Ok((_, end)) => return end,
+            // A broker that was killed or frozen hands over what it led.
+            Err(KafkaError::MetadataFetch(
+                RDKafkaErrorCode::NotLeaderForPartition | RDKafkaErrorCode::LeaderNotAvailable,
+            )) if started.elapsed() < ADMIN_LIMIT => std::thread::sleep(POLL),
+            Err(error) => panic!("cannot read the end of {topic}: {error}"),
+        }
+    }
 }
 
 fn owned(message: &BorrowedMessage<'_>) -> ReadRecord {

@@ -16,7 +16,8 @@ use crate::{
 };
 
 const LISTENING: &str = "select count(*) from pg_stat_activity \
-                         where datname = current_database() and query like '%listen walpost%'";
+                         where datname = current_database() and query like '%listen walpost%' \
+                         and pid <> pg_backend_pid()";
 
 /// Looks once an hour by itself.
 fn drowsy(receiver: &Receiver) -> ProcessorSettings {
