@@ -2,17 +2,18 @@
 //! minutes.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use serde_json::Value;
 use walpost_testkit::{Process, local::free_port, until};
 use walpost_tests::{LIMIT, http_get};
 
-/// The shipped files.
-const RULES: [&str; 5] = ["consumer", "idempotency", "receive", "relay", "webhook"];
+/// How the name of a file of rules ends.
+const RULES: &str = ".rules.yml";
 /// What a window of minutes becomes, and a time for which something has to last.
 const WINDOW: &str = "10s";
 const FOR: &str = "1s";
@@ -33,9 +34,8 @@ impl Prometheus {
         let mut config = "global: {scrape_interval: 1s, scrape_timeout: 1s, \
                           evaluation_interval: 1s}\nrule_files:\n"
             .to_owned();
-        for rules in RULES {
-            let file = format!("{rules}.rules.yml");
-            fs::write(folder.join(&file), in_seconds(&shipped(&file))).unwrap();
+        for (file, rules) in shipped() {
+            fs::write(folder.join(&file), in_seconds(&rules)).unwrap();
             config.push_str(&format!("  - {file}\n"));
         }
         config.push_str("scrape_configs:\n");
@@ -78,6 +78,17 @@ impl Prometheus {
         firing.iter().map(|(labels, _)| named(labels)).collect()
     }
 
+    /// Waits until all of these fire at once.
+    pub(crate) async fn fires(&self, expected: &BTreeSet<String>) {
+        let (mut firing, started) = (BTreeSet::new(), Instant::now());
+        until(2 * LIMIT, "an answer of Prometheus", async || {
+            firing = self.firing().await;
+            firing.is_superset(expected) || started.elapsed() > LIMIT
+        })
+        .await;
+        assert!(firing.is_superset(expected), "of {expected:?} fire {firing:?}");
+    }
+
     /// What has fired in the last minutes.
     pub(crate) async fn fired(&self) -> BTreeSet<String> {
         let fired = self.query("max_over_time(ALERTS{alertstate=\"firing\"}[5m])").await;
@@ -91,9 +102,15 @@ fn named(labels: &Value) -> String {
     format!("{} {} {about}", text("alertname"), text("severity"))
 }
 
-fn shipped(file: &str) -> String {
+/// All files of rules that are shipped, with their names.
+fn shipped() -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    fs::read_to_string(root.join("ops/prometheus").join(file)).unwrap()
+    let files = fs::read_dir(root.join("ops/prometheus")).unwrap().map(|file| file.unwrap().path());
+    let rules = files.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.to_owned();
+        name.ends_with(RULES).then(|| (name, fs::read_to_string(&path).unwrap()))
+    });
+    rules.collect()
 }
 
 /// The same rules with other windows of time, and nothing else: every limit stays.
