@@ -45,8 +45,12 @@ pub(crate) async fn settle(
         // A second one for the same request.
         return Ok(table::note_stray(tx, &news.id, &news.reference).await?);
     }
-    let told = State::of(&news.state).and_then(|news| ours.state.told(news));
-    if let Some(state) = told {
+    let theirs = State::of(&news.state);
+    if (ours.state, theirs) == (State::Failed, Some(State::Active)) {
+        // It is paid for, and everybody has been told that there is none.
+        return Ok(table::note_stray(tx, &news.id, &news.reference).await?);
+    }
+    if let Some(state) = theirs.and_then(|news| ours.state.told(news)) {
         table::settle(tx, &ours.id, state, &news.id).await?;
         table::tell(tx, outbox, &ours, state).await.map_err(NewsError::Outbox)?;
     }

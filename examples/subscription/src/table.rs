@@ -11,7 +11,8 @@ use crate::{Failed, state::State};
 
 /// A user may have any number of subscriptions to a plan, so nothing here could
 /// tell a second one that was not asked for. `stray` is what the provider has and
-/// nobody here has asked for: it stays empty, or somebody has to look.
+/// nobody here has asked for, or has it after it would not: it stays empty, or
+/// somebody has to look.
 ///
 /// The outbox has a column for the path of a request.
 pub(crate) const TABLES: &str = "

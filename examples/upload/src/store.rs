@@ -111,8 +111,12 @@ impl Store {
     pub(crate) fn sweep_temporary(&self, age: Duration) -> io::Result<usize> {
         let mut swept = 0;
         for path in old(&self.folder.join("tmp"), age)? {
-            fs::remove_file(path)?;
-            swept += 1;
+            match fs::remove_file(path) {
+                Ok(()) => swept += 1,
+                // By another sweeper.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(swept)
     }
@@ -123,13 +127,15 @@ impl Store {
         Ok(old(&self.folder.join("files"), age)?.into_iter().filter_map(name).collect())
     }
 
-    /// Removes contents and their thumbnail.
+    /// Removes contents and their thumbnail, if they are there.
     pub(crate) fn remove(&self, sha256: &str) -> io::Result<()> {
-        match fs::remove_file(self.thumbnail(sha256)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        for path in [self.thumbnail(sha256), self.file(sha256)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
-        fs::remove_file(self.file(sha256))
+        Ok(())
     }
 
     fn temporary(&self) -> io::Result<NamedTempFile> {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, IsolationLevel::ReadCommitted};
 
 use crate::{Failed, api::lock, store::Store};
 
@@ -26,7 +26,8 @@ pub(crate) async fn sweep(
 ) -> Result<Swept, Failed> {
     let mut swept = Swept { temporary: store.sweep_temporary(age)?, files: 0 };
     for sha256 in store.old_files(age)? {
-        let tx = client.transaction().await?;
+        // What is read is to be younger than the lock, whatever the default is.
+        let tx = client.build_transaction().isolation_level(ReadCommitted).start().await?;
         lock(&tx, &sha256).await?;
         let select = "select exists (select from file where sha256 = $1)";
         let is_known: bool = tx.query_one(select, &[&sha256]).await?.get(0);

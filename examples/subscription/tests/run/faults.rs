@@ -110,11 +110,18 @@ async fn what_no_webhook_tells_is_found_by_asking() {
     oracle.until("alice", "cancelled").await;
     assert_eq!(oracle.told_of("alice").await, ["active", "cancelled"]);
     world.until_count("select count(*) from walpost.inbox", 0).await;
-    // What nobody here has asked for is noted for people.
-    let insert = "insert into subscription (reference, user_id, plan_id, state) \
-                  values ('nobody', 'x', 'basic', 'active')";
-    world.database("billing").await.execute(insert, &[]).await.unwrap();
-    world.until_count("select count(*) from stray where reference = 'nobody'", 1).await;
+    // What nobody here has asked for is noted for people, and what is there after all.
+    let refused = "insert into subscription (id, user_id, plan_id, state) \
+                   values ('refused', 'alice', 'basic', 'failed')";
+    world.database("app").await.execute(refused, &[]).await.unwrap();
+    for reference in ["nobody", "refused"] {
+        let insert = "insert into subscription (reference, user_id, plan_id, state) \
+                      values ($1, 'x', 'basic', 'active')";
+        world.database("billing").await.execute(insert, &[&reference]).await.unwrap();
+    }
+    world
+        .until_count("select count(*) from stray where reference in ('nobody', 'refused')", 2)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
