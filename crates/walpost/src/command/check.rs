@@ -32,14 +32,17 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     config.listen()?;
     let polling = config.polling()?;
     let (retention, pruners) = (config.retention()?, config.pruners()?);
-    let mut postgres = check_postgres(&database, &relay, polling.as_ref(), &router).await;
-    if config.settings.retention.enabled && postgres.len() > 1 {
+    let connected = check_connection(&database).await;
+    let is_connected = connected.is_ok();
+    let mut postgres = match connected {
+        Ok(()) => check_postgres(&database, &relay, polling.as_ref(), &router).await,
+        Err(problem) => vec![problem],
+    };
+    if config.settings.retention.enabled && is_connected {
         let id = &router.event_id;
         postgres.push(walpost_relay::check_retention(&database, &relay, id, &retention).await);
     }
-    if postgres.len() > 1 {
-        postgres.extend(pruners.check().await);
-    }
+    postgres.extend(pruners.check(is_connected).await);
     let replacement = router.topic_replacement;
     let letters = relay.dead_letter_topic.clone();
     let (name, unready, sink) = match sink {
@@ -70,23 +73,24 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
 }
 
 /// Without a session there is one finding, with what to do about it.
+async fn check_connection(database: &Database) -> Result<(), CheckResult> {
+    database.connect().await.map(drop).map_err(|error| CheckResult {
+        name: "connection",
+        outcome: Outcome::Fail,
+        detail: error_chain(&error),
+        next_step: Some(next_step_of_connect(&error).to_owned()),
+    })
+}
+
 async fn check_postgres(
     database: &Database,
     relay: &RelayConfig,
     polling: Option<&PollingConfig>,
     router: &RouterConfig,
 ) -> Vec<CheckResult> {
-    match database.connect().await {
-        Ok(_) => match polling {
-            Some(polling) => walpost_relay::check_polling(database, relay, polling, router).await,
-            None => walpost_relay::check(database, relay, router).await,
-        },
-        Err(error) => vec![CheckResult {
-            name: "connection",
-            outcome: Outcome::Fail,
-            detail: error_chain(&error),
-            next_step: Some(next_step_of_connect(&error).to_owned()),
-        }],
+    match polling {
+        Some(polling) => walpost_relay::check_polling(database, relay, polling, router).await,
+        None => walpost_relay::check(database, relay, router).await,
     }
 }
 

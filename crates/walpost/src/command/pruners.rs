@@ -8,10 +8,7 @@ use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_relay::{CheckResult, Outcome};
 
-use crate::config::Pruners;
-
-/// What of them is told to the one who asks.
-type Checked = Result<(), String>;
+use crate::config::{Placed, Pruners};
 
 impl Pruners {
     /// They go on until they are aborted, at whatever moment.
@@ -20,12 +17,12 @@ impl Pruners {
         if let Some(pruner) = self.deliveries {
             tasks.push(tokio::spawn(async move { pruner.run(pending()).await }));
         }
-        if let Some((database, pruner)) = self.inbox {
+        if let Some(Placed { pruner, database, .. }) = self.inbox {
             tasks.push(tokio::spawn(async move {
                 pruner.run(|| connect(&database), pending()).await;
             }));
         }
-        if let Some((database, pruner)) = self.idempotency {
+        if let Some(Placed { pruner, database, .. }) = self.idempotency {
             tasks.push(tokio::spawn(async move {
                 pruner.run(|| connect(&database), pending()).await;
             }));
@@ -33,31 +30,37 @@ impl Pruners {
         tasks
     }
 
-    /// Whether each could do its work. Changes nothing. A problem is a warning,
-    /// since a pipeline runs without.
-    pub(crate) async fn check(&self) -> Vec<CheckResult> {
+    /// Whether each could do its work, but for those beside a pipeline whose
+    /// database is away. Changes nothing. A problem is a warning, since a pipeline
+    /// runs without.
+    pub(crate) async fn check(&self, is_connected: bool) -> Vec<CheckResult> {
         let mut results = Vec::new();
-        if let Some(pruner) = &self.deliveries {
+        if let Some(pruner) = self.deliveries.as_ref().filter(|_| is_connected) {
             let checked = pruner.check().await.map_err(|error| error_chain(&error));
             results.push(result("retention of deliveries", checked));
         }
-        if let Some((database, pruner)) = &self.inbox {
-            let checked: Checked = async {
-                let client = connect(database).await?;
-                pruner.check(&client).await.map_err(|error| error_chain(&error))
-            }
-            .await;
-            results.push(result("retention of the inbox", checked));
+        if let Some(placed) = self.inbox.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = async {
+                let client = connect(&placed.database).await?;
+                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
+            };
+            results.push(result("retention of the inbox", checked.await));
         }
-        if let Some((database, pruner)) = &self.idempotency {
-            let checked: Checked = async {
-                let client = connect(database).await?;
-                pruner.check(&client).await.map_err(|error| error_chain(&error))
-            }
-            .await;
-            results.push(result("retention of idempotency keys", checked));
+        if let Some(placed) = self.idempotency.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = async {
+                let client = connect(&placed.database).await?;
+                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
+            };
+            results.push(result("retention of idempotency keys", checked.await));
         }
         results
+    }
+}
+
+impl<P> Placed<P> {
+    /// Of what is in the pipeline's database nothing can be said while that is away.
+    fn is_reached(&self, is_connected: bool) -> bool {
+        is_connected || self.is_elsewhere
     }
 }
 
@@ -65,7 +68,7 @@ async fn connect(database: &Database) -> Result<Client, String> {
     database.connect().await.map_err(|error| error_chain(&error))
 }
 
-fn result(name: &'static str, checked: Checked) -> CheckResult {
+fn result(name: &'static str, checked: Result<(), String>) -> CheckResult {
     match checked {
         Ok(()) => CheckResult {
             name,

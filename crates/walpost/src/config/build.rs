@@ -7,7 +7,7 @@ use walpost_postgres::Database;
 use walpost_relay::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName};
 use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
 
-use super::{Config, ConfigError, destinations::SinkKind, polling::POLLING, settings::LogFormat};
+use super::{Config, ConfigError, polling::POLLING, settings::LogFormat, webhooks::SinkKind};
 
 /// Debezium's keys whose values can be wrong in themselves, and ours.
 const ROUTER_KEYS: [(&str, &str); 3] = [

@@ -16,14 +16,14 @@ use super::{
     settings::DestinationSection,
 };
 
-/// One destination, being checked.
-pub(super) struct Checked<'a> {
+/// What the configuration says of one destination.
+pub(super) struct NamedSection<'a> {
     pub(super) config: &'a Config,
     pub(super) name: &'a String,
     pub(super) section: &'a DestinationSection,
 }
 
-impl Checked<'_> {
+impl NamedSection<'_> {
     /// A problem with a key, told where it was set: in the table of the name, or
     /// for all.
     fn wrong(&self, key: &str, problem: &str) -> ConfigError {

@@ -3,7 +3,6 @@
 
 mod build;
 mod destination;
-mod destinations;
 mod duration;
 mod error;
 mod layers;
@@ -13,14 +12,15 @@ mod print;
 mod retention;
 mod secret;
 mod settings;
+mod webhooks;
 
 use self::layers::Layers;
 pub(crate) use self::{
-    destinations::{Sink, SinkKind, Webhooks},
     error::ConfigError,
     layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
-    retention::Pruners,
+    retention::{Placed, Pruners},
     settings::{LogFormat, Settings},
+    webhooks::{Sink, SinkKind, Webhooks},
 };
 
 /// What holds, and where each value comes from.

@@ -5,7 +5,7 @@ use walpost_inbox::Inbox;
 use walpost_postgres::Database;
 use walpost_relay::RetentionConfig;
 
-use super::{Config, ConfigError, build::secret_file, destinations::SinkKind};
+use super::{Config, ConfigError, build::secret_file, webhooks::SinkKind};
 
 /// Ten years.
 const DAYS_MAX: u64 = 3_653;
@@ -15,8 +15,17 @@ const DAYS_MAX: u64 = 3_653;
 #[derive(Debug, Default)]
 pub(crate) struct Pruners {
     pub(crate) deliveries: Option<walpost_webhook::Pruner>,
-    pub(crate) inbox: Option<(Database, walpost_inbox::Pruner)>,
-    pub(crate) idempotency: Option<(Database, walpost_idempotency::Pruner)>,
+    pub(crate) inbox: Option<Placed<walpost_inbox::Pruner>>,
+    pub(crate) idempotency: Option<Placed<walpost_idempotency::Pruner>>,
+}
+
+/// A pruner, and where its tables are.
+#[derive(Debug)]
+pub(crate) struct Placed<P> {
+    pub(crate) pruner: P,
+    pub(crate) database: Database,
+    /// That is another one than the pipeline's.
+    pub(crate) is_elsewhere: bool,
 }
 
 impl Config {
@@ -77,7 +86,7 @@ impl Config {
         Ok(Some(pruner))
     }
 
-    fn inbox_pruner(&self) -> Result<Option<(Database, walpost_inbox::Pruner)>, ConfigError> {
+    fn inbox_pruner(&self) -> Result<Option<Placed<walpost_inbox::Pruner>>, ConfigError> {
         let section = &self.settings.inbox;
         let payload_days = self.days("inbox", "payload_days", section.payload_days, 0)?;
         let keep_days = self.days("inbox", "keep_days", section.keep_days, 1)?;
@@ -85,32 +94,32 @@ impl Config {
             return Ok(None);
         }
         let keys = ["inbox.url", "inbox.url_file"];
-        let database = self.database_at(keys, &section.url, &section.url_file)?;
+        let elsewhere = self.elsewhere(keys, &section.url, &section.url_file)?;
         let steps = self.retention()?;
         let prune = walpost_inbox::Prune::new(payload_days, keep_days);
         let pruner = walpost_inbox::Pruner::new(prune.batch_rows(steps.batch_rows))
             .inbox(Inbox::in_schema(self.schema_or(&section.schema)))
             .every(every(&steps))
             .pause(pause(&steps));
-        Ok(Some((database, pruner)))
+        Ok(Some(self.placed(pruner, elsewhere)?))
     }
 
     fn idempotency_pruner(
         &self,
-    ) -> Result<Option<(Database, walpost_idempotency::Pruner)>, ConfigError> {
+    ) -> Result<Option<Placed<walpost_idempotency::Pruner>>, ConfigError> {
         let section = &self.settings.idempotency;
         if !section.prune {
             return Ok(None);
         }
         let keys = ["idempotency.url", "idempotency.url_file"];
-        let database = self.database_at(keys, &section.url, &section.url_file)?;
+        let elsewhere = self.elsewhere(keys, &section.url, &section.url_file)?;
         let steps = self.retention()?;
         let pruner = walpost_idempotency::Pruner::new()
             .idempotency(Idempotency::in_schema(self.schema_or(&section.schema)))
             .batch_rows(steps.batch_rows)
             .every(every(&steps))
             .pause(pause(&steps));
-        Ok(Some((database, pruner)))
+        Ok(Some(self.placed(pruner, elsewhere)?))
     }
 
     fn days(&self, section: &str, key: &str, days: u64, least: u64) -> Result<u32, ConfigError> {
@@ -123,18 +132,24 @@ impl Config {
     }
 
     /// Where tables are, unless beside the pipeline's.
-    fn database_at(
+    fn elsewhere(
         &self,
         [url_key, file_key]: [&'static str; 2],
         url: &str,
         url_file: &str,
-    ) -> Result<Database, ConfigError> {
+    ) -> Result<Option<Database>, ConfigError> {
         match (url.trim(), url_file) {
-            ("", "") => self.database(),
-            (url, "") => Ok(Database::parse(url)?),
-            ("", file) => Ok(Database::parse(&secret_file(file_key, file)?)?),
+            ("", "") => Ok(None),
+            (url, "") => Ok(Some(Database::parse(url)?)),
+            ("", file) => Ok(Some(Database::parse(&secret_file(file_key, file)?)?)),
             _ => Err(ConfigError::Conflict(url_key, file_key)),
         }
+    }
+
+    fn placed<P>(&self, pruner: P, elsewhere: Option<Database>) -> Result<Placed<P>, ConfigError> {
+        let is_elsewhere = elsewhere.is_some();
+        let database = elsewhere.map_or_else(|| self.database(), Ok)?;
+        Ok(Placed { pruner, database, is_elsewhere })
     }
 
     fn schema_or(&self, schema: &str) -> String {

@@ -1,5 +1,5 @@
-mod destinations;
 mod retention;
+mod webhooks;
 
 use std::io::Write;
 

@@ -75,3 +75,20 @@ fn a_check_that_fails_is_one_json_object() {
     assert!(line["checks"][0]["next_step"].as_str().unwrap().contains("PostgreSQL runs"), "{line}");
     assert_eq!(line["checks"][1]["group"], "kafka", "{line}");
 }
+
+#[test]
+fn what_is_in_another_database_is_checked_while_the_own_one_is_away() {
+    let (inbox, own) = (format!("inbox.url={}", nowhere()), nowhere());
+    let sets = ["inbox.prune=true", &inbox, "idempotency.prune=true", "retention.enabled=true"];
+    let args = ["check", "--json", "--postgres", &own, "--kafka", "127.0.0.1:1"];
+    let args: Vec<&str> =
+        args.into_iter().chain(sets.into_iter().flat_map(|set| ["--set", set])).collect();
+    let output = walpost(&args, &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let line: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let of_postgres = line["checks"].as_array().unwrap().iter();
+    let of_postgres = of_postgres.filter(|check| check["group"] == "postgresql");
+    let told: Vec<_> = of_postgres.map(|check| [&check["name"], &check["outcome"]]).collect();
+    let expected = [["connection", "fail"], ["retention of the inbox", "warn"]];
+    assert_eq!(told, expected, "{line}");
+}

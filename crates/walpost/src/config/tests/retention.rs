@@ -16,14 +16,14 @@ fn what_else_leaves_is_asked_for_and_has_its_own_place() {
     let pruners = config.pruners().unwrap();
     let deliveries = format!("{:?}", pruners.deliveries.unwrap());
     assert!(deliveries.contains("archive_after_days: 30, delete_after_days: 365"), "{deliveries}");
-    let (database, inbox) = pruners.inbox.unwrap();
-    assert_eq!(database.user(), "b");
-    let inbox = format!("{inbox:?}");
+    let inbox = pruners.inbox.unwrap();
+    assert_eq!((inbox.database.user(), inbox.is_elsewhere), ("b", true));
+    let inbox = format!("{:?}", inbox.pruner);
     assert!(inbox.contains("schema: \"billing\""), "{inbox}");
     assert!(inbox.contains("payload_days: 30, keep_days: 90, batch_rows: 7"), "{inbox}");
-    let (database, idempotency) = pruners.idempotency.unwrap();
-    assert_eq!(database.user(), "a", "beside the pipeline");
-    assert!(format!("{idempotency:?}").contains("schema: \"shop\""));
+    let idempotency = pruners.idempotency.unwrap();
+    assert_eq!((idempotency.database.user(), idempotency.is_elsewhere), ("a", false));
+    assert!(format!("{:?}", idempotency.pruner).contains("schema: \"shop\""));
     let printed = config.effective();
     assert!(!printed.contains("s3cret") && printed.contains("other"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Destinations of webhooks, checked.
+//! Where events go, and with `sink.kind = "webhook"` all that it takes, checked.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use walpost_webhook::{
     sink::{Columns, Subscriptions, WebhookConnector},
 };
 
-use super::{Config, ConfigError, Origin, destination::Checked};
+use super::{Config, ConfigError, Origin, destination::NamedSection};
 
 /// What `sink.kind` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +89,13 @@ impl Config {
                            [destination.<name>] with its url";
             return Err(self.wrong("sink", "kind", problem));
         }
-        let one = |(name, section)| Checked { config: self, name, section };
-        let checked: Vec<Checked<'_>> = all.iter().map(one).collect();
-        let subscriptions = checked.iter().map(Checked::subscription);
+        let one = |(name, section)| NamedSection { config: self, name, section };
+        let sections: Vec<NamedSection<'_>> = all.iter().map(one).collect();
+        let subscriptions = sections.iter().map(NamedSection::subscription);
         let subscriptions = Subscriptions::new(subscriptions.collect::<Result<Vec<_>, _>>()?);
         let subscriptions = subscriptions
             .map_err(|error| self.wrong("destination", "events", &error.to_string()))?;
-        let processors = checked.iter().map(Checked::processor).collect::<Result<_, _>>()?;
+        let processors = sections.iter().map(NamedSection::processor).collect::<Result<_, _>>()?;
         let bytes = self.settings.sink.queue_max_bytes;
         let queue_max_bytes = self.number("sink", "queue_max_bytes", bytes)?;
         let deliveries = self.deliveries()?;
