@@ -79,7 +79,7 @@ mod structured;
 pub use tokio_postgres;
 
 #[cfg(feature = "pruner")]
-pub use crate::pruner::Pruner;
+pub use crate::pruner::{Pass, Pruner};
 pub use crate::{
     error::{Error, KeepError},
     fingerprint::{Fingerprint, Request},

@@ -33,9 +33,10 @@ const ALONE: &str =
 /// Has expired requests leave now and then, as [`Idempotency::prune`] does once.
 ///
 /// Each batch is a transaction of its own with a pause behind it. Where several
-/// processes have a pruner of one schema, no two of them work at the same moment:
-/// who finds another at work leaves it to that one until its next time. Needs the
-/// feature `pruner`, which `axum` brings along.
+/// processes have a pruner of one schema, no two of these transactions run at the
+/// same moment, though one may in another's pause: who finds another's leaves the
+/// rest to that process until its own next time. Needs
+/// the feature `pruner`, which `axum` brings along.
 ///
 /// ```no_run
 /// use walpost_idempotency::{Pruner, tokio_postgres::{self, NoTls}};
@@ -57,6 +58,16 @@ pub struct Pruner {
     batch_rows: u32,
     every: Duration,
     pause: Duration,
+}
+
+/// What a pass has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pass {
+    /// What has left.
+    pub pruned: Pruned,
+    /// Another process was found at work, and the rest was left to it.
+    pub yielded: bool,
 }
 
 /// What a pruner counts.
@@ -114,24 +125,25 @@ impl Pruner {
         Ok(())
     }
 
-    /// Once, on this connection; `None` where another process was found at work.
-    /// It may be dropped at any await.
+    /// Once, on this connection. It may be dropped at any await.
     ///
     /// # Errors
     /// As [`Idempotency::prune`]. What left before stays so.
-    pub async fn pass(&self, client: &mut Client) -> Result<Option<Pruned>, Error> {
+    pub async fn pass(&self, client: &mut Client) -> Result<Pass, Error> {
         let counters = Counters::of(self.idempotency.schema());
-        let mut pruned = Pruned::default();
+        let mut pass = Pass::default();
         for part in Part::ALL {
             loop {
-                let Some(left) = self.batch(client, part).await? else { return Ok(None) };
+                let Some(left) = self.batch(client, part).await? else {
+                    return Ok(Pass { yielded: true, ..pass });
+                };
                 match part {
                     Part::Responses => {
-                        pruned.responses += left;
+                        pass.pruned.responses += left;
                         counters.responses.increment(left);
                     }
                     Part::Rows => {
-                        pruned.rows += left;
+                        pass.pruned.rows += left;
                         counters.rows.increment(left);
                     }
                 }
@@ -141,7 +153,7 @@ impl Pruner {
                 sleep(self.pause).await;
             }
         }
-        Ok(Some(pruned))
+        Ok(pass)
     }
 
     /// Passes, the first one at once, until `shutdown` is ready; each opens a
@@ -186,12 +198,13 @@ impl Pruner {
         E: fmt::Display,
     {
         let mut client = connect().await.map_err(|error| error.to_string())?;
-        match self.pass(&mut client).await.map_err(|error| error.to_string())? {
-            Some(Pruned { responses, rows }) if responses + rows > 0 => {
-                tracing::info!(responses, rows, "expired requests have left");
-            }
-            Some(_) => {}
-            None => tracing::debug!("another process prunes requests"),
+        let pass = self.pass(&mut client).await.map_err(|error| error.to_string())?;
+        let Pruned { responses, rows } = pass.pruned;
+        if responses + rows > 0 {
+            tracing::info!(responses, rows, "expired requests have left");
+        }
+        if pass.yielded {
+            tracing::debug!("another process prunes requests");
         }
         Ok(())
     }

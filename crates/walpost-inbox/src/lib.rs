@@ -101,7 +101,7 @@ pub use crate::{
     operator::{Changed, Entry, Filter},
     processor::Processor,
     prune::{Prune, Pruned},
-    pruner::Pruner,
+    pruner::{Pass, Pruner},
     snapshot::{Backlog, Snapshot},
     state::{ParseStateError, State},
 };

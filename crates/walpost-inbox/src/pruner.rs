@@ -33,8 +33,9 @@ const ALONE: &str =
 /// Has old events leave now and then, as [`Inbox::prune`] does once.
 ///
 /// Each batch is a transaction of its own with a pause behind it. Where several
-/// processes have a pruner of one schema, no two of them work at the same moment:
-/// who finds another at work leaves it to that one until its next time.
+/// processes have a pruner of one schema, no two of these transactions run at the
+/// same moment, though one may in another's pause: who finds another's leaves the
+/// rest to that process until its own next time.
 ///
 /// ```no_run
 /// use walpost_inbox::{Database, Prune, Pruner};
@@ -54,6 +55,16 @@ pub struct Pruner {
     prune: Prune,
     every: Duration,
     pause: Duration,
+}
+
+/// What a pass has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pass {
+    /// What has left.
+    pub pruned: Pruned,
+    /// Another process was found at work, and the rest was left to it.
+    pub yielded: bool,
 }
 
 /// What a pruner counts.
@@ -101,25 +112,26 @@ impl Pruner {
         Ok(())
     }
 
-    /// Once, on this connection; `None` where another process was found at work.
-    /// It may be dropped at any await.
+    /// Once, on this connection. It may be dropped at any await.
     ///
     /// # Errors
     /// As [`Inbox::prune`]. What left before stays so.
-    pub async fn pass(&self, client: &mut Client) -> Result<Option<Pruned>, Error> {
+    pub async fn pass(&self, client: &mut Client) -> Result<Pass, Error> {
         let counters = Counters::of(self.inbox.schema());
         self.inbox.check_window(client, &self.prune).await?;
-        let mut pruned = Pruned::default();
+        let mut pass = Pass::default();
         for part in Part::ALL {
             loop {
-                let Some(left) = self.batch(client, part).await? else { return Ok(None) };
+                let Some(left) = self.batch(client, part).await? else {
+                    return Ok(Pass { yielded: true, ..pass });
+                };
                 match part {
                     Part::Payloads => {
-                        pruned.payloads += left;
+                        pass.pruned.payloads += left;
                         counters.payloads.increment(left);
                     }
                     Part::Rows => {
-                        pruned.rows += left;
+                        pass.pruned.rows += left;
                         counters.rows.increment(left);
                     }
                 }
@@ -129,7 +141,7 @@ impl Pruner {
                 sleep(self.pause).await;
             }
         }
-        Ok(Some(pruned))
+        Ok(pass)
     }
 
     /// Passes, the first one at once, until `shutdown` is ready; each opens a
@@ -174,12 +186,13 @@ impl Pruner {
         E: fmt::Display,
     {
         let mut client = connect().await.map_err(|error| error.to_string())?;
-        match self.pass(&mut client).await.map_err(|error| error.to_string())? {
-            Some(Pruned { payloads, rows }) if payloads + rows > 0 => {
-                tracing::info!(payloads, rows, "old events have left the inbox");
-            }
-            Some(_) => {}
-            None => tracing::debug!("another process prunes the inbox"),
+        let pass = self.pass(&mut client).await.map_err(|error| error.to_string())?;
+        let Pruned { payloads, rows } = pass.pruned;
+        if payloads + rows > 0 {
+            tracing::info!(payloads, rows, "old events have left the inbox");
+        }
+        if pass.yielded {
+            tracing::debug!("another process prunes the inbox");
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ pub use crate::{
     metrics::Snapshot,
     order::{OnHeadFailure, Order},
     processor::{Processor, ProcessorSettings},
-    pruner::Pruner,
+    pruner::{Pass, Pruner},
     rate::Rate,
     secret::{Secret, SecretError},
     store::{

@@ -36,8 +36,9 @@ const ALONE: &str =
 /// [`Deliveries::prune`] does once.
 ///
 /// Each batch is a transaction of its own with a pause behind it. Where several
-/// processes have a pruner of one schema, no two of them work at the same moment:
-/// who finds another at work leaves it to that one until its next time.
+/// processes have a pruner of one schema, no two of these transactions run at the
+/// same moment, though one may in another's pause: who finds another's leaves the
+/// rest to that process until its own next time.
 ///
 /// ```no_run
 /// use walpost_postgres::Database;
@@ -58,6 +59,16 @@ pub struct Pruner {
     prune: Prune,
     every: Duration,
     pause: Duration,
+}
+
+/// What a pass has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pass {
+    /// What has left.
+    pub pruned: Pruned,
+    /// Another process was found at work, and the rest was left to it.
+    pub yielded: bool,
 }
 
 /// What a pruner counts.
@@ -106,21 +117,22 @@ impl Pruner {
         Ok(())
     }
 
-    /// Once; `None` where another process was found at work. It may be dropped at
-    /// any await.
+    /// Once. It may be dropped at any await.
     ///
     /// # Errors
     /// As [`Deliveries::prune`]; when the server cannot be reached. What left
     /// before stays so.
-    pub async fn pass(&self) -> Result<Option<Pruned>, StoreError> {
+    pub async fn pass(&self) -> Result<Pass, StoreError> {
         self.prune.check()?;
         let counters = Counters::of(self.deliveries.schema());
         let mut client = self.connect().await?;
-        let mut pruned = Pruned::default();
+        let mut pass = Pass::default();
         for part in Part::ALL {
             loop {
-                let Some(left) = self.batch(&mut client, part).await? else { return Ok(None) };
-                pruned.add(part, left);
+                let Some(left) = self.batch(&mut client, part).await? else {
+                    return Ok(Pass { yielded: true, ..pass });
+                };
+                pass.pruned.add(part, left);
                 match part {
                     Part::Delivered => counters.archived.increment(left),
                     Part::Archived => counters.deleted.increment(left),
@@ -131,7 +143,7 @@ impl Pruner {
                 sleep(self.pause).await;
             }
         }
-        Ok(Some(pruned))
+        Ok(pass)
     }
 
     /// Passes, the first one at once, until `shutdown` is ready; each opens a
@@ -148,8 +160,8 @@ impl Pruner {
                 passed = self.pass() => passed,
             };
             let wait = match passed {
-                Ok(pruned) => {
-                    told(pruned);
+                Ok(pass) => {
+                    told(pass);
                     self.every
                 }
                 Err(error) => {
@@ -217,13 +229,13 @@ impl Counters {
     }
 }
 
-fn told(pruned: Option<Pruned>) {
-    match pruned {
-        Some(Pruned { archived, deleted }) if archived + deleted > 0 => {
-            tracing::info!(archived, deleted, "deliveries that arrived have left");
-        }
-        Some(_) => {}
-        None => tracing::debug!("another process prunes deliveries"),
+fn told(pass: Pass) {
+    let Pruned { archived, deleted } = pass.pruned;
+    if archived + deleted > 0 {
+        tracing::info!(archived, deleted, "deliveries that arrived have left");
+    }
+    if pass.yielded {
+        tracing::debug!("another process prunes deliveries");
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_postgres::{Client, NoTls};
-use walpost_idempotency::{AfterExpiry, Claim, Error, Idempotency, Policy, Pruner};
+use walpost_idempotency::{AfterExpiry, Claim, Error, Idempotency, Policy, Pruned, Pruner};
 use walpost_testkit::{unique_name, until};
 
 use crate::{
@@ -113,7 +113,8 @@ async fn no_two_pruners_of_requests_work_at_the_same_moment_and_one_goes_on() {
     let lock = "select pg_advisory_xact_lock(hashtext('walpost idempotency retention'), \
                 hashtext('walpost'))";
     tx.execute(lock, &[]).await.unwrap();
-    assert_eq!(pruner().pass(&mut two).await.unwrap(), None);
+    let pass = pruner().pass(&mut two).await.unwrap();
+    assert!(pass.yielded && pass.pruned == Pruned::default(), "{pass:?}");
     assert_eq!(left(&world).await, (30, 30));
     // Another schema is no business of theirs.
     let elsewhere = pruner().idempotency(Idempotency::in_schema("elsewhere"));
@@ -122,7 +123,9 @@ async fn no_two_pruners_of_requests_work_at_the_same_moment_and_one_goes_on() {
     tx.rollback().await.unwrap();
     let quick = pruner().pause(Duration::ZERO);
     let (first, second) = tokio::join!(quick.pass(&mut one), quick.pass(&mut two));
-    assert!(first.unwrap().is_some() || second.unwrap().is_some());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(!first.yielded || !second.yielded, "{first:?} {second:?}");
+    assert_eq!(first.pruned.rows + second.pruned.rows, 30, "{first:?} {second:?}");
     assert_eq!(left(&world).await, (0, 0));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_postgres::{Client, NoTls};
-use walpost_inbox::{Error, Inbox, Prune, Pruner, State};
+use walpost_inbox::{Error, Inbox, Prune, Pruned, Pruner, State};
 use walpost_testkit::{unique_name, until};
 
 use crate::{
@@ -111,7 +111,8 @@ async fn no_two_pruners_work_at_the_same_moment_and_one_goes_on() {
     let lock = "select pg_advisory_xact_lock(hashtext('walpost inbox retention'), \
                 hashtext('walpost'))";
     tx.execute(lock, &[]).await.unwrap();
-    assert_eq!(pruner().pass(&mut two).await.unwrap(), None);
+    let pass = pruner().pass(&mut two).await.unwrap();
+    assert!(pass.yielded && pass.pruned == Pruned::default(), "{pass:?}");
     assert_eq!(world.number("select count(*) from walpost.inbox").await, 60);
     // Another schema is no business of theirs.
     let elsewhere = pruner().inbox(Inbox::in_schema("elsewhere"));
@@ -120,8 +121,31 @@ async fn no_two_pruners_work_at_the_same_moment_and_one_goes_on() {
     tx.rollback().await.unwrap();
     let quick = pruner().pause(Duration::ZERO);
     let (first, second) = tokio::join!(quick.pass(&mut one), quick.pass(&mut two));
-    assert!(first.unwrap().is_some() || second.unwrap().is_some());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(!first.yielded || !second.yielded, "{first:?} {second:?}");
+    assert_eq!(first.pruned.rows + second.pruned.rows, 60, "{first:?} {second:?}");
     assert_eq!(world.number("select count(*) from walpost.inbox").await, 0);
+}
+
+#[tokio::test]
+async fn who_meets_another_on_its_way_says_what_has_left() {
+    let world = World::new().await;
+    done(&world, &["91 days"; 60]).await;
+    let (one, mut two) = (world.database.connect().await, world.database.connect().await);
+    let slow = pruner().pause(Duration::from_millis(200));
+    let passing = async { slow.pass(&mut two).await.unwrap() };
+    let meeting = async {
+        let payloads = "select count(*) from walpost.inbox where not has_payload";
+        until(LIMIT, "a first batch", async || world.number(payloads).await > 0).await;
+        // Behind a transaction of the pruner, and so in a pause.
+        let lock = "select pg_advisory_lock(hashtext('walpost inbox retention'), \
+                    hashtext('walpost'))";
+        one.execute(lock, &[]).await.unwrap();
+    };
+    let (pass, ()) = tokio::join!(passing, meeting);
+    let payloads = world.number("select count(*) from walpost.inbox where not has_payload").await;
+    assert!(pass.yielded && (1..60).contains(&payloads), "{pass:?} {payloads}");
+    assert_eq!((pass.pruned.payloads, pass.pruned.rows), (payloads.unsigned_abs(), 0));
 }
 
 // One thread, which has the recorder.

@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::{sync::oneshot, task::JoinHandle};
 use walpost_postgres::Database;
 use walpost_testkit::{unique_name, until};
-use walpost_webhook::{Deliveries, DeliveryState, Prune, Pruner, StoreError};
+use walpost_webhook::{Deliveries, DeliveryState, Prune, Pruned, Pruner, StoreError};
 
 use crate::{
     operating::plant,
@@ -115,7 +115,8 @@ async fn no_two_pruners_of_deliveries_work_at_the_same_moment_and_one_goes_on() 
     let lock = "select pg_advisory_xact_lock(hashtext('walpost webhook retention'), \
                 hashtext('walpost'))";
     tx.execute(lock, &[]).await.unwrap();
-    assert_eq!(pruner(&world, None).pass().await.unwrap(), None);
+    let pass = pruner(&world, None).pass().await.unwrap();
+    assert!(pass.yielded && pass.pruned == Pruned::default(), "{pass:?}");
     assert_eq!(places(&world).await[1], [""; 0]);
     // Another schema is no business of theirs.
     let elsewhere = pruner(&world, None).deliveries(Deliveries::in_schema("elsewhere"));
@@ -124,7 +125,9 @@ async fn no_two_pruners_of_deliveries_work_at_the_same_moment_and_one_goes_on() 
     tx.rollback().await.unwrap();
     let quick = pruner(&world, None).pause(Duration::ZERO);
     let (first, second) = tokio::join!(quick.pass(), quick.pass());
-    assert!(first.unwrap().is_some() || second.unwrap().is_some());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(!first.yielded || !second.yielded, "{first:?} {second:?}");
+    assert_eq!(first.pruned.archived + second.pruned.archived, 60, "{first:?} {second:?}");
     assert_eq!(places(&world).await, [vec![], ids("a", 60)]);
 }
 
