@@ -57,24 +57,24 @@ impl Config {
     }
 
     fn deliveries_pruner(&self) -> Result<Option<walpost_webhook::Pruner>, ConfigError> {
-        let section = &self.settings.retention;
-        let (archive, delete) = ("deliveries_archive_days", "deliveries_delete_days");
-        let archive_days = self.days("retention", archive, section.deliveries_archive_days, 0)?;
-        let delete_days = self.days("retention", delete, section.deliveries_delete_days, 1)?;
+        let section = &self.settings.webhook;
+        let (archive, delete) = ("archive_after_days", "delete_after_days");
+        let archive_days = self.days("webhook", archive, section.archive_after_days, 0)?;
+        let delete_days = self.days("webhook", delete, section.delete_after_days, 1)?;
         if delete_days < archive_days {
             let problem = format!(
-                "retention.{delete} is {delete_days}, fewer than the {archive_days} of \
-                 retention.{archive}; both count from when a delivery arrived"
+                "webhook.{delete} is {delete_days}, fewer than the {archive_days} of \
+                 webhook.{archive}; both count from when a delivery arrived"
             );
-            return Err(self.wrong("retention", delete, &problem));
+            return Err(self.wrong("webhook", delete, &problem));
         }
-        if !section.deliveries_enabled {
+        if !section.prune {
             return Ok(None);
         }
         if !matches!(self.sink_kind()?, SinkKind::Webhook) {
-            let problem = "retention.deliveries_enabled is true and sink.kind is \"kafka\", which \
-                           has no deliveries; make it false";
-            return Err(self.wrong("retention", "deliveries_enabled", problem));
+            let problem = "webhook.prune is true and sink.kind is \"kafka\", which has no \
+                           deliveries; make it false";
+            return Err(self.wrong("webhook", "prune", problem));
         }
         let steps = self.retention()?;
         let prune = walpost_webhook::Prune::new(archive_days, delete_days);

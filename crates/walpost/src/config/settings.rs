@@ -161,6 +161,9 @@ pub(crate) struct WebhookSection {
     pub(crate) alert_format: String,
     pub(crate) alert_window_s: u64,
     pub(crate) notify: bool,
+    pub(crate) prune: bool,
+    pub(crate) archive_after_days: u64,
+    pub(crate) delete_after_days: u64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -219,9 +222,6 @@ pub(crate) struct RetentionSection {
     pub(crate) batch_rows: u64,
     pub(crate) pause_ms: u64,
     pub(crate) interval_minutes: u64,
-    pub(crate) deliveries_enabled: bool,
-    pub(crate) deliveries_archive_days: u64,
-    pub(crate) deliveries_delete_days: u64,
 }
 
 #[derive(Clone, Deserialize)]

@@ -8,8 +8,8 @@ fn what_else_leaves_is_asked_for_and_has_its_own_place() {
     let none = load(WEBHOOKS).unwrap().pruners().unwrap();
     assert!(none.deliveries.is_none() && none.inbox.is_none() && none.idempotency.is_none());
     let config = load(&format!(
-        "{WEBHOOKS}[pipeline]\nschema = \"shop\"\n[retention]\ndeliveries_enabled = true\n\
-         batch_rows = 7\n[inbox]\nprune = true\nurl = \"postgres://b:s3cret@other/db\"\n\
+        "{WEBHOOKS}[pipeline]\nschema = \"shop\"\n[webhook]\nprune = true\n\
+         [retention]\nbatch_rows = 7\n[inbox]\nprune = true\nurl = \"postgres://b:s3cret@other/db\"\n\
          schema = \"billing\"\n[idempotency]\nprune = true\n"
     ))
     .unwrap();
@@ -33,12 +33,12 @@ fn a_retention_of_other_rows_that_cannot_be_meant_is_named_with_its_line() {
     let refused = |text: &str| load(text).unwrap().pruners().unwrap_err().to_string();
     for (more, expected) in [
         (
-            "[retention]\ndeliveries_delete_days = 29",
-            "line 8: retention.deliveries_delete_days is 29, fewer than the 30",
+            "[webhook]\ndelete_after_days = 29",
+            "line 8: webhook.delete_after_days is 29, fewer than the 30",
         ),
         (
-            "[retention]\ndeliveries_archive_days = 4_000",
-            "line 8: retention.deliveries_archive_days is 4000; it lies between 0 and 3653",
+            "[webhook]\narchive_after_days = 4_000",
+            "line 8: webhook.archive_after_days is 4000; it lies between 0 and 3653",
         ),
         ("[inbox]\nkeep_days = 0", "line 8: inbox.keep_days is 0; it lies between 1 and 3653"),
         (
@@ -50,8 +50,8 @@ fn a_retention_of_other_rows_that_cannot_be_meant_is_named_with_its_line() {
         let text = refused(&format!("{WEBHOOKS}{more}\n"));
         assert!(text.contains(expected), "{text}");
     }
-    let text = refused("[retention]\ndeliveries_enabled = true\n");
-    assert!(text.contains("line 2: retention.deliveries_enabled is true and sink.kind"), "{text}");
+    let text = refused("[webhook]\nprune = true\n");
+    assert!(text.contains("line 2: webhook.prune is true and sink.kind"), "{text}");
     let text = refusal("[inbox]\nkeep_dayz = 3\n");
     assert!(text.ends_with("did you mean inbox.keep_days?"), "{text}");
 }
