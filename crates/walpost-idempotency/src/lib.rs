@@ -77,9 +77,12 @@ mod sql;
 mod structured;
 
 pub use tokio_postgres;
+#[cfg(feature = "pruner")]
+#[doc(inline)]
+pub use walpost_prune::Pass;
 
 #[cfg(feature = "pruner")]
-pub use crate::pruner::{Pass, Pruner};
+pub use crate::pruner::Pruner;
 pub use crate::{
     error::{Error, KeepError},
     fingerprint::{Fingerprint, Request},

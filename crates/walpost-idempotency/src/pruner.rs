@@ -1,34 +1,15 @@
 //! Expired requests leave beside whatever the process does.
 
-use std::{fmt, pin::pin, time::Duration};
+use std::time::Duration;
 
 use metrics::{Counter, counter, describe_counter};
-use tokio::{
-    select,
-    time::{sleep, timeout},
-};
-use tokio_postgres::{Client, IsolationLevel, types::Type};
+use tokio_postgres::{Client, Transaction};
+use walpost_prune::{Pace, Pass, Pruning};
 
 use crate::{
     Error, Idempotency, Pruned,
     operator::{BATCH_ROWS_MAX, PRUNING, Part},
 };
-
-/// Between two passes, unless set.
-const EVERY: Duration = Duration::from_secs(3_600);
-const EVERY_MIN: Duration = Duration::from_secs(1);
-const EVERY_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// Between a pass that failed and the next one, at most.
-const SOON: Duration = Duration::from_secs(60);
-/// Behind a transaction, unless set; and at most.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Of one transaction; the server gives it up a little earlier.
-const BATCH_TIMEOUT: Duration = Duration::from_secs(35);
-const LIMITS: &str = "set local statement_timeout = '30s'; set local lock_timeout = '1s'";
-/// For as long as the transaction lasts, so that it works through a pooler.
-const ALONE: &str =
-    "select pg_try_advisory_xact_lock(hashtext('walpost idempotency retention'), hashtext($1))";
 
 /// Has expired requests leave now and then, as [`Idempotency::prune`] does once.
 ///
@@ -56,22 +37,13 @@ const ALONE: &str =
 pub struct Pruner {
     idempotency: Idempotency,
     batch_rows: u32,
-    every: Duration,
-    pause: Duration,
+    pace: Pace,
 }
 
-/// What a pass has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pass {
-    /// What has left.
-    pub pruned: Pruned,
-    /// Another process was found at work, and the rest was left to it.
-    pub yielded: bool,
-}
-
-/// What a pruner counts.
-struct Counters {
+/// A pruner, and what it counts.
+struct Work<'a> {
+    idempotency: &'a Idempotency,
+    batch_rows: u32,
     responses: Counter,
     rows: Counter,
     failures: Counter,
@@ -85,9 +57,9 @@ impl Default for Pruner {
 
 impl Pruner {
     /// Of the schema `walpost`, every hour, 1,000 rows a transaction, with 100 ms
-    /// between two of them.
+    /// between two of them. When requests leave, their policies have said.
     pub fn new() -> Self {
-        Self { idempotency: Idempotency::new(), batch_rows: 1_000, every: EVERY, pause: PAUSE }
+        Self { idempotency: Idempotency::new(), batch_rows: 1_000, pace: Pace::default() }
     }
 
     /// Of another schema.
@@ -104,13 +76,13 @@ impl Pruner {
 
     /// Between two passes: a second to seven days.
     pub fn every(mut self, every: Duration) -> Self {
-        self.every = every.clamp(EVERY_MIN, EVERY_MAX);
+        self.pace = self.pace.every(every);
         self
     }
 
     /// Behind each transaction: up to a minute.
     pub fn pause(mut self, pause: Duration) -> Self {
-        self.pause = pause.min(PAUSE_MAX);
+        self.pace = self.pace.pause(pause);
         self
     }
 
@@ -129,76 +101,75 @@ impl Pruner {
     ///
     /// # Errors
     /// As [`Idempotency::prune`]. What left before stays so.
-    pub async fn pass(&self, client: &mut Client) -> Result<Pass, Error> {
-        let counters = Counters::of(self.idempotency.schema());
-        let mut pass = Pass::default();
-        for part in Part::ALL {
-            loop {
-                let Some(left) = self.batch(client, part).await? else {
-                    return Ok(Pass { yielded: true, ..pass });
-                };
-                match part {
-                    Part::Responses => {
-                        pass.pruned.responses += left;
-                        counters.responses.increment(left);
-                    }
-                    Part::Rows => {
-                        pass.pruned.rows += left;
-                        counters.rows.increment(left);
-                    }
-                }
-                if left < u64::from(self.batch_rows) {
-                    break;
-                }
-                sleep(self.pause).await;
-            }
-        }
-        Ok(pass)
+    pub async fn pass(&self, client: &mut Client) -> Result<Pass<Pruned>, Error> {
+        walpost_prune::pass(&Work::of(self), self.pace, client).await
     }
 
     /// Passes, the first one at once, until `shutdown` is ready; each opens a
     /// connection. What goes wrong is logged and counted, and tried again within a
     /// minute.
-    pub async fn run<C, F, E>(&self, mut connect: C, shutdown: impl Future<Output = ()>)
+    pub async fn run<C, F, E>(&self, connect: C, shutdown: impl Future<Output = ()>)
     where
         C: FnMut() -> F,
         F: Future<Output = Result<Client, E>>,
-        E: fmt::Display,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         describe();
-        let failures = Counters::of(self.idempotency.schema()).failures;
-        let mut shutdown = pin!(shutdown);
-        loop {
-            let passed = select! {
-                biased;
-                () = &mut shutdown => return,
-                passed = self.connect_and_pass(&mut connect) => passed,
-            };
-            let wait = match passed {
-                Ok(()) => self.every,
-                Err(reason) => {
-                    failures.increment(1);
-                    let wait = self.every.min(SOON);
-                    let retry_in_seconds = wait.as_secs();
-                    tracing::error!(reason, retry_in_seconds, "expired requests stay");
-                    wait
-                }
-            };
-            select! {
-                biased;
-                () = &mut shutdown => return,
-                () = sleep(wait) => {}
+        walpost_prune::run(&Work::of(self), self.pace, connect, shutdown).await;
+    }
+}
+
+impl<'a> Work<'a> {
+    fn of(pruner: &'a Pruner) -> Self {
+        let label = [("schema", pruner.idempotency.schema().to_owned())];
+        Self {
+            idempotency: &pruner.idempotency,
+            batch_rows: pruner.batch_rows,
+            responses: counter!("walpost_idempotency_pruned_responses_total", &label),
+            rows: counter!("walpost_idempotency_pruned_rows_total", &label),
+            failures: counter!("walpost_idempotency_prune_failures_total", &label),
+        }
+    }
+}
+
+impl Pruning for Work<'_> {
+    type Part = Part;
+    type Pruned = Pruned;
+    type Error = Error;
+
+    const PARTS: &'static [Part] = &Part::ALL;
+    const KIND: &'static str = "walpost idempotency retention";
+
+    fn schema(&self) -> &str {
+        self.idempotency.schema()
+    }
+
+    fn batch_rows(&self) -> u32 {
+        self.batch_rows
+    }
+
+    async fn check(&self, _: &Client) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn batch(&self, tx: &Transaction<'_>, part: Part) -> Result<u64, Error> {
+        self.idempotency.prune_step(tx, part, self.batch_rows).await
+    }
+
+    fn count(&self, pruned: &mut Pruned, part: Part, rows: u64) {
+        match part {
+            Part::Responses => {
+                pruned.responses += rows;
+                self.responses.increment(rows);
+            }
+            Part::Rows => {
+                pruned.rows += rows;
+                self.rows.increment(rows);
             }
         }
     }
 
-    async fn connect_and_pass<F, E>(&self, connect: &mut impl FnMut() -> F) -> Result<(), String>
-    where
-        F: Future<Output = Result<Client, E>>,
-        E: fmt::Display,
-    {
-        let mut client = connect().await.map_err(|error| error.to_string())?;
-        let pass = self.pass(&mut client).await.map_err(|error| error.to_string())?;
+    fn tell(&self, pass: &Pass<Pruned>) {
         let Pruned { responses, rows } = pass.pruned;
         if responses + rows > 0 {
             tracing::info!(responses, rows, "expired requests have left");
@@ -206,41 +177,19 @@ impl Pruner {
         if pass.yielded {
             tracing::debug!("another process prunes requests");
         }
-        Ok(())
     }
 
-    /// One transaction; `None` where another process is in one.
-    async fn batch(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
-        let done = timeout(BATCH_TIMEOUT, self.batch_alone(client, part)).await;
-        done.unwrap_or_else(|_| {
-            let detail = format!("no answer in {BATCH_TIMEOUT:?}");
-            Err(Error::Unavailable { attempted: PRUNING, detail })
-        })
+    fn tell_failure(&self, error: &str, retry_in_seconds: u64) {
+        self.failures.increment(1);
+        tracing::error!(error, retry_in_seconds, "expired requests stay");
     }
 
-    async fn batch_alone(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
-        let failed = |error| self.idempotency.failed_as("pruner", PRUNING, &error);
-        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let tx = begun.start().await.map_err(failed)?;
-        tx.batch_execute(LIMITS).await.map_err(failed)?;
-        let schema = [(&self.idempotency.schema() as _, Type::TEXT)];
-        if !tx.query_typed_one(ALONE, &schema).await.map_err(failed)?.get::<_, bool>(0) {
-            return Ok(None);
-        }
-        let left = self.idempotency.prune_step(&tx, part, self.batch_rows).await?;
-        tx.commit().await.map_err(failed)?;
-        Ok(Some(left))
+    fn failed(&self, error: &tokio_postgres::Error) -> Error {
+        self.idempotency.failed_as("pruner", PRUNING, error)
     }
-}
 
-impl Counters {
-    fn of(schema: &str) -> Self {
-        let label = [("schema", schema.to_owned())];
-        Self {
-            responses: counter!("walpost_idempotency_pruned_responses_total", &label),
-            rows: counter!("walpost_idempotency_pruned_rows_total", &label),
-            failures: counter!("walpost_idempotency_prune_failures_total", &label),
-        }
+    fn unanswered(&self, detail: String) -> Error {
+        Error::Unavailable { attempted: PRUNING, detail }
     }
 }
 

@@ -87,6 +87,8 @@ pub use tokio_postgres;
 /// From here it is `walpost_inbox::RetrySchedule`.
 #[doc(inline)]
 pub use walpost_event::RetrySchedule;
+#[doc(inline)]
+pub use walpost_prune::Pass;
 
 pub use crate::{
     apply::{Applied, ApplyError},
@@ -101,7 +103,7 @@ pub use crate::{
     operator::{Changed, Entry, Filter},
     processor::Processor,
     prune::{Prune, Pruned},
-    pruner::{Pass, Pruner},
+    pruner::Pruner,
     snapshot::{Backlog, Snapshot},
     state::{ParseStateError, State},
 };

@@ -1,34 +1,15 @@
 //! Old events leave beside whatever the process does.
 
-use std::{fmt, pin::pin, time::Duration};
+use std::time::Duration;
 
 use metrics::{Counter, counter, describe_counter};
-use tokio::{
-    select,
-    time::{sleep, timeout},
-};
-use tokio_postgres::{Client, IsolationLevel, types::Type};
+use tokio_postgres::{Client, Transaction};
+use walpost_prune::{Pace, Pass, Pruning};
 
 use crate::{
     Error, Inbox, Prune, Pruned,
     prune::{ATTEMPTED, Part},
 };
-
-/// Between two passes, unless set.
-const EVERY: Duration = Duration::from_secs(3_600);
-const EVERY_MIN: Duration = Duration::from_secs(1);
-const EVERY_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// Between a pass that failed and the next one, at most.
-const SOON: Duration = Duration::from_secs(60);
-/// Behind a transaction, unless set; and at most.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Of one transaction; the server gives it up a little earlier.
-const BATCH_TIMEOUT: Duration = Duration::from_secs(35);
-const LIMITS: &str = "set local statement_timeout = '30s'; set local lock_timeout = '1s'";
-/// For as long as the transaction lasts, so that it works through a pooler.
-const ALONE: &str =
-    "select pg_try_advisory_xact_lock(hashtext('walpost inbox retention'), hashtext($1))";
 
 /// Has old events leave now and then, as [`Inbox::prune`] does once.
 ///
@@ -53,22 +34,13 @@ const ALONE: &str =
 pub struct Pruner {
     inbox: Inbox,
     prune: Prune,
-    every: Duration,
-    pause: Duration,
+    pace: Pace,
 }
 
-/// What a pass has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pass {
-    /// What has left.
-    pub pruned: Pruned,
-    /// Another process was found at work, and the rest was left to it.
-    pub yielded: bool,
-}
-
-/// What a pruner counts.
-struct Counters {
+/// A pruner, and what it counts.
+struct Work<'a> {
+    inbox: &'a Inbox,
+    prune: &'a Prune,
     payloads: Counter,
     rows: Counter,
     failures: Counter,
@@ -77,7 +49,7 @@ struct Counters {
 impl Pruner {
     /// Of the schema `walpost`, every hour, with 100 ms between two transactions.
     pub fn new(prune: Prune) -> Self {
-        Self { inbox: Inbox::new(), prune, every: EVERY, pause: PAUSE }
+        Self { inbox: Inbox::new(), prune, pace: Pace::default() }
     }
 
     /// Of another schema.
@@ -88,13 +60,13 @@ impl Pruner {
 
     /// Between two passes: a second to seven days.
     pub fn every(mut self, every: Duration) -> Self {
-        self.every = every.clamp(EVERY_MIN, EVERY_MAX);
+        self.pace = self.pace.every(every);
         self
     }
 
     /// Behind each transaction: up to a minute.
     pub fn pause(mut self, pause: Duration) -> Self {
-        self.pause = pause.min(PAUSE_MAX);
+        self.pace = self.pace.pause(pause);
         self
     }
 
@@ -116,77 +88,75 @@ impl Pruner {
     ///
     /// # Errors
     /// As [`Inbox::prune`]. What left before stays so.
-    pub async fn pass(&self, client: &mut Client) -> Result<Pass, Error> {
-        let counters = Counters::of(self.inbox.schema());
-        self.inbox.check_window(client, &self.prune).await?;
-        let mut pass = Pass::default();
-        for part in Part::ALL {
-            loop {
-                let Some(left) = self.batch(client, part).await? else {
-                    return Ok(Pass { yielded: true, ..pass });
-                };
-                match part {
-                    Part::Payloads => {
-                        pass.pruned.payloads += left;
-                        counters.payloads.increment(left);
-                    }
-                    Part::Rows => {
-                        pass.pruned.rows += left;
-                        counters.rows.increment(left);
-                    }
-                }
-                if left < u64::from(self.prune.batch_rows) {
-                    break;
-                }
-                sleep(self.pause).await;
-            }
-        }
-        Ok(pass)
+    pub async fn pass(&self, client: &mut Client) -> Result<Pass<Pruned>, Error> {
+        walpost_prune::pass(&Work::of(self), self.pace, client).await
     }
 
     /// Passes, the first one at once, until `shutdown` is ready; each opens a
     /// connection. What goes wrong is logged and counted, and tried again within a
     /// minute.
-    pub async fn run<C, F, E>(&self, mut connect: C, shutdown: impl Future<Output = ()>)
+    pub async fn run<C, F, E>(&self, connect: C, shutdown: impl Future<Output = ()>)
     where
         C: FnMut() -> F,
         F: Future<Output = Result<Client, E>>,
-        E: fmt::Display,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         describe();
-        let failures = Counters::of(self.inbox.schema()).failures;
-        let mut shutdown = pin!(shutdown);
-        loop {
-            let passed = select! {
-                biased;
-                () = &mut shutdown => return,
-                passed = self.connect_and_pass(&mut connect) => passed,
-            };
-            let wait = match passed {
-                Ok(()) => self.every,
-                Err(reason) => {
-                    failures.increment(1);
-                    let wait = self.every.min(SOON);
-                    let retry_in_seconds = wait.as_secs();
-                    tracing::error!(reason, retry_in_seconds, "old events stay in the inbox");
-                    wait
-                }
-            };
-            select! {
-                biased;
-                () = &mut shutdown => return,
-                () = sleep(wait) => {}
+        walpost_prune::run(&Work::of(self), self.pace, connect, shutdown).await;
+    }
+}
+
+impl<'a> Work<'a> {
+    fn of(pruner: &'a Pruner) -> Self {
+        let label = [("schema", pruner.inbox.schema().to_owned())];
+        Self {
+            inbox: &pruner.inbox,
+            prune: &pruner.prune,
+            payloads: counter!("walpost_inbox_pruned_payloads_total", &label),
+            rows: counter!("walpost_inbox_pruned_rows_total", &label),
+            failures: counter!("walpost_inbox_prune_failures_total", &label),
+        }
+    }
+}
+
+impl Pruning for Work<'_> {
+    type Part = Part;
+    type Pruned = Pruned;
+    type Error = Error;
+
+    const PARTS: &'static [Part] = &Part::ALL;
+    const KIND: &'static str = "walpost inbox retention";
+
+    fn schema(&self) -> &str {
+        self.inbox.schema()
+    }
+
+    fn batch_rows(&self) -> u32 {
+        self.prune.batch_rows
+    }
+
+    async fn check(&self, client: &Client) -> Result<(), Error> {
+        self.inbox.check_window(client, self.prune).await
+    }
+
+    async fn batch(&self, tx: &Transaction<'_>, part: Part) -> Result<u64, Error> {
+        self.inbox.step(tx, part, self.prune).await
+    }
+
+    fn count(&self, pruned: &mut Pruned, part: Part, rows: u64) {
+        match part {
+            Part::Payloads => {
+                pruned.payloads += rows;
+                self.payloads.increment(rows);
+            }
+            Part::Rows => {
+                pruned.rows += rows;
+                self.rows.increment(rows);
             }
         }
     }
 
-    async fn connect_and_pass<F, E>(&self, connect: &mut impl FnMut() -> F) -> Result<(), String>
-    where
-        F: Future<Output = Result<Client, E>>,
-        E: fmt::Display,
-    {
-        let mut client = connect().await.map_err(|error| error.to_string())?;
-        let pass = self.pass(&mut client).await.map_err(|error| error.to_string())?;
+    fn tell(&self, pass: &Pass<Pruned>) {
         let Pruned { payloads, rows } = pass.pruned;
         if payloads + rows > 0 {
             tracing::info!(payloads, rows, "old events have left the inbox");
@@ -194,41 +164,19 @@ impl Pruner {
         if pass.yielded {
             tracing::debug!("another process prunes the inbox");
         }
-        Ok(())
     }
 
-    /// One transaction; `None` where another process is in one.
-    async fn batch(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
-        let done = timeout(BATCH_TIMEOUT, self.batch_alone(client, part)).await;
-        done.unwrap_or_else(|_| {
-            let detail = format!("no answer in {BATCH_TIMEOUT:?}");
-            Err(Error::Unavailable { attempted: ATTEMPTED, detail })
-        })
+    fn tell_failure(&self, error: &str, retry_in_seconds: u64) {
+        self.failures.increment(1);
+        tracing::error!(error, retry_in_seconds, "old events stay in the inbox");
     }
 
-    async fn batch_alone(&self, client: &mut Client, part: Part) -> Result<Option<u64>, Error> {
-        let failed = |error| self.inbox.failed(ATTEMPTED, "pruner", &error);
-        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let tx = begun.start().await.map_err(failed)?;
-        tx.batch_execute(LIMITS).await.map_err(failed)?;
-        let schema = [(&self.inbox.schema() as _, Type::TEXT)];
-        if !tx.query_typed_one(ALONE, &schema).await.map_err(failed)?.get::<_, bool>(0) {
-            return Ok(None);
-        }
-        let left = self.inbox.step(&tx, part, &self.prune).await?;
-        tx.commit().await.map_err(failed)?;
-        Ok(Some(left))
+    fn failed(&self, error: &tokio_postgres::Error) -> Error {
+        self.inbox.failed(ATTEMPTED, "pruner", error)
     }
-}
 
-impl Counters {
-    fn of(schema: &str) -> Self {
-        let label = [("schema", schema.to_owned())];
-        Self {
-            payloads: counter!("walpost_inbox_pruned_payloads_total", &label),
-            rows: counter!("walpost_inbox_pruned_rows_total", &label),
-            failures: counter!("walpost_inbox_prune_failures_total", &label),
-        }
+    fn unanswered(&self, detail: String) -> Error {
+        Error::Unavailable { attempted: ATTEMPTED, detail }
     }
 }
 

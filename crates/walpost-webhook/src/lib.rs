@@ -78,6 +78,10 @@ pub use crate::{
     verify::{Encoding, HmacScheme, Rejection, Sha, Verified, Verifier},
 };
 #[cfg(feature = "delivery")]
+#[doc(inline)]
+pub use walpost_prune::Pass;
+
+#[cfg(feature = "delivery")]
 pub use crate::{
     alert::{AlertFormat, Alerts},
     bell::Bell,
@@ -91,7 +95,7 @@ pub use crate::{
     metrics::Snapshot,
     order::{OnHeadFailure, Order},
     processor::{Processor, ProcessorSettings},
-    pruner::{Pass, Pruner},
+    pruner::Pruner,
     rate::Rate,
     secret::{Secret, SecretError},
     store::{

@@ -14,13 +14,17 @@ use crate::{
     world::{LIMIT, World, ids},
 };
 
-/// One that looks once a second, as the owner or in a role.
-fn pruner(world: &World, role: Option<&str>) -> Pruner {
+/// One that looks once a second.
+fn pruner() -> Pruner {
+    Pruner::new(Prune::default().batch_rows(2)).every(Duration::from_secs(1))
+}
+
+/// As the owner or in a role.
+fn database(world: &World, role: Option<&str>) -> Database {
     let url = world.database.url();
     let start = if url.contains('?') { '&' } else { '?' };
     let url = role.map_or(url.to_owned(), |role| format!("{url}{start}options=-c%20role%3D{role}"));
-    Pruner::new(Database::parse(&url).unwrap(), Prune::default().batch_rows(2))
-        .every(Duration::from_secs(1))
+    Database::parse(&url).unwrap()
 }
 
 struct Running {
@@ -29,9 +33,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(pruner: Pruner) -> Self {
+    fn start(database: Database) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move { pruner.run(async { drop(stopped.await) }).await });
+        let task = tokio::spawn(async move {
+            pruner().run(|| database.connect(), async { drop(stopped.await) }).await;
+        });
         Self { stop, task }
     }
 
@@ -80,7 +86,7 @@ async fn with_a_shifted_clock_deliveries_move_by_themselves_at_30_days_and_leave
     let open = "select md5(string_agg(d::text, ' ' order by id)) \
                 from walpost.webhook_delivery d where event_id like 'open %'";
     let before = world.texts(open).await;
-    let running = Running::start(pruner(&world, None));
+    let running = Running::start(database(&world, None));
     let old = "select count(*) from walpost.webhook_archive where event_id in ('b', 'c')";
     let gone = "select count(*) from walpost.webhook_archive where event_id = 'd'";
     let moved = async || world.number(old).await == 2 && world.number(gone).await == 0;
@@ -110,21 +116,21 @@ async fn no_two_pruners_of_deliveries_work_at_the_same_moment_and_one_goes_on() 
     let arrived = "update walpost.webhook_delivery set state = 'delivered', \
                    next_attempt_at = null, finished_at = now() - interval '31 days', fence = 1";
     world.past_triggers(arrived).await;
-    let mut other = world.database.connect().await;
-    let tx = other.transaction().await.unwrap();
+    let (mut one, mut two) = (world.database.connect().await, world.database.connect().await);
+    let tx = one.transaction().await.unwrap();
     let lock = "select pg_advisory_xact_lock(hashtext('walpost webhook retention'), \
                 hashtext('walpost'))";
     tx.execute(lock, &[]).await.unwrap();
-    let pass = pruner(&world, None).pass().await.unwrap();
+    let pass = pruner().pass(&mut two).await.unwrap();
     assert!(pass.yielded && pass.pruned == Pruned::default(), "{pass:?}");
     assert_eq!(places(&world).await[1], [""; 0]);
     // Another schema is no business of theirs.
-    let elsewhere = pruner(&world, None).deliveries(Deliveries::in_schema("elsewhere"));
-    let missing = elsewhere.pass().await.unwrap_err();
+    let elsewhere = pruner().deliveries(Deliveries::in_schema("elsewhere"));
+    let missing = elsewhere.pass(&mut two).await.unwrap_err();
     assert!(matches!(missing, StoreError::NotMigrated { .. }), "{missing:?}");
     tx.rollback().await.unwrap();
-    let quick = pruner(&world, None).pause(Duration::ZERO);
-    let (first, second) = tokio::join!(quick.pass(), quick.pass());
+    let quick = pruner().pause(Duration::ZERO);
+    let (first, second) = tokio::join!(quick.pass(&mut one), quick.pass(&mut two));
     let (first, second) = (first.unwrap(), second.unwrap());
     assert!(!first.yielded || !second.yielded, "{first:?} {second:?}");
     assert_eq!(first.pruned.archived + second.pruned.archived, 60, "{first:?} {second:?}");
@@ -141,16 +147,17 @@ async fn what_goes_wrong_with_pruning_deliveries_is_counted_and_tried_again() {
     since(&world, DeliveryState::Delivered, &[("a", "31 days"), ("b", "366 days")]).await;
     let user = unique_name("janitor");
     world.client.batch_execute(&format!("create role {user}")).await.unwrap();
-    let running = Running::start(pruner(&world, Some(&user)));
+    let running = Running::start(database(&world, Some(&user)));
     let failed = "walpost_webhook_prune_failures_total{schema=\"walpost\"} 2";
     until(LIMIT, "two failures", async || metrics.render().contains(failed)).await;
-    let denied = pruner(&world, Some(&user)).check().await.unwrap_err();
+    let janitor = database(&world, Some(&user)).connect().await.unwrap();
+    let denied = pruner().check(&janitor).await.unwrap_err();
     assert!(denied.to_string().contains("webhook_grant('pruner'"), "{denied}");
     let grant = format!("select walpost.webhook_grant('pruner', '{user}')");
     world.client.batch_execute(&grant).await.unwrap();
     until(LIMIT, "what is old", async || places(&world).await == [vec![], ids_of(&["a"])]).await;
     running.stop().await;
-    pruner(&world, Some(&user)).check().await.unwrap();
+    pruner().check(&janitor).await.unwrap();
     let text = metrics.render();
     for counted in [
         "walpost_webhook_archived_total{schema=\"walpost\"} 2",

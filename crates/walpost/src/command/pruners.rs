@@ -14,17 +14,19 @@ impl Pruners {
     /// They go on until they are aborted, at whatever moment.
     pub(crate) fn start(self) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        if let Some(pruner) = self.deliveries {
-            tasks.push(tokio::spawn(async move { pruner.run(pending()).await }));
+        if let Some(Placed { pruner, database, .. }) = self.deliveries {
+            tasks.push(tokio::spawn(async move {
+                pruner.run(|| database.connect(), pending()).await;
+            }));
         }
         if let Some(Placed { pruner, database, .. }) = self.inbox {
             tasks.push(tokio::spawn(async move {
-                pruner.run(|| connect(&database), pending()).await;
+                pruner.run(|| database.connect(), pending()).await;
             }));
         }
         if let Some(Placed { pruner, database, .. }) = self.idempotency {
             tasks.push(tokio::spawn(async move {
-                pruner.run(|| connect(&database), pending()).await;
+                pruner.run(|| database.connect(), pending()).await;
             }));
         }
         tasks
@@ -35,9 +37,12 @@ impl Pruners {
     /// runs without.
     pub(crate) async fn check(&self, is_connected: bool) -> Vec<CheckResult> {
         let mut results = Vec::new();
-        if let Some(pruner) = self.deliveries.as_ref().filter(|_| is_connected) {
-            let checked = pruner.check().await.map_err(|error| error_chain(&error));
-            results.push(result("retention of deliveries", checked));
+        if let Some(placed) = self.deliveries.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = async {
+                let client = connect(&placed.database).await?;
+                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
+            };
+            results.push(result("retention of deliveries", checked.await));
         }
         if let Some(placed) = self.inbox.as_ref().filter(|one| one.is_reached(is_connected)) {
             let checked = async {

@@ -14,7 +14,7 @@ const DAYS_MAX: u64 = 3_653;
 /// under idempotency keys, where that is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Pruners {
-    pub(crate) deliveries: Option<walpost_webhook::Pruner>,
+    pub(crate) deliveries: Option<Placed<walpost_webhook::Pruner>>,
     pub(crate) inbox: Option<Placed<walpost_inbox::Pruner>>,
     pub(crate) idempotency: Option<Placed<walpost_idempotency::Pruner>>,
 }
@@ -56,7 +56,7 @@ impl Config {
         })
     }
 
-    fn deliveries_pruner(&self) -> Result<Option<walpost_webhook::Pruner>, ConfigError> {
+    fn deliveries_pruner(&self) -> Result<Option<Placed<walpost_webhook::Pruner>>, ConfigError> {
         let section = &self.settings.webhook;
         let (archive, delete) = ("archive_after_days", "delete_after_days");
         let archive_days = self.days("webhook", archive, section.archive_after_days, 0)?;
@@ -78,12 +78,11 @@ impl Config {
         }
         let steps = self.retention()?;
         let prune = walpost_webhook::Prune::new(archive_days, delete_days);
-        let prune = prune.batch_rows(steps.batch_rows);
-        let pruner = walpost_webhook::Pruner::new(self.database()?, prune)
+        let pruner = walpost_webhook::Pruner::new(prune.batch_rows(steps.batch_rows))
             .deliveries(self.deliveries()?)
             .every(every(&steps))
             .pause(pause(&steps));
-        Ok(Some(pruner))
+        Ok(Some(self.placed(pruner, None)?))
     }
 
     fn inbox_pruner(&self) -> Result<Option<Placed<walpost_inbox::Pruner>>, ConfigError> {

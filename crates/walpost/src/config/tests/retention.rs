@@ -14,7 +14,7 @@ fn what_else_leaves_is_asked_for_and_has_its_own_place() {
     ))
     .unwrap();
     let pruners = config.pruners().unwrap();
-    let deliveries = format!("{:?}", pruners.deliveries.unwrap());
+    let deliveries = format!("{:?}", pruners.deliveries.unwrap().pruner);
     assert!(deliveries.contains("archive_after_days: 30, delete_after_days: 365"), "{deliveries}");
     let inbox = pruners.inbox.unwrap();
     assert_eq!((inbox.database.user(), inbox.is_elsewhere), ("b", true));
