@@ -16,8 +16,8 @@ use crate::{
 /// Each batch is a transaction of its own with a pause behind it. Where several
 /// processes have a pruner of one schema, no two of these transactions run at the
 /// same moment, though one may in another's pause: who finds another's leaves the
-/// rest to that process until its own next time. Needs
-/// the feature `pruner`, which `axum` brings along.
+/// rest to that process until its own next time. Needs the feature `pruner`, which
+/// `axum` brings along.
 ///
 /// ```no_run
 /// use walpost_idempotency::{Pruner, tokio_postgres::{self, NoTls}};
@@ -146,10 +146,6 @@ impl Pruning for Work<'_> {
 
     fn batch_rows(&self) -> u32 {
         self.batch_rows
-    }
-
-    async fn check(&self, _: &Client) -> Result<(), Error> {
-        Ok(())
     }
 
     async fn batch(&self, tx: &Transaction<'_>, part: Part) -> Result<u64, Error> {

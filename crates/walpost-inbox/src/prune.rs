@@ -134,7 +134,11 @@ impl Inbox {
             .map_err(|error| self.failed(ATTEMPTED, "pruner", &error))
     }
 
-    pub(crate) async fn check_window(&self, client: &Client, prune: &Prune) -> Result<(), Error> {
+    pub(crate) async fn check_window(
+        &self,
+        client: &impl GenericClient,
+        prune: &Prune,
+    ) -> Result<(), Error> {
         let rows = client
             .query_typed(&self.sql.operator.window, &[])
             .await

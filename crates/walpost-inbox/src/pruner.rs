@@ -135,11 +135,8 @@ impl Pruning for Work<'_> {
         self.prune.batch_rows
     }
 
-    async fn check(&self, client: &Client) -> Result<(), Error> {
-        self.inbox.check_window(client, self.prune).await
-    }
-
     async fn batch(&self, tx: &Transaction<'_>, part: Part) -> Result<u64, Error> {
+        self.inbox.check_window(tx, self.prune).await?;
         self.inbox.step(tx, part, self.prune).await
     }
 

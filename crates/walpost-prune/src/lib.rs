@@ -8,6 +8,10 @@
 //! - [`run()`] is pass after pass, each over a connection of its own, also behind one
 //!   that failed.
 //!
+//! Whatever is asked of the server is asked in a batch, which ends within 35 s, so
+//! that a server that says nothing, or whoever has locked a table, holds up no
+//! process.
+//!
 //! Of one kind and schema no two batches run at the same moment, in whatever
 //! process: an advisory lock is held for as long as each lasts. Whoever finds it
 //! taken leaves the rest of its pass to the other one.
@@ -17,7 +21,7 @@ mod run;
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Transaction;
 
 pub use crate::{
     pass::{Pass, pass},
@@ -52,10 +56,8 @@ pub trait Pruning {
     /// What a whole batch has. After a smaller one a part is done.
     fn batch_rows(&self) -> u32;
 
-    /// Whether a pass may begin.
-    fn check(&self, client: &Client) -> impl Future<Output = Result<(), Self::Error>> + Send;
-
-    /// Has a batch leave; how many rows it had.
+    /// Has a batch leave, once nothing forbids it; how many rows it had. An error
+    /// takes back all of the batch.
     fn batch(
         &self,
         tx: &Transaction<'_>,

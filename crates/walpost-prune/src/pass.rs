@@ -30,7 +30,6 @@ pub async fn pass<P: Pruning>(
     pace: Pace,
     client: &mut Client,
 ) -> Result<Pass<P::Pruned>, P::Error> {
-    pruning.check(client).await?;
     let mut pass = Pass::default();
     for &part in P::PARTS {
         loop {

@@ -1,6 +1,9 @@
 use std::{error::Error, pin::pin, time::Duration};
 
-use tokio::{select, time::sleep};
+use tokio::{
+    select,
+    time::{sleep, timeout},
+};
 use tokio_postgres::Client;
 use walpost_event::error_chain;
 
@@ -8,10 +11,12 @@ use crate::{Pace, Pruning, pass};
 
 /// Between a pass that failed and the next one, at most.
 const SOON: Duration = Duration::from_secs(60);
+/// Of a connection. Longer than any that comes, for whoever has set no limit.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Passes, the first one at once, until `shutdown` is ready; each opens a
-/// connection. What goes wrong is told to the pruning, and tried again within a
-/// minute.
+/// connection, within two minutes. What goes wrong is told to the pruning, and tried
+/// again within a minute.
 pub async fn run<P, C, F, E>(
     pruning: &P,
     pace: Pace,
@@ -57,11 +62,12 @@ where
     F: Future<Output = Result<Client, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    let connected = connect().await.map_err(|error| {
+    let connected = timeout(CONNECT_TIMEOUT, connect()).await;
+    let connected = connected.map_err(|_| format!("no connection in {CONNECT_TIMEOUT:?}"))?;
+    let mut client = connected.map_err(|error| {
         let error: Box<dyn Error + Send + Sync> = error.into();
         error_chain(&*error)
-    });
-    let mut client = connected?;
+    })?;
     let passed = pass(pruning, pace, &mut client).await;
     pruning.tell(&passed.map_err(|error| error_chain(&error))?);
     Ok(())

@@ -137,11 +137,8 @@ impl Pruning for Work<'_> {
         self.prune.batch_rows
     }
 
-    async fn check(&self, _: &Client) -> Result<(), StoreError> {
-        self.prune.check()
-    }
-
     async fn batch(&self, tx: &Transaction<'_>, part: Part) -> Result<u64, StoreError> {
+        self.prune.check()?;
         self.deliveries.prune_step(tx, part, self.prune).await
     }
 

@@ -191,3 +191,19 @@ async fn a_pruner_says_before_what_it_lacks() {
     assert!(matches!(short, Error::Window { keep_days: 89, .. }), "{short:?}");
     assert_eq!(left(&world).await, [numbers.clone(), numbers], "nothing was changed");
 }
+
+#[tokio::test]
+async fn a_window_that_somebody_has_locked_holds_up_no_pruner() {
+    let world = World::new().await;
+    let numbers = done(&world, &["91 days"]).await;
+    let (mut owner, mut other) = (world.database.connect().await, world.database.connect().await);
+    let tx = owner.transaction().await.unwrap();
+    tx.batch_execute("lock table walpost.inbox_window").await.unwrap();
+    let pass = tokio::time::timeout(LIMIT, async { pruner().pass(&mut other).await }).await;
+    let gave_up = pass.expect("an end by itself").unwrap_err();
+    assert!(gave_up.to_string().contains("55P03"), "{gave_up:?}");
+    assert_eq!(left(&world).await, [numbers.clone(), numbers]);
+    tx.rollback().await.unwrap();
+    let pass = pruner().pass(&mut other).await.unwrap();
+    assert_eq!((pass.pruned.payloads, pass.pruned.rows), (1, 1));
+}
