@@ -1,11 +1,10 @@
 //! Those who have old rows leave beside the pipeline, and whether they could.
 
-use std::future::pending;
+use std::{error::Error, future::pending};
 
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use walpost_event::error_chain;
-use walpost_postgres::Database;
 use walpost_relay::{CheckResult, Outcome};
 
 use crate::config::{Placed, Pruners};
@@ -37,25 +36,16 @@ impl Pruners {
     /// runs without.
     pub(crate) async fn check(&self, is_connected: bool) -> Vec<CheckResult> {
         let mut results = Vec::new();
-        if let Some(placed) = self.deliveries.as_ref().filter(|one| one.is_reached(is_connected)) {
-            let checked = async {
-                let client = connect(&placed.database).await?;
-                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
-            };
+        if let Some(one) = self.deliveries.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = one.check(async |pruner, client| pruner.check(client).await);
             results.push(result("retention of deliveries", checked.await));
         }
-        if let Some(placed) = self.inbox.as_ref().filter(|one| one.is_reached(is_connected)) {
-            let checked = async {
-                let client = connect(&placed.database).await?;
-                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
-            };
+        if let Some(one) = self.inbox.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = one.check(async |pruner, client| pruner.check(client).await);
             results.push(result("retention of the inbox", checked.await));
         }
-        if let Some(placed) = self.idempotency.as_ref().filter(|one| one.is_reached(is_connected)) {
-            let checked = async {
-                let client = connect(&placed.database).await?;
-                placed.pruner.check(&client).await.map_err(|error| error_chain(&error))
-            };
+        if let Some(one) = self.idempotency.as_ref().filter(|one| one.is_reached(is_connected)) {
+            let checked = one.check(async |pruner, client| pruner.check(client).await);
             results.push(result("retention of idempotency keys", checked.await));
         }
         results
@@ -67,10 +57,15 @@ impl<P> Placed<P> {
     fn is_reached(&self, is_connected: bool) -> bool {
         is_connected || self.is_elsewhere
     }
-}
 
-async fn connect(database: &Database) -> Result<Client, String> {
-    database.connect().await.map_err(|error| error_chain(&error))
+    async fn check<E: Error + 'static>(
+        &self,
+        check: impl AsyncFnOnce(&P, &Client) -> Result<(), E>,
+    ) -> Result<(), String> {
+        let connected = self.database.connect().await;
+        let client = connected.map_err(|error| error_chain(&error))?;
+        check(&self.pruner, &client).await.map_err(|error| error_chain(&error))
+    }
 }
 
 fn result(name: &'static str, checked: Result<(), String>) -> CheckResult {

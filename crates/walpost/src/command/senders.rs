@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use tokio::{sync::watch, task::JoinSet, time};
+use tokio::{
+    sync::watch,
+    task::{JoinError, JoinSet},
+    time,
+};
 use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_webhook::{Bell, Processor, StoreError, Watch};
@@ -16,10 +20,15 @@ use crate::{
 /// For what is on its way when the process is told to stop; beyond it leases end.
 const DRAIN: Duration = Duration::from_secs(20);
 
+/// A processor by the name of its destination, or who works beside them all.
+type Ended = Option<(String, Result<(), StoreError>)>;
+
 /// Processors of destinations.
 pub(crate) struct Senders {
     stop: watch::Sender<bool>,
-    tasks: JoinSet<(String, Result<(), StoreError>)>,
+    tasks: JoinSet<Ended>,
+    /// Those of them that have not ended.
+    destinations: usize,
     /// Why one of them has ended by itself.
     failure: Option<Failure>,
 }
@@ -27,7 +36,12 @@ pub(crate) struct Senders {
 impl Senders {
     /// Where nothing is sent by this process.
     pub(crate) fn none() -> Self {
-        Self { stop: watch::Sender::new(false), tasks: JoinSet::new(), failure: None }
+        Self {
+            stop: watch::Sender::new(false),
+            tasks: JoinSet::new(),
+            destinations: 0,
+            failure: None,
+        }
     }
 
     pub(crate) fn start(database: &Database, webhooks: Webhooks) -> Result<Self, Failure> {
@@ -39,7 +53,7 @@ impl Senders {
                 let error = error_chain(&error);
                 tracing::error!(error, "what waits is not counted; deliveries go on");
             }
-            ("watch".to_owned(), Ok(()))
+            None
         });
         let bell = Bell::new(database.clone());
         for settings in webhooks.processors {
@@ -50,14 +64,15 @@ impl Senders {
             let stopped = senders.stopped();
             senders.tasks.spawn(async move {
                 let ended = processor.run(stopped).await;
-                (name, ended)
+                Some((name, ended))
             });
+            senders.destinations += 1;
         }
         if webhooks.notifies {
             let stopped = senders.stopped();
             senders.tasks.spawn(async move {
                 bell.run(stopped).await;
-                ("bell".to_owned(), Ok(()))
+                None
             });
         }
         Ok(senders)
@@ -96,9 +111,9 @@ impl Senders {
                 self.note(ended);
             }
         });
-        if drained.await.is_err() {
+        if drained.await.is_err() && self.destinations > 0 {
             tracing::warn!(
-                destinations = self.tasks.len(),
+                destinations = self.destinations,
                 "requests were on their way at the stop; they are sent again when their leases end"
             );
         }
@@ -106,13 +121,13 @@ impl Senders {
     }
 
     /// Whether it has failed.
-    fn note(
-        &mut self,
-        ended: Result<(String, Result<(), StoreError>), tokio::task::JoinError>,
-    ) -> bool {
+    fn note(&mut self, ended: Result<Ended, JoinError>) -> bool {
+        if let Ok(Some(_)) = &ended {
+            self.destinations -= 1;
+        }
         let failure = match ended {
-            Ok((_, Ok(()))) => return false,
-            Ok((destination, Err(error))) => {
+            Ok(None | Some((_, Ok(())))) => return false,
+            Ok(Some((destination, Err(error)))) => {
                 tracing::error!(destination, error = error_chain(&error), "nothing is sent");
                 Failure::postgres(error).context(&format!("sending to {destination}"))
             }

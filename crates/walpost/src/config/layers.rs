@@ -23,6 +23,15 @@ const NAMED_SECTION: &str = "destination";
 /// Where those tables are in the typed form.
 const NAMED: &str = "destinations";
 
+/// Keys that are looked for under the first name, as they once had it or as their
+/// neighbours have it.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    ("retention.deliveries_enabled", "webhook.prune"),
+    ("retention.deliveries_archive_days", "webhook.archive_after_days"),
+    ("retention.deliveries_delete_days", "webhook.delete_after_days"),
+    ("retention.prune", "retention.enabled"),
+];
+
 /// Variables that look like settings and are none.
 const NO_SETTINGS: [&str; 5] =
     ["WALPOST_LOG", "WALPOST_CACHE", "WALPOST_CONFIG", "WALPOST_PG_BIN", "WALPOST_FAILPOINT"];
@@ -263,14 +272,20 @@ impl Layers {
             let nearest = nearest.map(str::to_owned);
             return ConfigError::UnknownSection { section: section.to_owned(), origin, nearest };
         }
+        let full = format!("{section}.{key}");
+        let other_name = OTHER_NAMES.iter().find(|(name, _)| *name == full);
         let keys = self.entries.keys().filter(|(name, _)| name == known_section);
-        let nearest = nearest(key, keys.map(|(_, key)| key.as_str()))
-            .map(|key| format!("{section}.{key}"))
+        let nearest = other_name
+            .map(|(_, key)| (*key).to_owned())
+            .or_else(|| {
+                let near = nearest(key, keys.map(|(_, key)| key.as_str()));
+                near.map(|key| format!("{section}.{key}"))
+            })
             .or_else(|| {
                 let elsewhere = self.entries.keys().find(|(_, other)| other == key);
                 elsewhere.map(|(section, key)| format!("{section}.{key}"))
             });
-        ConfigError::UnknownKey { key: format!("{section}.{key}"), origin, nearest }
+        ConfigError::UnknownKey { key: full, origin, nearest }
     }
 
     fn sections(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-use super::{load, refusal};
+use super::{load, refusal, variables};
 
 const WEBHOOKS: &str = "[postgres]\nurl = \"postgres://a:s3cret@h/db\"\n[sink]\nkind = \"webhook\"\n\
                         [destination.a]\nurl = \"https://a.example/\"\n";
@@ -54,4 +54,24 @@ fn a_retention_of_other_rows_that_cannot_be_meant_is_named_with_its_line() {
     assert!(text.contains("line 2: webhook.prune is true and sink.kind"), "{text}");
     let text = refusal("[inbox]\nkeep_dayz = 3\n");
     assert!(text.ends_with("did you mean inbox.keep_days?"), "{text}");
+}
+
+#[test]
+fn a_key_that_has_another_name_is_named_with_it_wherever_it_is_set() {
+    for (key, value, name) in [
+        ("deliveries_enabled", "true", "webhook.prune"),
+        ("deliveries_archive_days", "7", "webhook.archive_after_days"),
+        ("deliveries_delete_days", "90", "webhook.delete_after_days"),
+        ("prune", "true", "retention.enabled"),
+    ] {
+        let expected = format!("unknown key retention.{key}, did you mean {name}?");
+        let text = refusal(&format!("[retention]\n{key} = {value}\n"));
+        assert!(text.ends_with(&format!("line 2: {expected}")), "{text}");
+        let variable = format!("WALPOST_RETENTION_{}", key.to_uppercase());
+        let text = variables(&[(&variable, value)]).unwrap_err().to_string();
+        assert_eq!(text, format!("{variable}: {expected}"));
+        // What it is called is there, and takes that value.
+        let (section, key) = name.split_once('.').unwrap();
+        load(&format!("[{section}]\n{key} = {value}\n")).unwrap();
+    }
 }
