@@ -93,7 +93,7 @@ impl Config {
             return Ok(None);
         }
         let keys = ["inbox.url", "inbox.url_file"];
-        let elsewhere = self.elsewhere(keys, &section.url, &section.url_file)?;
+        let elsewhere = elsewhere(keys, &section.url, &section.url_file)?;
         let steps = self.retention()?;
         let prune = walpost_inbox::Prune::new(payload_days, keep_days);
         let pruner = walpost_inbox::Pruner::new(prune.batch_rows(steps.batch_rows))
@@ -111,7 +111,7 @@ impl Config {
             return Ok(None);
         }
         let keys = ["idempotency.url", "idempotency.url_file"];
-        let elsewhere = self.elsewhere(keys, &section.url, &section.url_file)?;
+        let elsewhere = elsewhere(keys, &section.url, &section.url_file)?;
         let steps = self.retention()?;
         let pruner = walpost_idempotency::Pruner::new()
             .idempotency(Idempotency::in_schema(self.schema_or(&section.schema)))
@@ -130,21 +130,6 @@ impl Config {
         self.number(section, key, days)
     }
 
-    /// Where tables are, unless beside the pipeline's.
-    fn elsewhere(
-        &self,
-        [url_key, file_key]: [&'static str; 2],
-        url: &str,
-        url_file: &str,
-    ) -> Result<Option<Database>, ConfigError> {
-        match (url.trim(), url_file) {
-            ("", "") => Ok(None),
-            (url, "") => Ok(Some(Database::parse(url)?)),
-            ("", file) => Ok(Some(Database::parse(&secret_file(file_key, file)?)?)),
-            _ => Err(ConfigError::Conflict(url_key, file_key)),
-        }
-    }
-
     fn placed<P>(&self, pruner: P, elsewhere: Option<Database>) -> Result<Placed<P>, ConfigError> {
         let is_elsewhere = elsewhere.is_some();
         let database = elsewhere.map_or_else(|| self.database(), Ok)?;
@@ -156,6 +141,20 @@ impl Config {
             "" => self.settings.pipeline.schema.clone(),
             schema => schema.to_owned(),
         }
+    }
+}
+
+/// Where tables are, unless beside the pipeline's.
+fn elsewhere(
+    [url_key, file_key]: [&'static str; 2],
+    url: &str,
+    url_file: &str,
+) -> Result<Option<Database>, ConfigError> {
+    match (url.trim(), url_file) {
+        ("", "") => Ok(None),
+        (url, "") => Ok(Some(Database::parse(url)?)),
+        ("", file) => Ok(Some(Database::parse(&secret_file(file_key, file)?)?)),
+        _ => Err(ConfigError::Conflict(url_key, file_key)),
     }
 }
 
