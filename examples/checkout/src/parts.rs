@@ -83,7 +83,7 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
     let payment = spawn(&mut parts, payment(stand, settings, percent).await?, &stop).await?;
     let warehouse = spawn(&mut parts, warehouse(stand, settings, percent).await?, &stop).await?;
     let report = Report::open(stand, &database, checkouts).await?;
-    println!("{}", report.so_far().await?);
+    report.so_far().await?.figures().tell()?;
 
     let shop = shop(settings, &payment, &warehouse)?;
     let service = spawn(&mut parts, route::router(shop.clone(), &database)?, &stop).await?;
@@ -110,10 +110,10 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
                 Err(panic) => break Err(panic.into()),
             },
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() && !are_there {
-                    break Ok(());
+                match report.so_far().await?.figures().tell() {
+                    Ok(is_done) if is_done && !are_there => break Ok(()),
+                    Ok(_) => {}
+                    Err(broken) => break Err(broken),
                 }
             }
         }
@@ -127,7 +127,7 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
         while let Some(part) = parts.join_next().await {
             part??;
         }
-        println!("{}", report.at_the_end().await?);
+        report.so_far().await?.figures().tell_the_end()?;
     }
     ended
 }

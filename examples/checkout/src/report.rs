@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use stand::Stand;
+use stand::{End, Figures, Stand};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -29,9 +29,6 @@ pub(crate) struct Counts {
     /// table says.
     wrong: u64,
 }
-
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
 
 /// What there is under the id of one checkout.
 #[derive(Clone, Default)]
@@ -61,19 +58,12 @@ impl Report {
         Ok(counts)
     }
 
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
-
-    /// Ours first: theirs may be ahead then, and never behind.
+    /// Ours first: theirs may be ahead then, and never behind. Theirs against their
+    /// order in time: no refund or shipment is seen without its charge.
     async fn traces(&self) -> Result<BTreeMap<String, Trace>, Failed> {
         let mut traces: BTreeMap<String, Trace> = BTreeMap::new();
         for row in self.shop.query("select id, state from checkout", &[]).await? {
             traces.entry(row.get(0)).or_default().state = row.get(1);
-        }
-        let charges = "select reference, count(*) from charge group by 1";
-        for row in self.payment.query(charges, &[]).await? {
-            traces.entry(row.get(0)).or_default().charges = row.get(1);
         }
         let refunds = "select reference, count(*) from refund group by 1";
         for row in self.payment.query(refunds, &[]).await? {
@@ -82,6 +72,10 @@ impl Report {
         let shipments = "select reference, count(*) from shipment group by 1";
         for row in self.warehouse.query(shipments, &[]).await? {
             traces.entry(row.get(0)).or_default().shipments = row.get(1);
+        }
+        let charges = "select reference, count(*) from charge group by 1";
+        for row in self.payment.query(charges, &[]).await? {
+            traces.entry(row.get(0)).or_default().charges = row.get(1);
         }
         Ok(traces)
     }
@@ -111,8 +105,35 @@ impl Counts {
         self.shipped + self.refunded + self.uncharged
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
-        self.ended() >= self.wanted && self.ended() == self.checkouts
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    fn end(&self) -> End {
+        let is_complete = self.ended() >= self.wanted && self.ended() == self.checkouts;
+        End::of(self.charged_twice + self.wrong > 0, is_complete)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { checkouts, shipped, refunded, uncharged, charged_twice, wrong, .. } = self;
+        let figures = format!("{checkouts} checkouts, {shipped} shipped, {refunded} refunded");
+        let uncharged = match uncharged {
+            0 => String::new(),
+            uncharged => format!(", {uncharged} not charged"),
+        };
+        match self.end() {
+            End::Done => format!("done: {figures}{uncharged}, none charged twice"),
+            End::GoesOn => {
+                let on_their_way = checkouts.saturating_sub(self.ended());
+                format!(
+                    "stopped: {figures}{uncharged}, {on_their_way} on their way, none charged \
+                     twice; the next start goes on"
+                )
+            }
+            End::Broken => format!(
+                "BROKEN: of {checkouts} checkouts {charged_twice} charged twice, {wrong} wrong"
+            ),
+        }
     }
 }
 
@@ -132,30 +153,42 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { checkouts, shipped, refunded, uncharged, charged_twice, wrong, .. } = self.0;
-        if charged_twice + wrong > 0 {
-            return write!(
-                f,
-                "BROKEN: of {checkouts} checkouts {charged_twice} charged twice, {wrong} wrong"
-            );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(traces: &[(&str, i64, i64, i64)]) -> Counts {
+        let mut counts = Counts { wanted: 2, ..Counts::default() };
+        for (state, charges, refunds, shipments) in traces.iter().copied() {
+            counts.add(&Trace { state: state.to_owned(), charges, refunds, shipments });
         }
-        let figures = format!("{checkouts} checkouts, {shipped} shipped, {refunded} refunded");
-        let uncharged = match uncharged {
-            0 => String::new(),
-            uncharged => format!(", {uncharged} not charged"),
-        };
-        match self.0.is_complete() {
-            true => write!(f, "done: {figures}{uncharged}, none charged twice"),
-            false => {
-                let on_their_way = checkouts.saturating_sub(self.0.ended());
-                write!(
-                    f,
-                    "stopped: {figures}{uncharged}, {on_their_way} on their way, none charged \
-                     twice; the next start goes on"
-                )
-            }
+        counts
+    }
+
+    #[test]
+    fn one_that_is_charged_or_shipped_wrongly_breaks_it_however_far_it_is() {
+        let shipped = ("shipped", 1, 0, 1);
+        assert_eq!(of(&[]).end(), End::GoesOn);
+        assert_eq!(of(&[shipped]).end(), End::GoesOn);
+        assert_eq!(of(&[shipped, ("charged", 1, 0, 1)]).end(), End::GoesOn);
+        for done in [shipped, ("refund_due", 1, 1, 0), ("declined", 0, 0, 0)] {
+            assert_eq!(of(&[shipped, done]).end(), End::Done, "{done:?}");
+        }
+        let wrong = [
+            ("charged", 2, 0, 0),
+            ("shipped", 2, 0, 1),
+            ("shipped", 1, 0, 2),
+            ("shipped", 1, 1, 1),
+            ("shipped", 1, 0, 0),
+            ("refund_due", 1, 2, 0),
+            ("declined", 1, 0, 0),
+            ("", 0, 0, 1),
+        ];
+        for wrong in wrong {
+            assert_eq!(of(&[wrong]).end(), End::Broken, "{wrong:?}");
+            let counts = of(&[shipped, shipped, wrong]);
+            assert_eq!(counts.end(), End::Broken, "{wrong:?}");
+            assert!(counts.last_line().starts_with("BROKEN: of "), "{}", counts.last_line());
         }
     }
 }

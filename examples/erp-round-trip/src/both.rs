@@ -28,7 +28,7 @@ pub(crate) async fn run(stop: Stop) -> Result<(), Failed> {
         sides.push(Side::start(name, stand.url(), address)?);
     }
     let report = looking(&stand, &sides, wanted).await?;
-    println!("{}", report.so_far().await?);
+    report.so_far().await?.figures().tell()?;
     let mut look = interval(LOOK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tick = interval(REPORT_INTERVAL);
@@ -43,9 +43,8 @@ pub(crate) async fn run(stop: Stop) -> Result<(), Failed> {
                 }
             }
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() {
+                // Both sides end with their values where something is broken.
+                if report.so_far().await?.figures().tell()? {
                     break;
                 }
             }
@@ -55,8 +54,7 @@ pub(crate) async fn run(stop: Stop) -> Result<(), Failed> {
     for side in sides.into_iter().rev() {
         spawn_blocking(move || side.stop()).await??;
     }
-    println!("{}", report.at_the_end().await?);
-    Ok(())
+    report.so_far().await?.figures().tell_the_end()
 }
 
 /// Waits until either side has made its tables.

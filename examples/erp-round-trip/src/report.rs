@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use stand::Failed;
+use stand::{End, Failed, Figures};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -35,9 +35,6 @@ pub(crate) struct Counts {
     twice: i64,
 }
 
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
-
 impl Report {
     pub(crate) async fn new(
         finance: &Database,
@@ -63,20 +60,39 @@ impl Report {
             twice: logistics.get(2),
         })
     }
-
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
 }
 
 impl Counts {
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    fn end(&self) -> End {
+        End::of(self.twice > 0, self.is_complete())
+    }
+
     /// Each invoice is paid, finance knows that logistics knows, and it has done
     /// its work.
-    pub(crate) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.paid >= self.wanted
             && self.to_refund == 0
             && self.delivered == self.events
             && (self.shipments, self.cancelled) == (self.paid, self.refunded)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { wanted, paid, refunded, delivered, shipments, cancelled, twice, .. } = self;
+        match self.end() {
+            End::Done => format!(
+                "done: {paid} invoices paid, {refunded} refunded, {delivered} events delivered, \
+                 {shipments} shipments, {cancelled} cancelled, none twice"
+            ),
+            End::GoesOn => format!(
+                "stopped: {paid} of {wanted} invoices paid, {delivered} events delivered, \
+                 {shipments} shipments, none twice; the next start goes on from here"
+            ),
+            End::Broken => format!("BROKEN: of {paid} invoices {twice} have two shipments"),
+        }
     }
 }
 
@@ -91,22 +107,32 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(counts) = self;
-        let Counts { wanted, paid, refunded, delivered, shipments, cancelled, twice, .. } = counts;
-        match (counts.is_complete(), *twice) {
-            (true, 0) => write!(
-                f,
-                "done: {paid} invoices paid, {refunded} refunded, {delivered} events delivered, \
-                 {shipments} shipments, {cancelled} cancelled, none twice"
-            ),
-            (_, 0) => write!(
-                f,
-                "stopped: {paid} of {wanted} invoices paid, {delivered} events delivered, \
-                 {shipments} shipments, none twice; the next start goes on from here"
-            ),
-            _ => write!(f, "BROKEN: of {paid} invoices {twice} have two shipments"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(twice: i64, shipments: i64) -> Counts {
+        Counts {
+            wanted: 25,
+            paid: 25,
+            refunded: 1,
+            to_refund: 0,
+            events: 26,
+            delivered: 26,
+            shipments,
+            cancelled: 1,
+            twice,
+        }
+    }
+
+    #[test]
+    fn a_second_shipment_breaks_it_however_far_it_is() {
+        assert_eq!(of(0, 25).end(), End::Done);
+        assert_eq!(of(0, 24).end(), End::GoesOn);
+        for broken in [of(1, 26), of(1, 25), of(1, 3)] {
+            assert_eq!(broken.end(), End::Broken, "{broken}");
+            let line = "BROKEN: of 25 invoices 1 have two shipments";
+            assert_eq!(broken.last_line(), line);
         }
     }
 }

@@ -44,7 +44,7 @@ async fn run() -> Result<(), Failed> {
     let surroundings = Surroundings::open().await?;
     let database = surroundings.database().clone();
     let report = Report::new(&database, orders).await?;
-    println!("{}", report.so_far().await?);
+    report.so_far().await?.figures().tell()?;
 
     let (stop, stopped) = watch::channel(false);
     let mut relay = surroundings.start_relay()?;
@@ -67,10 +67,10 @@ async fn run() -> Result<(), Failed> {
                 ended => break Err(problem("the shop", ended)),
             },
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() {
-                    break Ok(());
+                match report.so_far().await?.figures().tell() {
+                    Ok(true) => break Ok(()),
+                    Ok(false) => {}
+                    Err(broken) => break Err(broken),
                 }
             }
         }
@@ -84,7 +84,7 @@ async fn run() -> Result<(), Failed> {
         }
         consumer.await??;
         relay.finished().await?;
-        println!("{}", report.at_the_end().await?);
+        report.so_far().await?.figures().tell_the_end()?;
     }
     ended
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use stand::{End, Figures};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -20,9 +21,6 @@ pub(crate) struct Counts {
     twice: i64,
 }
 
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
-
 impl Report {
     pub(crate) async fn new(database: &Database, wanted: i64) -> Result<Self, Failed> {
         Ok(Self { client: database.connect().await?, wanted })
@@ -37,16 +35,29 @@ impl Report {
         let (orders, shipped, twice) = (row.get(0), row.get(1), row.get(2));
         Ok(Counts { wanted: self.wanted, orders, shipped, twice })
     }
-
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
 }
 
 impl Counts {
-    /// Every order is there, and shipped.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.orders >= self.wanted && self.shipped == self.orders
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    /// Done where every order is there, and shipped.
+    fn end(&self) -> End {
+        let is_complete = self.orders >= self.wanted && self.shipped == self.orders;
+        End::of(self.twice > 0, is_complete)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { wanted, orders, shipped, twice } = self;
+        match self.end() {
+            End::Done => format!("done: {orders} orders, {shipped} shipped, none twice"),
+            End::GoesOn => format!(
+                "stopped: {orders} of {wanted} orders, {shipped} shipped, none twice; \
+                 the next start goes on from here"
+            ),
+            End::Broken => format!("BROKEN: of {orders} orders {twice} were shipped twice"),
+        }
     }
 }
 
@@ -62,17 +73,18 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(Counts { wanted, orders, shipped, twice }) = self;
-        match (self.0.is_complete(), *twice) {
-            (true, 0) => write!(f, "done: {orders} orders, {shipped} shipped, none twice"),
-            (_, 0) => write!(
-                f,
-                "stopped: {orders} of {wanted} orders, {shipped} shipped, none twice; \
-                 the next start goes on from here"
-            ),
-            _ => write!(f, "BROKEN: of {orders} orders {twice} were shipped twice"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_shipment_breaks_it_however_far_it_is() {
+        let of = |shipped, twice| Counts { wanted: 9, orders: 9, shipped, twice };
+        assert_eq!(of(9, 0).end(), End::Done);
+        assert_eq!(of(8, 0).end(), End::GoesOn);
+        for broken in [of(9, 1), of(8, 1)] {
+            assert_eq!(broken.end(), End::Broken, "{broken}");
+            assert_eq!(broken.last_line(), "BROKEN: of 9 orders 1 were shipped twice");
         }
     }
 }

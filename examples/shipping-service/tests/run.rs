@@ -97,4 +97,11 @@ async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     assert!(first.log().contains("none twice; the next start goes on"), "{}", first.log());
     killed_half_way(&environment).await;
     assert_eq!(shipments(&postgres), expected());
+    let again = "insert into shipment (order_id, city, event_id) \
+                 select order_id, city, event_id from shipment order by order_id limit 1";
+    postgres.psql("postgres", again).unwrap();
+    let broken = start(&environment);
+    assert_eq!(broken.wait(LIMIT).code(), Some(1), "{}", broken.log());
+    let last = format!("BROKEN: of {ORDERS} orders 1 were shipped twice");
+    assert!(broken.log().contains(&last), "{}", broken.log());
 }

@@ -121,7 +121,7 @@ async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
     };
     let report = Report::new(&places.app, &places.mailer, spool.clone(), accounts).await?;
     let first = report.so_far().await?;
-    println!("{first}");
+    first.figures().tell()?;
 
     let mut parts = JoinSet::new();
     let api = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -140,20 +140,18 @@ async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
         Work::Clients => {
             let there = first.accounts();
             let clients = tokio::spawn(clients::play(api_at, there, accounts, stop.clone()));
-            let ended = watch(&report, &mut sending, &mut parts, clients, &stop).await;
-            println!("{}", report.at_the_end().await?);
-            ended
+            watch(&report, &mut sending, &mut parts, clients, &stop).await
         }
         Work::Operator => {
             let operator = Operator::new(&places.app, &places.mailer, spool).await?;
             println!("{}", operator.settle().await?);
-            println!("{}", report.at_the_end().await?);
             Ok(())
         }
     };
     stop.stop();
     ended?;
-    sending.stop().await
+    sending.stop().await?;
+    report.so_far().await?.figures().tell_the_end()
 }
 
 /// Says every second what there is, until it is all there.
@@ -181,9 +179,7 @@ async fn watch(
                 is_playing = false;
             }
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() && !is_playing {
+                if report.so_far().await?.figures().tell()? && !is_playing {
                     return Ok(());
                 }
             }

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use stand::{End, Figures};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -25,9 +26,6 @@ pub(crate) struct Counts {
     /// Deliveries by their states.
     states: BTreeMap<String, usize>,
 }
-
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
 
 impl Report {
     pub(crate) async fn new(
@@ -57,10 +55,6 @@ impl Report {
         Ok(counts)
     }
 
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
-
     /// By Message-ID, as the mail server has them; with one that is not ours as
     /// the mailer knows it.
     async fn mails(&self) -> Result<BTreeMap<String, usize>, Failed> {
@@ -88,9 +82,39 @@ impl Counts {
         self.accounts
     }
 
-    /// Every account is there, and nothing goes on by itself any more.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.accounts >= self.wanted && self.waiting() == 0
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    /// Done where every account is there, and nothing goes on by itself any more.
+    fn end(&self) -> End {
+        let is_complete = self.accounts >= self.wanted && self.waiting() == 0;
+        End::of(self.twice > 0, is_complete)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { wanted, accounts, mails, twice, .. } = self;
+        let mut done = format!("done: {accounts} accounts, {mails} mails, none twice");
+        match self.end() {
+            End::Done => {}
+            End::GoesOn => {
+                return format!(
+                    "stopped: {accounts} of {wanted} accounts, {mails} mails, none twice; the \
+                     next start goes on from here"
+                );
+            }
+            End::Broken => {
+                return format!("BROKEN: of {accounts} accounts {twice} have two mails");
+            }
+        }
+        let (unknown, failed) = (self.state("unknown"), self.state("failed"));
+        if failed > 0 {
+            done += &format!("; the mail server has refused {failed} for good");
+        }
+        if unknown > 0 {
+            done += &format!("; of {unknown} nobody knows: cargo run -p signup settle");
+        }
+        done
     }
 }
 
@@ -106,28 +130,21 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(counts) = self;
-        let Counts { wanted, accounts, mails, twice, .. } = counts;
-        let (unknown, failed) = (counts.state("unknown"), counts.state("failed"));
-        if *twice > 0 {
-            return write!(f, "BROKEN: of {accounts} accounts {twice} have two mails");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_mail_breaks_it_however_far_it_is() {
+        let of = |delivered, twice| {
+            let states = BTreeMap::from([("delivered".to_owned(), delivered)]);
+            Counts { wanted: 3, accounts: 3, mails: delivered, twice, states }
+        };
+        assert_eq!(of(3, 0).end(), End::Done);
+        assert_eq!(of(2, 0).end(), End::GoesOn);
+        for broken in [of(3, 1), of(2, 1)] {
+            assert_eq!(broken.end(), End::Broken, "{broken}");
+            assert_eq!(broken.last_line(), "BROKEN: of 3 accounts 1 have two mails");
         }
-        if !counts.is_complete() {
-            return write!(
-                f,
-                "stopped: {accounts} of {wanted} accounts, {mails} mails, none twice; the next \
-                 start goes on from here"
-            );
-        }
-        write!(f, "done: {accounts} accounts, {mails} mails, none twice")?;
-        if failed > 0 {
-            write!(f, "; the mail server has refused {failed} for good")?;
-        }
-        if unknown > 0 {
-            write!(f, "; of {unknown} nobody knows: cargo run -p signup settle")?;
-        }
-        Ok(())
     }
 }

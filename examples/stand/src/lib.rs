@@ -4,6 +4,7 @@
 
 mod answers;
 mod faults;
+mod figures;
 mod http;
 mod points;
 mod postgres;
@@ -13,6 +14,7 @@ mod sending;
 pub use crate::{
     answers::{ANSWERS, Answered, bad_request, key, once, response},
     faults::{Fault, Faults},
+    figures::{End, Figures},
     http::{Answer, post, post_a_part, post_and_go},
     points::reached,
     postgres::{Stand, folder, patiently},

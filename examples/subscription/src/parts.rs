@@ -84,7 +84,7 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
     let service = spawn(&mut parts, service(&database)?, &stop).await?;
     let billing = Billing::open(stand, faults(settings, percent), WHIMS_EVERY).await?;
     let report = Report::open(&database, billing.database(), wanted).await?;
-    println!("{}", report.so_far().await?);
+    report.so_far().await?.figures().tell()?;
 
     let webhooks = format!("{service}{}", inbox::PATH);
     parts.spawn(tell(billing.database().clone(), webhooks, stop.clone()));
@@ -115,10 +115,10 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
                 Err(panic) => break Err(panic.into()),
             },
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() && !are_there {
-                    break Ok(());
+                match report.so_far().await?.figures().tell() {
+                    Ok(is_done) if is_done && !are_there => break Ok(()),
+                    Ok(_) => {}
+                    Err(broken) => break Err(broken),
                 }
             }
         }
@@ -132,7 +132,7 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
         while let Some(part) = parts.join_next().await {
             part??;
         }
-        println!("{}", report.at_the_end().await?);
+        report.so_far().await?.figures().tell_the_end()?;
     }
     ended
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use stand::{End, Figures};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -25,9 +26,6 @@ pub(crate) struct Counts {
     /// The provider has it, and we have not.
     unknown: u64,
 }
-
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
 
 impl Report {
     pub(crate) async fn open(
@@ -61,16 +59,31 @@ impl Report {
         counts.unknown = theirs.len() as u64 - known;
         Ok(counts)
     }
-
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
 }
 
 impl Counts {
-    pub(crate) fn is_complete(&self) -> bool {
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    fn end(&self) -> End {
         let ended = self.active + self.failed;
-        ended >= self.wanted && ended == self.requested
+        let is_complete = ended >= self.wanted && ended == self.requested;
+        End::of(self.doubled + self.unknown > 0, is_complete)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { requested, active, failed, doubled, unknown, .. } = self;
+        let figures = format!("{requested} subscriptions, {active} active, {failed} failed");
+        match self.end() {
+            End::Done => format!("done: {figures}, none unknown to us, none doubled"),
+            End::GoesOn => format!(
+                "stopped: {figures}, none unknown to us, none doubled; the next start goes on"
+            ),
+            End::Broken => format!(
+                "BROKEN: of {requested} subscriptions {doubled} doubled, {unknown} unknown to us"
+            ),
+        }
     }
 }
 
@@ -86,22 +99,21 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { requested, active, failed, doubled, unknown, .. } = self.0;
-        if doubled + unknown > 0 {
-            return write!(
-                f,
-                "BROKEN: of {requested} subscriptions {doubled} doubled, {unknown} unknown to us"
-            );
-        }
-        let figures = format!("{requested} subscriptions, {active} active, {failed} failed");
-        match self.0.is_complete() {
-            true => write!(f, "done: {figures}, none unknown to us, none doubled"),
-            false => write!(
-                f,
-                "stopped: {figures}, none unknown to us, none doubled; the next start goes on"
-            ),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_there_twice_or_unknown_to_us_breaks_it_however_far_it_is() {
+        let of = |active, failed, doubled, unknown| {
+            let requested = 3;
+            Counts { wanted: 3, requested, active, failed, doubled, unknown }
+        };
+        assert_eq!(of(1, 0, 0, 0).end(), End::GoesOn);
+        assert_eq!(of(2, 1, 0, 0).end(), End::Done);
+        for broken in [of(1, 0, 1, 0), of(2, 1, 1, 0), of(1, 0, 0, 1), of(2, 1, 0, 1)] {
+            assert_eq!(broken.end(), End::Broken, "{broken}");
+            assert!(broken.last_line().starts_with("BROKEN: of 3 "), "{}", broken.last_line());
         }
     }
 }

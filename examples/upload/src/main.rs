@@ -114,7 +114,7 @@ impl Place {
         };
         let report = Report::new(&self.database, self.store.clone(), files).await?;
         let first = report.so_far().await?;
-        println!("{first}");
+        first.figures().tell()?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let api = listener.local_addr()?;
         let mut parts = JoinSet::new();
@@ -129,8 +129,7 @@ impl Place {
         while let Some(ended) = parts.join_next().await {
             ended??;
         }
-        println!("{}", report.at_the_end().await?);
-        Ok(())
+        report.so_far().await?.figures().tell_the_end()
     }
 }
 
@@ -157,9 +156,7 @@ async fn watch(
                 is_playing = false;
             }
             _ = tick.tick() => {
-                let now = report.so_far().await?;
-                println!("{now}");
-                if now.is_complete() && !is_playing {
+                if report.so_far().await?.figures().tell()? && !is_playing {
                     return Ok(());
                 }
             }

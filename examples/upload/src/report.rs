@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use stand::{End, Figures};
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
@@ -22,9 +23,6 @@ pub(crate) struct Counts {
     refused: i64,
     missing: i64,
 }
-
-/// The last line.
-pub(crate) struct AtTheEnd(Counts);
 
 impl Report {
     pub(crate) async fn new(
@@ -62,10 +60,6 @@ impl Report {
         }
         Ok(counts)
     }
-
-    pub(crate) async fn at_the_end(&self) -> Result<AtTheEnd, Failed> {
-        Ok(AtTheEnd(self.so_far().await?))
-    }
 }
 
 impl Counts {
@@ -73,9 +67,35 @@ impl Counts {
         self.files
     }
 
-    /// Every file is there, and its job is over.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.files >= self.wanted && self.thumbnails + self.refused == self.files
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { now: self.to_string(), last: self.last_line(), end: self.end() }
+    }
+
+    /// Done where every file is there, and its job is over.
+    fn end(&self) -> End {
+        let is_over = self.thumbnails + self.refused == self.files;
+        End::of(self.twice + self.missing > 0, self.files >= self.wanted && is_over)
+    }
+
+    fn last_line(&self) -> String {
+        let Self { wanted, files, thumbnails, twice, refused, missing } = self;
+        match self.end() {
+            End::Done if *refused == 0 => {
+                format!("done: {files} files, {thumbnails} thumbnails, none twice")
+            }
+            End::Done => format!(
+                "done: {files} files, {thumbnails} thumbnails, none twice; of {refused} there is \
+                 none: walpost inbox list --state failed"
+            ),
+            End::GoesOn => format!(
+                "stopped: {files} of {wanted} files, {thumbnails} thumbnails, none twice; the \
+                 next start goes on from here"
+            ),
+            End::Broken => format!(
+                "BROKEN: of {files} files {twice} have two thumbnails, and {missing} are not on \
+                 the disk"
+            ),
+        }
     }
 }
 
@@ -91,28 +111,25 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for AtTheEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(Counts { wanted, files, thumbnails, twice, refused, missing }) = self;
-        match (self.0.is_complete(), twice + missing) {
-            (true, 0) if *refused == 0 => {
-                write!(f, "done: {files} files, {thumbnails} thumbnails, none twice")
-            }
-            (true, 0) => write!(
-                f,
-                "done: {files} files, {thumbnails} thumbnails, none twice; of {refused} there is \
-                 none: walpost inbox list --state failed"
-            ),
-            (_, 0) => write!(
-                f,
-                "stopped: {files} of {wanted} files, {thumbnails} thumbnails, none twice; the \
-                 next start goes on from here"
-            ),
-            _ => write!(
-                f,
-                "BROKEN: of {files} files {twice} have two thumbnails, and {missing} are not on \
-                 the disk"
-            ),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_thumbnail_or_one_that_is_not_there_breaks_it_however_far_it_is() {
+        let of = |thumbnails, twice, missing| Counts {
+            wanted: 5,
+            files: 5,
+            thumbnails,
+            twice,
+            refused: 1,
+            missing,
+        };
+        assert_eq!(of(4, 0, 0).end(), End::Done);
+        assert_eq!(of(3, 0, 0).end(), End::GoesOn);
+        for broken in [of(4, 1, 0), of(4, 0, 1), of(3, 1, 0), of(3, 0, 1)] {
+            assert_eq!(broken.end(), End::Broken, "{broken}");
+            assert!(broken.last_line().starts_with("BROKEN: of 5 "), "{}", broken.last_line());
         }
     }
 }

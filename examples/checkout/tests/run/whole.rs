@@ -105,3 +105,26 @@ async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
     judge(&postgres).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_charge_ends_it_as_broken_at_once_and_at_each_start() {
+    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
+    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
+    let url = postgres.url("postgres");
+    let environment = [("DATABASE_URL", &*url)];
+    let first = start(&environment);
+    until_some_are_shipped(&first, 5).await;
+    let again = "insert into charge (reference, amount_cents) \
+                 select reference, amount_cents from charge order by id limit 1";
+    let payment = connect(&postgres.url("payment")).await;
+    assert_eq!(payment.execute(again, &[]).await.unwrap(), 1);
+    let ends_as_broken = |process: Process| {
+        let status = tokio::task::block_in_place(|| process.wait(LIMIT));
+        let log = process.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let last = log.lines().find(|line| line.starts_with("checkout: BROKEN: of ")).unwrap();
+        assert!(last.ends_with(" checkouts 1 charged twice, 1 wrong"), "{log}");
+    };
+    ends_as_broken(first);
+    ends_as_broken(start(&environment));
+}

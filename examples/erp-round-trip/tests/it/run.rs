@@ -111,3 +111,25 @@ async fn a_side_that_is_killed_is_started_again_and_ctrl_c_ends_both_in_order() 
     }
     ends_well(second).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_shipment_ends_it_as_broken_at_once_and_at_each_start() {
+    let folder = folder();
+    let postgres = blocking(|| Postgres::builder().throwaway().start().unwrap()).await;
+    let url = postgres.url("postgres");
+    let environment = [("DATABASE_URL", &*url)];
+    let first = start(folder.path(), &environment);
+    some_shipments(&first, 5).await;
+    let again = "insert into shipment (invoice_id, city, state, idempotency_key) \
+                 select invoice_id, city, state, idempotency_key || '-again' \
+                 from shipment order by invoice_id limit 1";
+    postgres.psql("logistics", again).unwrap();
+    let ends_as_broken = async |process: Process| {
+        let (status, log) = blocking(move || (process.wait(LIMIT), process.log())).await;
+        assert_eq!(status.code(), Some(1), "{log}");
+        let is_last = |line: &str| line.starts_with("erp-round-trip: BROKEN: of ");
+        assert!(log.lines().any(is_last), "{log}");
+    };
+    ends_as_broken(first).await;
+    ends_as_broken(start(folder.path(), &environment)).await;
+}

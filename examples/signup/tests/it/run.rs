@@ -77,3 +77,25 @@ async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     let done = format!("done: {ACCOUNTS} accounts, {ACCOUNTS} mails, none twice");
     assert_eq!(second.log().lines().last(), Some(&*done), "{}", second.log());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_mail_ends_it_as_broken_at_once_and_at_each_start() {
+    let folder = TempDir::new().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let environment = [("FOLDER", folder.path().to_str().unwrap())];
+    let spool = folder.path().join("mails");
+    let first = start(&[], &environment);
+    some_mails(&first, &spool, 10).await;
+    let mails = std::fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().path());
+    let mail = mails.filter(|path| path.extension().is_some_and(|it| it == "eml")).min().unwrap();
+    std::fs::copy(&mail, spool.join("again.eml")).unwrap();
+    let ends_as_broken = |process: Process| {
+        let status = process.wait(LIMIT);
+        let log = process.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let last = log.lines().find(|line| line.starts_with("signup: BROKEN: of ")).unwrap();
+        assert!(last.ends_with(" accounts 1 have two mails"), "{log}");
+    };
+    ends_as_broken(first);
+    ends_as_broken(start(&[], &environment));
+}

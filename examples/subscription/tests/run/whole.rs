@@ -104,3 +104,26 @@ async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
     judge(&postgres).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_is_there_twice_ends_it_as_broken_at_once_and_at_each_start() {
+    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
+    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
+    let url = postgres.url("postgres");
+    let environment = [("DATABASE_URL", &*url)];
+    let first = start(&environment);
+    until_some_are_active(&first, 5).await;
+    let again = "insert into subscription (reference, user_id, plan_id, state) \
+                 select reference, user_id, plan_id, state from subscription order by id limit 1";
+    let billing = connect(&postgres.url("billing")).await;
+    assert_eq!(billing.execute(again, &[]).await.unwrap(), 1);
+    let ends_as_broken = |process: Process| {
+        let status = tokio::task::block_in_place(|| process.wait(LIMIT));
+        let log = process.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let last = log.lines().find(|line| line.starts_with("subscription: BROKEN: of ")).unwrap();
+        assert!(last.ends_with(" subscriptions 1 doubled, 0 unknown to us"), "{log}");
+    };
+    ends_as_broken(first);
+    ends_as_broken(start(&environment));
+}

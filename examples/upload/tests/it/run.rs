@@ -79,3 +79,25 @@ async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
     let done = format!("done: {FILES} files, {FILES} thumbnails, none twice");
     assert_eq!(second.log().lines().last(), Some(&*done), "{}", second.log());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_thumbnail_ends_it_as_broken_at_once_and_at_each_start() {
+    let database = walpost_testkit::fresh_database().await;
+    let folder = TempDir::new().unwrap();
+    let store = folder.path().to_str().unwrap();
+    let environment = [("DATABASE_URL", database.url()), ("STORE", store)];
+    let first = start(&environment);
+    some_thumbnails(&first, 5).await;
+    let again = "insert into thumbnail (file_id, width, height) \
+                 select file_id, width, height from thumbnail order by file_id limit 1";
+    assert_eq!(database.connect().await.execute(again, &[]).await.unwrap(), 1);
+    let ends_as_broken = |process: Process| {
+        let status = process.wait(LIMIT);
+        let log = process.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let last = log.lines().find(|line| line.starts_with("upload: BROKEN: of ")).unwrap();
+        assert!(last.contains(" files 1 have two thumbnails"), "{log}");
+    };
+    ends_as_broken(first);
+    ends_as_broken(start(&environment));
+}
