@@ -22,6 +22,6 @@ impl Failpoint {
 
     #[allow(dead_code, reason = "not by the tests, which include this file")]
     pub(crate) fn reached(self) {
-        stand::reached(self.name());
+        stand::reached("signup", self.name());
     }
 }

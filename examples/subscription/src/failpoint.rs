@@ -1,8 +1,5 @@
-//! Points at which a test ends the process, as a kill does. Compiled to nothing
-//! without the feature `failpoints`, and not to be copied.
-//!
-//! `SUBSCRIPTION_FAILPOINT=name@count` acts when the point is reached for the
-//! `count`-th time.
+//! Points at which a test ends the process: see `stand::reached`. Compiled to
+//! nothing without the feature `failpoints`, and not to be copied.
 
 /// Where the process can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +32,6 @@ pub fn failpoints() -> impl Iterator<Item = &'static str> {
 }
 
 impl Failpoint {
-    #[cfg(feature = "failpoints")]
     fn name(self) -> &'static str {
         match self {
             Self::Settling => "before_settling",
@@ -47,32 +43,6 @@ impl Failpoint {
     }
 
     pub(crate) fn reached(self) {
-        #[cfg(feature = "failpoints")]
-        self.end_if_armed();
-        #[cfg(not(feature = "failpoints"))]
-        let _ = self;
-    }
-
-    #[cfg(feature = "failpoints")]
-    fn end_if_armed(self) {
-        use std::sync::{
-            OnceLock,
-            atomic::{AtomicU64, Ordering},
-        };
-
-        static ARMED: OnceLock<Option<(String, u64)>> = OnceLock::new();
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-
-        let armed = ARMED.get_or_init(|| {
-            let text = std::env::var("SUBSCRIPTION_FAILPOINT").ok()?;
-            let (name, count) = text.split_once('@').expect("a test names point and count");
-            assert!(failpoints().any(|known| known == name), "{name} is no failpoint");
-            Some((name.to_owned(), count.parse().expect("a count is a number")))
-        });
-        let Some((name, count)) = armed else { return };
-        if name == self.name() && COUNT.fetch_add(1, Ordering::SeqCst) + 1 == *count {
-            tracing::warn!(name, "failpoint");
-            std::process::abort();
-        }
+        stand::reached("subscription", self.name());
     }
 }

@@ -35,6 +35,6 @@ impl Failpoint {
 
     #[allow(dead_code, reason = "not by the tests, which include this file")]
     pub(crate) fn reached(self) {
-        stand::reached(self.name());
+        stand::reached("upload", self.name());
     }
 }

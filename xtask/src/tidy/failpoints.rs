@@ -3,7 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{Tree, Violation};
 
 /// Each name that `fn name` of a `failpoint.rs` gives is named by a test, and in
-/// one package by only one for each action: alone, or as `name@count:action`.
+/// one package by only one for each action: alone, or as
+/// `whose/name@count:action`.
 pub(super) fn tested(tree: &Tree) -> Vec<Violation> {
     let mut named: BTreeMap<Use<'_>, BTreeSet<Place<'_>>> = BTreeMap::new();
     for (path, rust) in tree.rust().filter(|(_, rust)| rust.is_test_file()) {
@@ -54,6 +55,7 @@ struct Use<'a> {
 impl<'a> Use<'a> {
     fn of(path: &'a str, literal: &'a str) -> Self {
         let (point, action) = literal.split_once(':').unwrap_or((literal, ""));
+        let point = point.rsplit('/').next().unwrap_or_default();
         let name = point.split('@').next().unwrap_or_default();
         let package = match path.split_once("/tests/") {
             Some((package, _)) => package,
@@ -75,7 +77,7 @@ mod tests {
     #[test]
     fn one_test_for_each_is_fine() {
         let tests = "fn a() { run(\"after_a@2:kill\") }\nfn b() { run(\"after_b\") }\n\
-                     fn c() { run(\"after_a:stop\") }";
+                     fn c() { run(\"a/after_a:stop\") }";
         let others = "fn d() { run(\"after_a:kill\") }";
         let files = [POINTS, ("crates/a/tests/it/kill.rs", tests), ("crates/b/tests/b.rs", others)];
         says(tested, &files, &[]);
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn none_or_several_are_found() {
-        let tests = "fn a() { run(\"after_a:kill\") }\nfn b() { run(\"after_a@9:kill\") }";
+        let tests = "fn a() { run(\"after_a:kill\") }\nfn b() { run(\"a/after_a@9:kill\") }";
         says(
             tested,
             &[POINTS, ("crates/a/tests/it/kill.rs", tests)],

@@ -82,6 +82,7 @@ impl Point {
     }
 }
 
+const FAILPOINT: &str = "WALPOST_FAILPOINT";
 /// Processes at a time.
 const AT_A_TIME: usize = 4;
 /// Longer than anything takes here, so that no call is given up.
@@ -90,7 +91,7 @@ const KEYLESS: [Setting; 3] = [CALLS_LAST, ("KEYS_LAST_MS", "0"), ("SETTLED_AFTE
 
 #[derive(Clone, Copy, Debug)]
 struct Kill {
-    variable: &'static str,
+    whose: &'static str,
     point: Point,
     count: usize,
     /// Whether the point is reached so often.
@@ -101,16 +102,13 @@ struct Kill {
 
 impl Kill {
     fn customer(&self) -> String {
-        let Self { variable, point, count, comes_back, sku, .. } = self;
-        format!("{variable}-{}-{count}-{comes_back}-{sku}", point.name)
+        let Self { whose, point, count, comes_back, sku, .. } = self;
+        format!("{whose}-{}-{count}-{comes_back}-{sku}", point.name)
     }
 
     /// As the variable has it.
     fn armed(&self) -> String {
-        match self.variable {
-            "WALPOST_FAILPOINT" => format!("idempotency/{}@{}:kill", self.point.name, self.count),
-            _ => format!("{}@{}", self.point.name, self.count),
-        }
+        format!("{}/{}@{}:kill", self.whose, self.point.name, self.count)
     }
 }
 
@@ -127,16 +125,16 @@ fn every(names: impl Iterator<Item = &'static str>, table: &[Point]) {
 fn kills(announcements: usize, sku: &'static str) -> Vec<Kill> {
     every(walpost_idempotency::failpoints(), &OF_THE_LAYER);
     every(checkout::failpoints(), &OF_A_RUN);
-    let layer = OF_THE_LAYER.map(|point| ("WALPOST_FAILPOINT", point));
-    let own = OF_A_RUN.map(|point| ("CHECKOUT_FAILPOINT", point));
+    let layer = OF_THE_LAYER.map(|point| ("idempotency", point));
+    let own = OF_A_RUN.map(|point| ("checkout", point));
     let mut kills = Vec::new();
-    for (variable, point) in layer.into_iter().chain(own) {
+    for (whose, point) in layer.into_iter().chain(own) {
         let times = point.times + if point.is_of_steps { announcements } else { 0 };
         for count in 1..=times + 1 {
             let is_passed = count <= times;
             for comes_back in [true, false] {
                 if comes_back || is_passed {
-                    kills.push(Kill { variable, point, count, is_passed, comes_back, sku });
+                    kills.push(Kill { whose, point, count, is_passed, comes_back, sku });
                 }
             }
         }
@@ -149,7 +147,7 @@ async fn killed(world: &World, kills: &[Kill], expected: impl Fn(&Kill) -> Trace
     let heir = world.service().await;
     let one = async |kill: &Kill| {
         let customer = kill.customer();
-        let armed = world.server("service", &[(kill.variable, &kill.armed())]).await;
+        let armed = world.server("service", &[(FAILPOINT, &kill.armed())]).await;
         let told = armed.check_out(&customer, kill.sku).await;
         assert_eq!(told.is_none(), kill.is_passed, "{kill:?}: {told:?} {}", armed.process.log());
         if !kill.is_passed {
@@ -223,8 +221,8 @@ async fn a_sweeper_that_is_killed_at_each_step_is_gone_on_with_by_the_next() {
         // What a request writes first is there already.
         let times = if point.is_of_steps { point.times - 1 } else { point.times };
         for count in 1..=times {
-            let armed = format!("{}@{count}", point.name);
-            let sweeper = world.part("sweeper", &[("CHECKOUT_FAILPOINT", &armed)]);
+            let armed = format!("checkout/{}@{count}:kill", point.name);
+            let sweeper = world.part("sweeper", &[(FAILPOINT, &armed)]);
             assert!(!sweeper.wait(LIMIT).success(), "{armed}");
         }
     }
@@ -246,7 +244,7 @@ async fn a_sender_that_is_killed_at_each_step_refunds_once() {
     for point in OF_A_DELIVERY {
         assert_eq!(service.until_told(point.name, "chandelier").await.state(), "refund_due");
         let armed = format!("webhook/{}@1:kill", point.name);
-        let sender = world.part("sender", &[("WALPOST_FAILPOINT", &armed)]);
+        let sender = world.part("sender", &[(FAILPOINT, &armed)]);
         if point.times == 0 {
             oracle.until(point.name, &refunded()).await;
             assert!(sender.is_running(), "{point:?}: {}", sender.log());

@@ -46,8 +46,7 @@ async fn parts_that_are_killed_again_and_again_send_no_second_mail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mailer_that_wakes_beside_its_successor_sends_nothing() {
-    let paused = ("EXAMPLE_FAILPOINT", "before_smtp:stop");
-    let mut world = World::with(Some((Part::Mailer, paused))).await;
+    let mut world = World::with(Some((Part::Mailer, "signup/before_smtp:stop"))).await;
     assert_eq!(world.signed_up("k", "ada@example.org").await.status, 201);
     let states = world.ended(1).await;
     assert_eq!(states.values().collect::<Vec<_>>(), ["unknown"]);

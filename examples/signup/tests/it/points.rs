@@ -20,6 +20,16 @@ enum Of {
     Example,
 }
 
+impl Of {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idempotency => "idempotency",
+            Self::Webhook => "webhook",
+            Self::Example => "signup",
+        }
+    }
+}
+
 /// What is known, and how many mails there are, before anybody looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
@@ -88,8 +98,8 @@ async fn kills(part: Part) {
 }
 
 async fn killed(part: Part, of: Of, point: &'static str, then: Then) {
-    let variable = if of == Example { "EXAMPLE_FAILPOINT" } else { "WALPOST_FAILPOINT" };
-    let mut world = World::with(Some((part, (variable, point)))).await;
+    let armed = format!("{}/{point}", of.name());
+    let mut world = World::with(Some((part, &armed))).await;
     let first = world.sign_up("k", "ada@example.org").await;
     world.killed(part).await;
     world.start(part, None).await;

@@ -41,8 +41,8 @@ impl Part {
     }
 }
 
-/// A part, and a variable of its environment.
-type Armed = (Part, (&'static str, &'static str));
+/// A part, and the failpoint that it has.
+type Armed<'a> = (Part, &'a str);
 
 pub(crate) struct World {
     pub(crate) app: Client,
@@ -61,8 +61,8 @@ impl World {
         Self::with(None).await
     }
 
-    /// One part with a variable of its own, as a failpoint.
-    pub(crate) async fn with(armed: Option<Armed>) -> Self {
+    /// One part with a failpoint.
+    pub(crate) async fn with(armed: Option<Armed<'_>>) -> Self {
         let database = walpost_testkit::fresh_database().await;
         let spool = TempDir::new().unwrap();
         let (server, smtp) = mail_server(spool.path(), None).await;
@@ -78,8 +78,8 @@ impl World {
         };
         // The mailer before the sender, which is told where it is.
         for part in [Part::Api, Part::Mailer, Part::Sender] {
-            let variable = armed.filter(|(one, _)| *one == part).map(|(_, variable)| variable);
-            world.start(part, variable).await;
+            let failpoint = armed.filter(|(one, _)| *one == part).map(|(_, failpoint)| failpoint);
+            world.start(part, failpoint).await;
         }
         let mailer = format!("{}_mailer", world.database.name());
         let mut config = world.database.config();
@@ -90,18 +90,14 @@ impl World {
         world
     }
 
-    pub(crate) async fn start(
-        &mut self,
-        part: Part,
-        variable: Option<(&'static str, &'static str)>,
-    ) {
+    pub(crate) async fn start(&mut self, part: Part, failpoint: Option<&str>) {
         let smtp = self.smtp.to_string();
         let mailer = self.ports.get(&Part::Mailer).map(|at| format!("http://{at}/mails"));
         let listen = self.ports.get(&part).map(ToString::to_string);
         let mut environment = vec![("DATABASE_URL", self.database.url()), ("SMTP", &smtp)];
         environment.extend(mailer.as_deref().map(|mailer| ("MAILER", mailer)));
         environment.extend(listen.as_deref().map(|listen| ("LISTEN", listen)));
-        environment.extend(variable);
+        environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
         let process = Process::start(EXAMPLE, [part.name()], environment);
         if part != Part::Sender {
             self.ports.insert(part, listens(&process).await);

@@ -44,6 +44,7 @@ enum Part {
     Provider,
 }
 
+const FAILPOINT: &str = "WALPOST_FAILPOINT";
 const SENDING: [(&str, &str); 1] = [("CALL_TIMEOUT_MS", "1000")];
 
 /// Fails where the table has not what the code has.
@@ -82,7 +83,7 @@ async fn a_service_that_is_killed_at_each_step_of_a_request_enqueues_it_once() {
         world.users(&[point, gone]).await;
         for (user, comes_back) in [(gone, false), (point, true)] {
             let armed = format!("idempotency/{point}@1:kill");
-            world.restart_service(&[("WALPOST_FAILPOINT", &armed)]).await;
+            world.restart_service(&[(FAILPOINT, &armed)]).await;
             let told = world.subscribe(user).await;
             assert_eq!(told.is_none(), times == 1, "{point}: {told:?}");
             if times == 1 {
@@ -116,7 +117,7 @@ async fn a_service_that_is_killed_at_each_step_of_a_webhook_takes_it_once() {
     world.users(&points).await;
     for point in &points {
         let armed = format!("webhook/{point}@1:kill");
-        world.restart_service(&[("WALPOST_FAILPOINT", &armed)]).await;
+        world.restart_service(&[(FAILPOINT, &armed)]).await;
         assert_eq!(world.subscribe(point).await.unwrap().status, 202);
         assert!(!world.service.wait(LIMIT).success(), "{point}");
         world.restart_service(&[]).await;
@@ -134,7 +135,7 @@ async fn a_sender_that_is_killed_at_each_step_asks_for_one_subscription() {
     for point in &points {
         assert_eq!(world.subscribe(point).await.unwrap().status, 202);
         let armed = format!("webhook/{point}@1:kill");
-        let sender = world.part("sender", &[("WALPOST_FAILPOINT", &armed)]);
+        let sender = world.part("sender", &[(FAILPOINT, &armed)]);
         assert!(!sender.wait(LIMIT).success(), "{point}");
     }
     let _sender = world.part("sender", &[]);
@@ -151,8 +152,8 @@ async fn a_processor_that_is_killed_at_each_step_settles_once() {
     let points = of(Part::Settler);
     world.users(&points).await;
     for point in &points {
-        let armed = format!("{point}@1");
-        let processor = world.part("processor", &[("SUBSCRIPTION_FAILPOINT", &armed)]);
+        let armed = format!("subscription/{point}@1:kill");
+        let processor = world.part("processor", &[(FAILPOINT, &armed)]);
         assert_eq!(world.subscribe(point).await.unwrap().status, 202);
         assert!(!processor.wait(LIMIT).success(), "{point}");
         let state = "select count(*) from subscription where state <> 'pending'";
@@ -172,8 +173,8 @@ async fn whoever_asks_the_provider_and_is_killed_at_each_step_settles_once() {
     world.users(&points).await;
     for point in &points {
         world.whims("never").await;
-        let armed = format!("{point}@1");
-        let reconciler = world.part("reconciler", &[("SUBSCRIPTION_FAILPOINT", &armed)]);
+        let armed = format!("subscription/{point}@1:kill");
+        let reconciler = world.part("reconciler", &[(FAILPOINT, &armed)]);
         assert_eq!(world.subscribe(point).await.unwrap().status, 202);
         assert!(!reconciler.wait(LIMIT).success(), "{point}");
     }
@@ -189,8 +190,8 @@ async fn a_provider_that_is_killed_at_each_step_has_one_subscription_and_tells_o
     let points = of(Part::Provider);
     world.users(&points).await;
     for point in &points {
-        let armed = format!("{point}@1");
-        world.restart_billing(&[("SUBSCRIPTION_FAILPOINT", &armed)]).await;
+        let armed = format!("subscription/{point}@1:kill");
+        world.restart_billing(&[(FAILPOINT, &armed)]).await;
         assert_eq!(world.subscribe(point).await.unwrap().status, 202);
         assert!(!world.billing.wait(LIMIT).success(), "{point}");
         world.restart_billing(&[]).await;

@@ -22,6 +22,15 @@ enum Of {
     Example,
 }
 
+impl Of {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idempotency => "idempotency",
+            Self::Example => "upload",
+        }
+    }
+}
+
 use Of::{Example, Idempotency};
 
 /// Which process is killed where, and what is on the disk then: temporary files,
@@ -64,8 +73,8 @@ async fn kills(part: Part) {
 }
 
 async fn killed(part: Part, of: Of, point: &'static str, left: [usize; 3]) {
-    let variable = if of == Example { "EXAMPLE_FAILPOINT" } else { "WALPOST_FAILPOINT" };
-    let mut world = World::with(Some((part, (variable, point)))).await;
+    let armed = format!("{}/{point}", of.name());
+    let mut world = World::with(Some((part, &armed))).await;
     if part == Api {
         // It makes a thumbnail of what was committed before anybody has looked.
         world.kill(Worker);

@@ -38,8 +38,8 @@ impl Part {
     }
 }
 
-/// A part, and a variable of its environment.
-type Armed = (Part, (&'static str, &'static str));
+/// A part, and the failpoint that it has.
+type Armed<'a> = (Part, &'a str);
 
 pub(crate) struct World {
     pub(crate) client: Client,
@@ -55,29 +55,25 @@ impl World {
         Self::with(None).await
     }
 
-    /// One part with a variable of its own, as a failpoint.
-    pub(crate) async fn with(armed: Option<Armed>) -> Self {
+    /// One part with a failpoint.
+    pub(crate) async fn with(armed: Option<Armed<'_>>) -> Self {
         let database = walpost_testkit::fresh_database().await;
         let client = database.connect().await;
         let folder = TempDir::new().unwrap();
         let mut world = Self { client, database, parts: BTreeMap::new(), api: None, folder };
         // The one after the other, as the first creates the tables.
         for part in [Part::Api, Part::Worker] {
-            let variable = armed.filter(|(one, _)| *one == part).map(|(_, variable)| variable);
-            world.start(part, variable).await;
+            let failpoint = armed.filter(|(one, _)| *one == part).map(|(_, failpoint)| failpoint);
+            world.start(part, failpoint).await;
         }
         world
     }
 
-    pub(crate) async fn start(
-        &mut self,
-        part: Part,
-        variable: Option<(&'static str, &'static str)>,
-    ) {
+    pub(crate) async fn start(&mut self, part: Part, failpoint: Option<&str>) {
         let listen = self.api.map(|api| api.to_string());
         let mut environment = self.environment();
         environment.extend(listen.as_deref().map(|listen| ("LISTEN", listen)));
-        environment.extend(variable);
+        environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
         let process = Process::start(EXAMPLE, [part.name()], environment);
         if part == Part::Api {
             self.api = Some(listens(&process).await);
