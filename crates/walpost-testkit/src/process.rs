@@ -1,5 +1,6 @@
 use std::{
     ffi::OsStr,
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::ExitStatus,
     thread,
@@ -9,6 +10,7 @@ use std::{
 use tempfile::TempDir;
 use walpost_local::{ChildGuard, Launch, Signal};
 
+const SIGKILL: i32 = 9;
 const POLL: Duration = Duration::from_millis(5);
 
 /// A program under test. Its output goes to a file, whose end is printed when
@@ -126,6 +128,19 @@ impl Process {
         self.guard.wait(limit).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// Waits for its end, which has to be by SIGKILL, as a failpoint has it: one
+    /// that ended by itself, or by a panic, was not killed.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs after `limit`, or ended otherwise.
+    #[track_caller]
+    pub fn killed(&self, limit: Duration) {
+        let status = self.wait(limit);
+        let is_killed = status.signal() == Some(SIGKILL);
+        assert!(is_killed, "it was not killed but ended by itself, with {status}: {}", self.log());
+    }
+
     /// Waits until its log contains `text`. Blocks the thread.
     ///
     /// # Panics
@@ -156,6 +171,8 @@ impl Drop for Process {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
@@ -180,6 +197,20 @@ mod tests {
         process.resume();
         assert!(process.wait(LIMIT).success());
         assert!(process.log().contains("stopped"));
+    }
+
+    #[test]
+    fn a_kill_is_told_from_other_ends() {
+        for (script, is_killed) in [
+            ("kill -KILL $$", true),
+            ("exit 0", false),
+            ("exit 137", false),
+            ("kill -ABRT $$", false),
+        ] {
+            let process = Process::start("/bin/sh", ["-c", script], NOTHING);
+            let judged = catch_unwind(AssertUnwindSafe(|| process.killed(LIMIT)));
+            assert_eq!(judged.is_ok(), is_killed, "{script}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::{
     env,
+    os::unix::process::ExitStatusExt,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -197,9 +198,12 @@ pub(crate) async fn until_paused(process: &Process) {
     testkit::until(LIMIT, "a paused member", async || is_paused(process)).await;
 }
 
-/// Waits until the process has ended itself.
+/// Waits until the process was ended by its failpoint: by a signal, and not by an
+/// error or a panic.
 pub(crate) async fn until_dead(process: &Process) {
     testkit::until(LIMIT, "a dead member", async || !process.is_running()).await;
+    let status = process.wait(LIMIT);
+    assert!(status.signal().is_some(), "it ended by itself, with {status}: {}", process.log());
 }
 
 /// A moment, for randomness and not for order.

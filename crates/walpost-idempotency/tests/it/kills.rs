@@ -12,7 +12,7 @@ async fn killed(path: &str, failpoint: &str, shift: Option<&str>) -> (World, Ans
     world.client.batch_execute(PROVIDER).await.unwrap();
     let dying = Member::start(&world, Some(failpoint)).await;
     assert_eq!(dying.post(path, "k").await, None, "{}", dying.process.log());
-    assert!(!dying.process.wait(LIMIT).success());
+    dying.process.killed(LIMIT);
     let heir = Member::start(&world, None).await;
     if let Some(interval) = shift {
         let early = heir.post(path, "k").await.unwrap();

@@ -154,7 +154,7 @@ async fn killed(world: &World, kills: &[Kill], expected: impl Fn(&Kill) -> Trace
             assert!(armed.process.is_running(), "{kill:?}");
             return;
         }
-        assert!(!armed.process.wait(LIMIT).success());
+        armed.process.killed(LIMIT);
         if kill.comes_back {
             let told = heir.until_told(&customer, kill.sku).await;
             assert_eq!(told.state(), expected(kill).state, "{kill:?}: {told:?}");
@@ -223,7 +223,7 @@ async fn a_sweeper_that_is_killed_at_each_step_is_gone_on_with_by_the_next() {
         for count in 1..=times {
             let armed = format!("checkout/{}@{count}:kill", point.name);
             let sweeper = world.part("sweeper", &[(FAILPOINT, &armed)]);
-            assert!(!sweeper.wait(LIMIT).success(), "{armed}");
+            sweeper.killed(LIMIT);
         }
     }
     let (_sweeper, _sender) = (world.part("sweeper", &[]), world.part("sender", &[]));
@@ -250,7 +250,7 @@ async fn a_sender_that_is_killed_at_each_step_refunds_once() {
             assert!(sender.is_running(), "{point:?}: {}", sender.log());
             continue;
         }
-        assert!(!sender.wait(LIMIT).success(), "{point:?}");
+        sender.killed(LIMIT);
         assert_eq!(is_refunded(point.name).await, point.is_behind_the_call, "{point:?}");
     }
     let _sender = world.part("sender", &[]);

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs,
     net::SocketAddr,
-    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -124,8 +123,7 @@ impl World {
     pub(crate) async fn killed(&self, part: Part) {
         let process = &self.parts[&part];
         until(LIMIT, "the end of a process", async || !process.is_running()).await;
-        let status = process.wait(LIMIT);
-        assert_eq!(status.signal(), Some(9), "{}", process.log());
+        process.killed(LIMIT);
     }
 
     pub(crate) fn is_running(&self, part: Part) -> bool {
