@@ -3,18 +3,21 @@
 
 use std::{fs, path::Path};
 
+use tempfile::TempDir;
 use tokio_postgres::Client;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Process, postgres, until};
 use walpost_tests::{LIMIT, Receiver, Shop};
 
 const MARK: &str = "select walpost.webhook_mark('finance_outbox', 'delivery_status', \
-    id_column => 'idempotency_key', attempts_column => 'delivery_attempts', \
-    last_attempt_at_column => 'last_attempt_at', delivered_at_column => 'delivered_at'); \
+    attempts_column => 'delivery_attempts', last_attempt_at_column => 'last_attempt_at', \
+    delivered_at_column => 'delivered_at'); \
     create table finance_outbox_archive (like finance_outbox, \
     archived_at timestamptz not null default clock_timestamp())";
 
-const SETTINGS: [&str; 6] = [
+/// Nobody is told of what fails.
+const SETTINGS: [&str; 7] = [
+    "webhook.alert_destination=",
     "destination.allow_http=true",
     "destination.allow_private_networks=true",
     "destination.retry_limit=0",
@@ -23,11 +26,15 @@ const SETTINGS: [&str; 6] = [
     "destination.nobody.events=invoice.lost",
 ];
 
+const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
 struct World {
     shop: Shop,
     client: Client,
     receiver: Receiver,
     config: String,
+    /// With the key that signs.
+    folder: TempDir,
 }
 
 impl World {
@@ -40,14 +47,18 @@ impl World {
         client.batch_execute(&schema).await.unwrap();
         client.batch_execute(MARK).await.unwrap();
         let config = example.join("webhook.toml").to_str().unwrap().to_owned();
-        Self { shop, client, receiver: Receiver::start(0, 0).await, config }
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("key"), KEY).unwrap();
+        Self { shop, client, receiver: Receiver::start(0, 0).await, config, folder }
     }
 
     fn walpost(&self, command: &[&str]) -> Process {
         let url = format!("destination.logistics.url={}", self.receiver.url());
         let publication = format!("pipeline.publication={}", self.shop.name);
         let paid = "destination.logistics.events=invoice.paid";
-        let sets = SETTINGS.into_iter().chain([&*url, &*publication, paid]);
+        let key = self.folder.path().join("key");
+        let key = format!("destination.logistics.signing_key_files={}", key.display());
+        let sets = SETTINGS.into_iter().chain([&*url, &*publication, &*key, paid]);
         let args: Vec<&str> = [command, &["--config", &self.config]]
             .concat()
             .into_iter()

@@ -1,5 +1,5 @@
-//! The same as `walpost run` with wal.toml or polling.toml of this folder, in this
-//! process, with shorter waits.
+//! The same as `walpost run` with finance-outbox/webhook.toml, or polling.toml of this
+//! folder, in this process, with shorter waits and without retention.
 
 use std::{net::SocketAddr, time::Duration};
 
