@@ -7,13 +7,16 @@ use walpost_relay::{
 };
 use walpost_router::{MissingColumn, NullHeader, RouterConfig};
 use walpost_webhook::{
-    Processor, ProcessorSettings, StoreError,
+    Bell, Processor, ProcessorSettings, StoreError,
     sink::{Columns, Subscription, Subscriptions, WebhookConnector},
 };
 
 use crate::Failed;
 
-/// The same as `walpost run` with `sink.kind = "webhook"`, in this process.
+/// The same as `walpost run` with `sink.kind = "webhook"`, in this process: an outbox
+/// that is read, deliveries, and who sends them, woken when there are new ones.
+/// Without what operators have of it: nothing counts what waits, nothing is pruned,
+/// and there is neither HTTP nor configuration.
 #[derive(Debug)]
 pub struct Sender {
     /// The pipeline, and the table of the outbox.
@@ -33,7 +36,8 @@ pub struct Sender {
 pub struct Sending {
     relay: RunningRelay,
     stop: watch::Sender<bool>,
-    processors: JoinSet<Result<(), StoreError>>,
+    /// The processors, and the bell that wakes them.
+    senders: JoinSet<Result<(), StoreError>>,
 }
 
 impl Sender {
@@ -68,21 +72,32 @@ impl Sender {
         let subscriptions = Subscriptions::new(subscriptions)?;
         let deliveries = walpost_webhook::Deliveries::new();
         let connector = WebhookConnector::new(database.clone(), deliveries, subscriptions);
+        let bell = Bell::new(database.clone());
         let mut checked = Vec::new();
         for (_, settings) in self.destinations {
-            checked.push(Processor::new(database.clone(), settings)?);
+            let processor = Processor::new(database.clone(), settings)?;
+            processor.woken_by(&bell);
+            checked.push(processor);
         }
         let relay = started(database, self.relay, self.polling, self.router, connector)?;
         let stop = watch::Sender::new(false);
-        let mut processors = JoinSet::new();
-        for processor in checked {
+        let stopped = || {
             let mut stopped = stop.subscribe();
-            let stopped = async move {
+            async move {
                 let _ = stopped.wait_for(|stop| *stop).await;
-            };
-            processors.spawn(async move { processor.run(stopped).await });
+            }
+        };
+        let mut senders = JoinSet::new();
+        for processor in checked {
+            let stopped = stopped();
+            senders.spawn(async move { processor.run(stopped).await });
         }
-        Ok(Sending { relay, stop, processors })
+        let stopped = stopped();
+        senders.spawn(async move {
+            bell.run(stopped).await;
+            Ok(())
+        });
+        Ok(Sending { relay, stop, senders })
     }
 }
 
@@ -112,8 +127,8 @@ impl Sending {
                 Ok(()) => "the relay ended by itself".into(),
                 Err(error) => error_chain(&error).into(),
             },
-            Some(ended) = self.processors.join_next() => match ended {
-                Ok(Ok(())) => "a processor ended by itself".into(),
+            Some(ended) = self.senders.join_next() => match ended {
+                Ok(Ok(())) => "a sender ended by itself".into(),
                 Ok(Err(error)) => error_chain(&error).into(),
                 Err(panic) => panic.into(),
             },
@@ -127,7 +142,7 @@ impl Sending {
     pub async fn stop(mut self) -> Result<(), Failed> {
         self.relay.stop();
         self.stop.send_replace(true);
-        while let Some(ended) = self.processors.join_next().await {
+        while let Some(ended) = self.senders.join_next().await {
             ended??;
         }
         Ok(self.relay.finished().await?)
