@@ -1,14 +1,10 @@
 //! Who runs: everything in one process, or one part of it.
 
-use std::{env, net::Ipv4Addr, time::Duration};
+use std::env;
 
 use axum::Router;
-use stand::{Faults, Stand, Stop, serve};
-use tokio::{
-    net::TcpListener,
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
+use stand::{Faults, Running, Stand, Stop, listen, number, serve, spawn};
+use tokio::task::JoinSet;
 use walpost_migrate::Set;
 use walpost_postgres::Database;
 
@@ -19,9 +15,7 @@ use crate::{
     outside::{Payment, Warehouse},
     refunds,
     report::Report,
-    route,
-    settings::number,
-    sweeper,
+    route, sweeper,
     table::{TABLES, Table},
 };
 
@@ -29,7 +23,6 @@ use crate::{
 const CHECKOUTS: u64 = 200;
 /// Of 100 requests to others, unless FAULTS_PERCENT says otherwise.
 const FAULTS_PERCENT: u64 = 8;
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One part, or without a name all of them and a number of customers.
 ///
@@ -79,78 +72,27 @@ async fn everything(stand: &Stand, settings: Settings, stop: Stop) -> Result<(),
     let checkouts = number("CHECKOUTS", CHECKOUTS)?;
     let percent = number("FAULTS_PERCENT", FAULTS_PERCENT)?;
     let database = tables(stand).await?;
-    let mut parts: JoinSet<Result<(), Failed>> = JoinSet::new();
+    let mut parts = JoinSet::new();
     let payment = spawn(&mut parts, payment(stand, settings, percent).await?, &stop).await?;
+    let payment = format!("http://{payment}");
     let warehouse = spawn(&mut parts, warehouse(stand, settings, percent).await?, &stop).await?;
+    let warehouse = format!("http://{warehouse}");
     let report = Report::open(stand, &database, checkouts).await?;
     report.so_far().await?.figures().tell()?;
 
     let shop = shop(settings, &payment, &warehouse)?;
     let service = spawn(&mut parts, route::router(shop.clone(), &database)?, &stop).await?;
+    let service = format!("http://{service}");
     let sweeper = sweeper::sweep(shop, database.clone(), stop.clone());
     parts.spawn(async move {
         sweeper.await;
         Ok(())
     });
-    let mut sending = refunds::start(&database, &payment, &settings)?;
-    let customers = customers::come(service, checkouts, stop.clone());
-    let mut customers = tokio::spawn(customers);
+    let sending = refunds::start(&database, &payment, &settings)?;
+    let customers = tokio::spawn(customers::come(service, checkouts, stop.clone()));
 
-    let mut tick = interval(REPORT_INTERVAL);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut are_there = true;
-    let ended: Result<(), Failed> = loop {
-        tokio::select! {
-            () = stop.requested() => break Ok(()),
-            ended = sending.ended() => break Err(ended),
-            Some(ended) = parts.join_next() => break ended?,
-            ended = &mut customers, if are_there => match ended {
-                Ok(Ok(())) => are_there = false,
-                Ok(Err(error)) => break Err(error),
-                Err(panic) => break Err(panic.into()),
-            },
-            _ = tick.tick() => {
-                match report.so_far().await?.figures().tell() {
-                    Ok(is_done) if is_done && !are_there => break Ok(()),
-                    Ok(_) => {}
-                    Err(broken) => break Err(broken),
-                }
-            }
-        }
-    };
-    stop.stop();
-    if ended.is_ok() {
-        if are_there {
-            customers.await??;
-        }
-        sending.stop().await?;
-        while let Some(part) = parts.join_next().await {
-            part??;
-        }
-        report.so_far().await?.figures().tell_the_end()?;
-    }
-    ended
-}
-
-/// Serves on a port of its own, and says where.
-async fn spawn(
-    parts: &mut JoinSet<Result<(), Failed>>,
-    router: Router,
-    stop: &Stop,
-) -> Result<String, Failed> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let stop = stop.clone();
-    parts.spawn(async move { serve(listener, router, &stop).await });
-    Ok(url)
-}
-
-/// On the port that LISTEN names, or one of its own.
-async fn listen() -> Result<TcpListener, Failed> {
-    let port = u16::try_from(number("LISTEN", 0)?)?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
-    println!("listens on {}", listener.local_addr()?.port());
-    Ok(listener)
+    let running = Running { clients: Some(customers), parts, sending: Some(sending) };
+    running.watch(async || Ok(report.so_far().await?.figures()), &stop).await
 }
 
 async fn tables(stand: &Stand) -> Result<Database, Failed> {

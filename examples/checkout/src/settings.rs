@@ -1,4 +1,6 @@
-use std::{env, time::Duration};
+use std::time::Duration;
+
+use stand::number;
 
 use crate::Failed;
 
@@ -33,12 +35,4 @@ impl Settings {
 
 fn millis(name: &str, unless_set: u64) -> Result<Duration, Failed> {
     Ok(Duration::from_millis(number(name, unless_set)?))
-}
-
-/// A variable that is a whole number.
-pub(crate) fn number(name: &str, unless_set: u64) -> Result<u64, Failed> {
-    match env::var(name) {
-        Ok(text) => text.parse().map_err(|error| format!("{name} is no number: {error}").into()),
-        Err(_) => Ok(unless_set),
-    }
 }

@@ -18,15 +18,10 @@ mod report;
 mod sender;
 mod smtp;
 
-use std::{env, path::PathBuf, process::ExitCode, time::Duration};
+use std::{env, path::PathBuf, process::ExitCode};
 
 pub(crate) use stand::Failed;
-use stand::{Sending, Stand, Stop, folder, program, serve};
-use tokio::{
-    net::TcpListener,
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
+use stand::{Running, Stand, Stop, folder, listen, number, program, serve, spawn};
 use walpost_migrate::Set;
 use walpost_postgres::Database;
 
@@ -34,7 +29,6 @@ use crate::{mail_server::Spool, operator::Operator, report::Report};
 
 /// Accounts, unless the variable ACCOUNTS says otherwise.
 const ACCOUNTS: i64 = 200;
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// What the sender signs with, for a demonstration: `MAILER_KEY` elsewhere.
 const KEY: &str = "whsec_d2VsY29tZS1tYWlscy1vZi1hLWRlbW8tYWxvbmU=";
 
@@ -107,10 +101,7 @@ impl Places {
 
 /// All parts in this process, until the work is done.
 async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
-    let accounts = match env::var("ACCOUNTS") {
-        Ok(text) => text.parse().map_err(|error| format!("ACCOUNTS is no number: {error}"))?,
-        Err(_) => ACCOUNTS,
-    };
+    let accounts = number("ACCOUNTS", ACCOUNTS)?;
     let places = Places::open().await?;
     let (smtp, spool) = match env::var("SMTP") {
         Ok(smtp) => (smtp, None),
@@ -123,75 +114,26 @@ async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
     let first = report.so_far().await?;
     first.figures().tell()?;
 
-    let mut parts = JoinSet::new();
-    let api = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let api_at = api.local_addr()?;
-    let router = api::router(places.app.config().clone())?;
-    let stopped = stop.clone();
-    parts.spawn(async move { serve(api, router, &stopped).await });
-    let mailer = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let url = format!("http://{}/mails", mailer.local_addr()?);
+    let mut running = Running::default();
+    let api = spawn(&mut running.parts, api::router(places.app.config().clone())?, &stop).await?;
     let router = mailer::router(places.mailer.config().clone(), KEY, smtp)?;
-    let stopped = stop.clone();
-    parts.spawn(async move { serve(mailer, router, &stopped).await });
-    let mut sending = sender::start(&places.app, &url, KEY)?;
-
-    let ended = match work {
+    let mailer = spawn(&mut running.parts, router, &stop).await?;
+    let url = format!("http://{mailer}/mails");
+    running.sending = Some(sender::start(&places.app, &url, KEY)?);
+    match work {
         Work::Clients => {
-            let there = first.accounts();
-            let clients = tokio::spawn(clients::play(api_at, there, accounts, stop.clone()));
-            watch(&report, &mut sending, &mut parts, clients, &stop).await
+            let clients = clients::play(api, first.accounts(), accounts, stop.clone());
+            running.clients = Some(tokio::spawn(clients));
+            running.watch(async || Ok(report.so_far().await?.figures()), &stop).await
         }
         Work::Operator => {
             let operator = Operator::new(&places.app, &places.mailer, spool).await?;
             println!("{}", operator.settle().await?);
-            Ok(())
-        }
-    };
-    stop.stop();
-    ended?;
-    sending.stop().await?;
-    report.so_far().await?.figures().tell_the_end()
-}
-
-/// Says every second what there is, until it is all there.
-async fn watch(
-    report: &Report,
-    sending: &mut Sending,
-    parts: &mut JoinSet<Result<(), Failed>>,
-    mut clients: tokio::task::JoinHandle<Result<(), Failed>>,
-    stop: &Stop,
-) -> Result<(), Failed> {
-    let mut tick = interval(REPORT_INTERVAL);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_playing = true;
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.requested() => return Ok(()),
-            failed = sending.ended() => return Err(failed),
-            Some(ended) = parts.join_next() => {
-                ended??;
-                return Err("a part ended by itself".into());
-            }
-            ended = &mut clients, if is_playing => {
-                ended??;
-                is_playing = false;
-            }
-            _ = tick.tick() => {
-                if report.so_far().await?.figures().tell()? && !is_playing {
-                    return Ok(());
-                }
-            }
+            stop.stop();
+            running.end().await?;
+            report.so_far().await?.figures().tell_the_end()
         }
     }
-}
-
-async fn listen() -> Result<TcpListener, Failed> {
-    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:0".to_owned());
-    let listener = TcpListener::bind(&address).await?;
-    println!("listens on {}", listener.local_addr()?);
-    Ok(listener)
 }
 
 fn key() -> String {

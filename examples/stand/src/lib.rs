@@ -9,6 +9,7 @@ mod http;
 mod points;
 mod postgres;
 mod program;
+mod running;
 mod sending;
 
 pub use crate::{
@@ -18,7 +19,8 @@ pub use crate::{
     http::{Answer, post, post_a_part, post_and_go},
     points::reached,
     postgres::{Stand, folder, patiently},
-    program::{Stop, program, serve},
+    program::{Stop, listen, number, program, serve, spawn},
+    running::Running,
     sending::{Sender, Sending},
 };
 

@@ -1,9 +1,10 @@
-use std::process::ExitCode;
+use std::{env, fmt::Display, net::SocketAddr, process::ExitCode, str::FromStr};
 
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 use tracing_subscriber::EnvFilter;
 use walpost_event::error_chain;
@@ -11,7 +12,7 @@ use walpost_event::error_chain;
 use crate::Failed;
 
 /// Tells the parts of a program to stop.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop(watch::Sender<bool>);
 
 impl Stop {
@@ -69,5 +70,43 @@ pub async fn serve(listener: TcpListener, router: axum::Router, stop: &Stop) -> 
     tokio::select! {
         served = axum::serve(listener, router).into_future() => Ok(served?),
         () = stop.requested() => Ok(()),
+    }
+}
+
+/// Serves on a port of its own, as a part of this process; where that is.
+///
+/// # Errors
+/// When there is no port.
+pub async fn spawn(
+    parts: &mut JoinSet<Result<(), Failed>>,
+    router: axum::Router,
+    stop: &Stop,
+) -> Result<SocketAddr, Failed> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let stop = stop.clone();
+    parts.spawn(async move { serve(listener, router, &stop).await });
+    Ok(address)
+}
+
+/// Listens on the address that LISTEN names, or a port of its own, and says where.
+///
+/// # Errors
+/// When LISTEN is no address, or somebody else listens there.
+pub async fn listen() -> Result<TcpListener, Failed> {
+    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:0".to_owned());
+    let listener = TcpListener::bind(&address).await?;
+    println!("listens on {}", listener.local_addr()?);
+    Ok(listener)
+}
+
+/// The whole number that a variable of the environment has.
+///
+/// # Errors
+/// When it has none.
+pub fn number<T: FromStr<Err: Display>>(name: &str, unless_set: T) -> Result<T, Failed> {
+    match env::var(name) {
+        Ok(text) => text.parse().map_err(|error| format!("{name} is no number: {error}").into()),
+        Err(_) => Ok(unless_set),
     }
 }

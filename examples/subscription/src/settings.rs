@@ -1,5 +1,7 @@
 use std::{env, time::Duration};
 
+use stand::number;
+
 use crate::Failed;
 
 /// How long things take. Short, since one looks on.
@@ -19,14 +21,6 @@ impl Settings {
             call_timeout: millis("CALL_TIMEOUT_MS", 1_000)?,
             reconcile_every: millis("RECONCILE_EVERY_MS", 3_000)?,
         })
-    }
-}
-
-/// A variable that is a whole number.
-pub(crate) fn number(name: &str, unless_set: u64) -> Result<u64, Failed> {
-    match env::var(name) {
-        Ok(text) => text.parse().map_err(|error| format!("{name} is no number: {error}").into()),
-        Err(_) => Ok(unless_set),
     }
 }
 

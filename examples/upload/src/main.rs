@@ -18,13 +18,10 @@ mod worker;
 
 use std::{env, path::PathBuf, process::ExitCode, time::Duration};
 
+use axum::Router;
 pub(crate) use stand::Failed;
-use stand::{Stand, Stop, folder, program, serve};
-use tokio::{
-    net::TcpListener,
-    task::{JoinHandle, JoinSet},
-    time::{MissedTickBehavior, interval},
-};
+use stand::{Running, Stand, Stop, folder, listen, number, program, serve, spawn};
+use tokio::time::{MissedTickBehavior, interval};
 use walpost_migrate::Set;
 use walpost_postgres::Database;
 
@@ -32,7 +29,6 @@ use crate::{report::Report, store::Store, sweep::Swept};
 
 /// Files, unless the variable FILES says otherwise.
 const FILES: i64 = 100;
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -40,7 +36,7 @@ fn main() -> ExitCode {
         let place = Place::open().await?;
         match env::args().nth(1).as_deref() {
             None => place.whole(stop).await,
-            Some("api") => place.api(listen().await?, stop).await,
+            Some("api") => serve(listen().await?, place.router()?, &stop).await,
             Some("worker") => place.worker(stop).await,
             Some("sweep") => place.sweep().await,
             Some(part) => Err(format!("{part} is no part of this").into()),
@@ -67,9 +63,8 @@ impl Place {
         Ok(Self { database, store: Store::open(&store)?, _stand: stand.into() })
     }
 
-    async fn api(&self, listener: TcpListener, stop: Stop) -> Result<(), Failed> {
-        let router = api::router(self.database.config().clone(), self.store.clone())?;
-        serve(listener, router, &stop).await
+    fn router(&self) -> Result<Router, Failed> {
+        api::router(self.database.config().clone(), self.store.clone())
     }
 
     /// Takes jobs, and sweeps now and then.
@@ -108,65 +103,16 @@ impl Place {
 
     /// All parts in this process, until the work is done.
     async fn whole(&self, stop: Stop) -> Result<(), Failed> {
-        let files = match env::var("FILES") {
-            Ok(text) => text.parse().map_err(|error| format!("FILES is no number: {error}"))?,
-            Err(_) => FILES,
-        };
+        let files = number("FILES", FILES)?;
         let report = Report::new(&self.database, self.store.clone(), files).await?;
         let first = report.so_far().await?;
         first.figures().tell()?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let api = listener.local_addr()?;
-        let mut parts = JoinSet::new();
+        let mut running = Running::default();
+        let api = spawn(&mut running.parts, self.router()?, &stop).await?;
         let (place, stopped) = (self.clone(), stop.clone());
-        parts.spawn(async move { place.api(listener, stopped).await });
-        let (place, stopped) = (self.clone(), stop.clone());
-        parts.spawn(async move { place.worker(stopped).await });
-        let clients = tokio::spawn(clients::play(api, first.files(), files, stop.clone()));
-        let ended = watch(&report, &mut parts, clients, &stop).await;
-        stop.stop();
-        ended?;
-        while let Some(ended) = parts.join_next().await {
-            ended??;
-        }
-        report.so_far().await?.figures().tell_the_end()
+        running.parts.spawn(async move { place.worker(stopped).await });
+        let clients = clients::play(api, first.files(), files, stop.clone());
+        running.clients = Some(tokio::spawn(clients));
+        running.watch(async || Ok(report.so_far().await?.figures()), &stop).await
     }
-}
-
-/// Says every second what there is, until it is all there.
-async fn watch(
-    report: &Report,
-    parts: &mut JoinSet<Result<(), Failed>>,
-    mut clients: JoinHandle<Result<(), Failed>>,
-    stop: &Stop,
-) -> Result<(), Failed> {
-    let mut tick = interval(REPORT_INTERVAL);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_playing = true;
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.requested() => return Ok(()),
-            Some(ended) = parts.join_next() => {
-                ended??;
-                return Err("a part ended by itself".into());
-            }
-            ended = &mut clients, if is_playing => {
-                ended??;
-                is_playing = false;
-            }
-            _ = tick.tick() => {
-                if report.so_far().await?.figures().tell()? && !is_playing {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-async fn listen() -> Result<TcpListener, Failed> {
-    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:0".to_owned());
-    let listener = TcpListener::bind(&address).await?;
-    println!("listens on {}", listener.local_addr()?);
-    Ok(listener)
 }

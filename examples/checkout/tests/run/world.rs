@@ -1,6 +1,9 @@
 //! The parts of the example as processes of their own, and customers.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
@@ -71,13 +74,13 @@ impl World {
     }
 
     pub(crate) async fn open_payment(&mut self) {
-        let payment = self.server("payment", &[("LISTEN", &self.payment_port.to_string())]).await;
+        let payment = self.server("payment", &[("LISTEN", &address_of(self.payment_port))]).await;
         self.payment = Some(payment.process);
     }
 
     pub(crate) async fn open_warehouse(&mut self) {
-        let port = self.warehouse_port.to_string();
-        let warehouse = self.server("warehouse", &[("LISTEN", &port)]).await;
+        let listen = address_of(self.warehouse_port);
+        let warehouse = self.server("warehouse", &[("LISTEN", &listen)]).await;
         self.warehouse = Some(warehouse.process);
     }
 
@@ -95,14 +98,14 @@ impl World {
 
     pub(crate) async fn server(&self, part: &str, more: &[(&str, &str)]) -> Server {
         let process = self.part(part, more);
-        let port: u16 = until_some(LIMIT, "a server that listens", async || {
+        let address: SocketAddr = until_some(LIMIT, "a server that listens", async || {
             assert!(process.is_running(), "{part}: {}", process.log());
             let log = process.log();
             let line = log.lines().find_map(|line| line.strip_prefix(LISTENS));
-            line.and_then(|port| port.trim().parse().ok())
+            line.and_then(|address| address.trim().parse().ok())
         })
         .await;
-        Server { process, url: url_of(port) }
+        Server { process, url: url_of(address.port()) }
     }
 
     pub(crate) async fn service(&self) -> Server {
@@ -178,7 +181,11 @@ async fn send(url: &str, headers: HeaderMap, body: Vec<u8>) -> Option<Told> {
 }
 
 fn url_of(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+    format!("http://{}", address_of(port))
+}
+
+fn address_of(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }
 
 /// One that nobody has just now.

@@ -167,8 +167,8 @@ async fn start_server(
     port: u16,
     more: &[Setting<'_>],
 ) -> Process {
-    let port = port.to_string();
-    let more: Vec<Setting<'_>> = more.iter().copied().chain([("LISTEN", port.as_str())]).collect();
+    let listen = format!("127.0.0.1:{port}");
+    let more: Vec<Setting<'_>> = more.iter().copied().chain([("LISTEN", &*listen)]).collect();
     let process = start(postgres, settings, ports, part, &more);
     until(LIMIT, "a server that listens", async || {
         assert!(process.is_running(), "{part}: {}", process.log());
