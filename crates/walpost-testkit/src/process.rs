@@ -1,5 +1,6 @@
 use std::{
     ffi::OsStr,
+    net::SocketAddr,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::ExitStatus,
@@ -9,6 +10,8 @@ use std::{
 
 use tempfile::TempDir;
 use walpost_local::{ChildGuard, Launch, Signal};
+
+use crate::until_some;
 
 const SIGKILL: i32 = 9;
 const POLL: Duration = Duration::from_millis(5);
@@ -141,6 +144,23 @@ impl Process {
         assert!(is_killed, "it was not killed but ended by itself, with {status}: {}", self.log());
     }
 
+    /// Waits until it says that it `listens on` an address, and where that is.
+    ///
+    /// # Panics
+    ///
+    /// When it does not within `limit`, or ends before.
+    pub async fn listens(&self, limit: Duration) -> SocketAddr {
+        until_some(limit, "a program that listens", async || {
+            let ended = !self.is_running();
+            let log = self.log();
+            let address = log.lines().find_map(|line| line.strip_prefix("listens on "));
+            let address = address.and_then(|address| address.trim().parse().ok());
+            assert!(!ended || address.is_some(), "it ended before it listened: {log}");
+            address
+        })
+        .await
+    }
+
     /// Waits until its log contains `text`. Blocks the thread.
     ///
     /// # Panics
@@ -197,6 +217,13 @@ mod tests {
         process.resume();
         assert!(process.wait(LIMIT).success());
         assert!(process.log().contains("stopped"));
+    }
+
+    #[tokio::test]
+    async fn it_says_where_it_listens() {
+        let script = "echo warming up; echo listens on 127.0.0.1:8080; exec sleep 60";
+        let process = Process::start("/bin/sh", ["-c", script], NOTHING);
+        assert_eq!(process.listens(LIMIT).await, ([127, 0, 0, 1], 8080).into());
     }
 
     #[test]

@@ -1,9 +1,6 @@
 //! The parts of the example as processes of their own, and customers.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::{net::Ipv4Addr, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
@@ -12,7 +9,6 @@ use walpost_testkit::{Process, local::Postgres, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-const LISTENS: &str = "listens on ";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_checkout");
 
 /// Settings of a world, as environment variables.
@@ -98,14 +94,8 @@ impl World {
 
     pub(crate) async fn server(&self, part: &str, more: &[(&str, &str)]) -> Server {
         let process = self.part(part, more);
-        let address: SocketAddr = until_some(LIMIT, "a server that listens", async || {
-            assert!(process.is_running(), "{part}: {}", process.log());
-            let log = process.log();
-            let line = log.lines().find_map(|line| line.strip_prefix(LISTENS));
-            line.and_then(|address| address.trim().parse().ok())
-        })
-        .await;
-        Server { process, url: url_of(address.port()) }
+        let url = format!("http://{}", process.listens(LIMIT).await);
+        Server { process, url }
     }
 
     pub(crate) async fn service(&self) -> Server {

@@ -88,6 +88,20 @@ fn every_point_of_the_code_has_a_line() {
     assert_eq!(lines(Example), code);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_passed_elsewhere_is_passed_by_no_signup() {
+    for point in ELSEWHERE {
+        let armed = format!("{}/{point}:kill", Webhook.name());
+        for part in Part::ALL {
+            let world = World::with(Some((part, &*armed))).await;
+            assert_eq!(world.signed_up("k", "ada@example.org").await.status, 201, "{point}");
+            world.ended(1).await;
+            assert!(world.is_running(part), "{point} in {part:?}");
+            world.is_well(1).await;
+        }
+    }
+}
+
 /// All of a part at once, each in a world of its own.
 async fn kills(part: Part) {
     let (local, mut worlds) = (LocalSet::new(), JoinSet::new());
@@ -99,7 +113,7 @@ async fn kills(part: Part) {
 
 async fn killed(part: Part, of: Of, point: &'static str, then: Then) {
     let armed = format!("{}/{point}", of.name());
-    let mut world = World::with(Some((part, &armed))).await;
+    let mut world = World::with(Some((part, &*armed))).await;
     let first = world.sign_up("k", "ada@example.org").await;
     world.killed(part).await;
     world.start(part, None).await;

@@ -99,7 +99,7 @@ impl World {
         environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
         let process = Process::start(EXAMPLE, [part.name()], environment);
         if part != Part::Sender {
-            self.ports.insert(part, listens(&process).await);
+            self.ports.insert(part, process.listens(LIMIT).await);
         }
         self.parts.insert(part, process);
     }
@@ -256,17 +256,6 @@ pub(crate) fn mails(folder: &Path) -> BTreeMap<String, usize> {
     mails
 }
 
-/// Where a process listens, as it says.
-async fn listens(process: &Process) -> SocketAddr {
-    until_some(LIMIT, "a process that listens", async || {
-        assert!(process.is_running(), "{}", process.log());
-        let log = process.log();
-        let line = log.lines().find_map(|line| line.strip_prefix("listens on "));
-        line.and_then(|address| address.trim().parse().ok())
-    })
-    .await
-}
-
 pub(crate) async fn mail_server(folder: &Path, port: Option<u16>) -> (Process, SocketAddr) {
     let requirements = PathBuf::from(MAIL_SERVER).join("requirements.txt");
     let requirements = fs::read_to_string(requirements).unwrap();
@@ -279,6 +268,6 @@ pub(crate) async fn mail_server(folder: &Path, port: Option<u16>) -> (Process, S
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
     ];
     let server = Process::start("/usr/bin/python3", arguments, environment);
-    let address = listens(&server).await;
+    let address = server.listens(LIMIT).await;
     (server, address)
 }

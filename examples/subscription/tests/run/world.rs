@@ -9,7 +9,6 @@ use walpost_testkit::{Process, local::Postgres, until, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-const LISTENS: &str = "listens on ";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_subscription");
 
 /// Settings of a world, or what a part is armed with, as environment variables.
@@ -170,11 +169,7 @@ async fn start_server(
     let listen = format!("127.0.0.1:{port}");
     let more: Vec<Setting<'_>> = more.iter().copied().chain([("LISTEN", &*listen)]).collect();
     let process = start(postgres, settings, ports, part, &more);
-    until(LIMIT, "a server that listens", async || {
-        assert!(process.is_running(), "{part}: {}", process.log());
-        process.log().contains(LISTENS)
-    })
-    .await;
+    process.listens(LIMIT).await;
     process
 }
 

@@ -63,6 +63,18 @@ fn every_point_of_an_upload_has_a_line() {
     assert_eq!(lines(Example), code);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_passed_elsewhere_is_passed_by_no_upload() {
+    for point in ELSEWHERE {
+        let armed = format!("{}/{point}:kill", Idempotency.name());
+        let world = World::with(Some((Api, &*armed))).await;
+        assert_eq!(world.uploaded("k", &picture(0)).await.status, 201, "{point}");
+        world.ended(1).await;
+        assert!(world.is_running(Api), "{point}");
+        world.is_well(1).await;
+    }
+}
+
 /// All of a part at once, each in a world of its own.
 async fn kills(part: Part) {
     let (local, mut worlds) = (LocalSet::new(), JoinSet::new());
@@ -74,7 +86,7 @@ async fn kills(part: Part) {
 
 async fn killed(part: Part, of: Of, point: &'static str, left: [usize; 3]) {
     let armed = format!("{}/{point}", of.name());
-    let mut world = World::with(Some((part, &armed))).await;
+    let mut world = World::with(Some((part, &*armed))).await;
     if part == Api {
         // It makes a thumbnail of what was committed before anybody has looked.
         world.kill(Worker);

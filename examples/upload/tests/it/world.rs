@@ -13,7 +13,7 @@ use stand::{Answer, post};
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
 use tokio_postgres::Client;
-use walpost_testkit::{Database, Process, until, until_some};
+use walpost_testkit::{Database, Process, until};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const ALICE: &str = "Bearer token-of-alice";
@@ -75,7 +75,7 @@ impl World {
         environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
         let process = Process::start(EXAMPLE, [part.name()], environment);
         if part == Part::Api {
-            self.api = Some(listens(&process).await);
+            self.api = Some(process.listens(LIMIT).await);
         }
         self.parts.insert(part, process);
     }
@@ -94,6 +94,10 @@ impl World {
         let process = &self.parts[&part];
         until(LIMIT, "the end of a process", async || !process.is_running()).await;
         process.killed(LIMIT);
+    }
+
+    pub(crate) fn is_running(&self, part: Part) -> bool {
+        self.parts[&part].is_running()
     }
 
     /// The most memory that the part has had, in bytes.
@@ -195,15 +199,4 @@ pub(crate) async fn uploaded(api: SocketAddr, who: (&str, &str), body: &[u8]) ->
         }
     };
     timeout(LIMIT, answered).await.expect("an answer")
-}
-
-/// Where a process listens, as it says.
-async fn listens(process: &Process) -> SocketAddr {
-    until_some(LIMIT, "a process that listens", async || {
-        assert!(process.is_running(), "{}", process.log());
-        let log = process.log();
-        let line = log.lines().find_map(|line| line.strip_prefix("listens on "));
-        line.and_then(|address| address.trim().parse().ok())
-    })
-    .await
 }
