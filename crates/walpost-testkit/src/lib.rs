@@ -23,6 +23,7 @@
 //!   freeze a service start their own with [`walpost_local`].
 //! - [`Proxy`]: faults between a client and a service.
 //! - [`Process`]: a program under test, with its log.
+//! - [`covers_points`]: that a table of kills has each failpoint of the code.
 //! - [`npm_packages`], [`python_packages`]: published packages to test against.
 //! - [`judge`]: the oracle over what was committed, published and applied.
 //! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
@@ -34,6 +35,7 @@ mod consumer;
 mod kafka;
 mod oracle;
 mod packages;
+mod points;
 mod process;
 mod property;
 mod proxy;
@@ -49,6 +51,7 @@ pub use crate::{
     },
     oracle::{Applied, Committed, Published, Report, judge},
     packages::{npm_packages, python_packages},
+    points::covers_points,
     process::Process,
     property::{Seeded, property},
     proxy::{Direction, Proxy, Target},

@@ -1,8 +1,7 @@
 //! A kill at every point that the code has a name for.
 
-use std::collections::BTreeSet;
-
 use tokio::task::{JoinSet, LocalSet};
+use walpost_testkit::covers_points;
 
 use crate::{
     failpoint::Failpoint,
@@ -77,15 +76,13 @@ fn name(point: &str) -> &str {
 /// A point that is new, or gone, fails this until there is a line for it.
 #[test]
 fn every_point_of_the_code_has_a_line() {
-    let lines = |whose: Of| -> BTreeSet<&str> {
-        KILLS.iter().filter(|(_, of, ..)| *of == whose).map(|(.., point, _)| name(point)).collect()
+    let lines = |whose: Of| {
+        let lines = KILLS.iter().filter(move |(_, of, ..)| *of == whose);
+        lines.map(|(.., point, _)| name(point))
     };
-    let code: BTreeSet<&str> = walpost_idempotency::failpoints().collect();
-    assert_eq!(lines(Idempotency), code);
-    let code: BTreeSet<&str> = walpost_webhook::failpoints().collect();
-    assert_eq!(&lines(Webhook) | &BTreeSet::from(ELSEWHERE), code);
-    let code: BTreeSet<&str> = Failpoint::ALL.into_iter().map(Failpoint::name).collect();
-    assert_eq!(lines(Example), code);
+    covers_points(lines(Idempotency), walpost_idempotency::failpoints());
+    covers_points(lines(Webhook).chain(ELSEWHERE), walpost_webhook::failpoints());
+    covers_points(lines(Example), Failpoint::ALL.into_iter().map(Failpoint::name));
 }
 
 #[tokio::test(flavor = "multi_thread")]
