@@ -50,7 +50,7 @@ async fn paused_in_its_handler() {
 
 #[tokio::test]
 async fn paused_between_compare_and_set_and_commit() {
-    a_zombie_changes_nothing(("WALPOST_FAILPOINT", "before_commit@3:stop")).await;
+    a_zombie_changes_nothing(("WALPOST_FAILPOINT", "consumer/before_commit@3:stop")).await;
 }
 
 #[tokio::test]

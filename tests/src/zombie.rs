@@ -5,7 +5,7 @@ use walpost_testkit::{Process, until};
 use crate::LIMIT;
 
 /// Of a test consumer's environment: it stops itself after its third commit.
-pub const STOPS_AFTER_COMMIT: (&str, &str) = ("WALPOST_FAILPOINT", "after_commit@3:stop");
+pub const STOPS_AFTER_COMMIT: (&str, &str) = ("WALPOST_FAILPOINT", "consumer/after_commit@3:stop");
 
 const STANDS_BY: &str = "standing by";
 

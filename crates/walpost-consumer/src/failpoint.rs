@@ -34,6 +34,22 @@ pub(crate) enum Failpoint {
 }
 
 impl Failpoint {
+    #[cfg(feature = "failpoints")]
+    const ALL: [Self; 12] = [
+        Self::AfterBegin,
+        Self::BeforeCommit,
+        Self::BeforeLaneCommit,
+        Self::BeforeUnparkCommit,
+        Self::BeforeSettle,
+        Self::AfterCommit,
+        Self::AfterLaneCommit,
+        Self::AfterDeadLetter,
+        Self::BeforeLaneOffset,
+        Self::BeforeKafkaCommit,
+        Self::ResetAfterKafkaCommit,
+        Self::ResetAfterRewind,
+    ];
+
     /// The name in the environment variable.
     #[cfg(feature = "failpoints")]
     fn name(self) -> &'static str {
@@ -55,7 +71,7 @@ impl Failpoint {
 
     pub(crate) fn reached(self) {
         #[cfg(feature = "failpoints")]
-        walpost_failpoint::reached("consumer", self.name());
+        walpost_failpoint::reached("consumer", &Self::ALL.map(Self::name), self.name());
         #[cfg(not(feature = "failpoints"))]
         let _ = self;
     }

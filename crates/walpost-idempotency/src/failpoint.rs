@@ -51,7 +51,7 @@ impl Failpoint {
 
     pub(crate) fn reached(self) {
         #[cfg(feature = "failpoints")]
-        walpost_failpoint::reached("idempotency", self.name());
+        walpost_failpoint::reached("idempotency", &Self::ALL.map(Self::name), self.name());
         #[cfg(not(feature = "failpoints"))]
         let _ = self;
     }

@@ -52,7 +52,7 @@ impl Failpoint {
 
     pub(crate) fn reached(self) {
         #[cfg(feature = "failpoints")]
-        walpost_failpoint::reached("webhook", self.name());
+        walpost_failpoint::reached("webhook", &Self::ALL.map(Self::name), self.name());
         #[cfg(not(feature = "failpoints"))]
         let _ = self;
     }

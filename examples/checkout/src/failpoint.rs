@@ -17,12 +17,12 @@ pub(crate) enum Failpoint {
 /// The names of all of them, for tests.
 #[cfg(feature = "failpoints")]
 pub fn failpoints() -> impl Iterator<Item = &'static str> {
-    [Failpoint::Asking, Failpoint::Answered, Failpoint::Written, Failpoint::Committed]
-        .into_iter()
-        .map(Failpoint::name)
+    Failpoint::ALL.into_iter().map(Failpoint::name)
 }
 
 impl Failpoint {
+    const ALL: [Self; 4] = [Self::Asking, Self::Answered, Self::Written, Self::Committed];
+
     fn name(self) -> &'static str {
         match self {
             Self::Asking => "before_call",
@@ -33,6 +33,6 @@ impl Failpoint {
     }
 
     pub(crate) fn reached(self) {
-        stand::reached("checkout", self.name());
+        stand::reached("checkout", &Self::ALL.map(Self::name), self.name());
     }
 }

@@ -10,7 +10,6 @@ pub(crate) enum Failpoint {
 }
 
 impl Failpoint {
-    #[allow(dead_code, reason = "for the tests, which include this file")]
     pub(crate) const ALL: [Self; 2] = [Self::BeforeSmtp, Self::AfterSmtp];
 
     pub(crate) fn name(self) -> &'static str {
@@ -22,6 +21,6 @@ impl Failpoint {
 
     #[allow(dead_code, reason = "not by the tests, which include this file")]
     pub(crate) fn reached(self) {
-        stand::reached("signup", self.name());
+        stand::reached("signup", &Self::ALL.map(Self::name), self.name());
     }
 }

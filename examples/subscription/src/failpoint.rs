@@ -20,18 +20,13 @@ pub(crate) enum Failpoint {
 /// The names of all of them, for tests.
 #[cfg(feature = "failpoints")]
 pub fn failpoints() -> impl Iterator<Item = &'static str> {
-    [
-        Failpoint::Settling,
-        Failpoint::Settled,
-        Failpoint::Subscribed,
-        Failpoint::Telling,
-        Failpoint::Told,
-    ]
-    .into_iter()
-    .map(Failpoint::name)
+    Failpoint::ALL.into_iter().map(Failpoint::name)
 }
 
 impl Failpoint {
+    const ALL: [Self; 5] =
+        [Self::Settling, Self::Settled, Self::Subscribed, Self::Telling, Self::Told];
+
     fn name(self) -> &'static str {
         match self {
             Self::Settling => "before_settling",
@@ -43,6 +38,6 @@ impl Failpoint {
     }
 
     pub(crate) fn reached(self) {
-        stand::reached("subscription", self.name());
+        stand::reached("subscription", &Self::ALL.map(Self::name), self.name());
     }
 }

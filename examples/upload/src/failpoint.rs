@@ -18,7 +18,6 @@ pub(crate) enum Failpoint {
 }
 
 impl Failpoint {
-    #[allow(dead_code, reason = "for the tests, which include this file")]
     pub(crate) const ALL: [Self; 6] =
         [Self::Received, Self::Placed, Self::Claimed, Self::Drawn, Self::Named, Self::Noted];
 
@@ -35,6 +34,6 @@ impl Failpoint {
 
     #[allow(dead_code, reason = "not by the tests, which include this file")]
     pub(crate) fn reached(self) {
-        stand::reached("upload", self.name());
+        stand::reached("upload", &Self::ALL.map(Self::name), self.name());
     }
 }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{Tree, Violation};
 
 /// Each name that `fn name` of a `failpoint.rs` gives is named by a test, and in
-/// one package by only one for each action: alone, or as
+/// one package by only one for each action: alone, or in
 /// `whose/name@count:action`.
 pub(super) fn tested(tree: &Tree) -> Vec<Violation> {
     let mut named: BTreeMap<Use<'_>, BTreeSet<Place<'_>>> = BTreeMap::new();

@@ -6,7 +6,7 @@ use walpost_consumer::OnReset;
 use walpost_testkit as testkit;
 
 use crate::{
-    member::{self, Harm},
+    member::{self, Harm, KILL_BEFORE_COMMIT},
     support::{Effects, LIMIT, World, each, ids, run},
 };
 
@@ -82,7 +82,7 @@ async fn a_kill_after_the_compare_and_set_costs_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_before_commit_costs_nothing() {
-    killed_at("before_commit@3:kill").await;
+    killed_at(KILL_BEFORE_COMMIT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,6 @@
 
 use std::{
     env,
-    os::unix::process::ExitStatusExt,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -37,11 +36,15 @@ const KAFKA: &str = "MEMBER_KAFKA";
 /// `fill`, or else effects are made again.
 const ON_RESET: &str = "MEMBER_ON_RESET";
 
+/// In the second batch, whatever guards it.
+pub(crate) const KILL_BEFORE_COMMIT: &str = "before_commit@2:kill";
+
 /// How a member hurts itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Harm {
     Nothing,
     PausesInHandlerOf(&'static str),
+    /// `name[@count]:kill|stop` of the consumer's.
     Failpoint(&'static str),
 }
 
@@ -107,7 +110,9 @@ fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
     match harm {
         Harm::Nothing => {}
         Harm::PausesInHandlerOf(id) => environment.push((PAUSE_AT.to_owned(), id.to_owned())),
-        Harm::Failpoint(point) => environment.push((FAILPOINT.to_owned(), point.to_owned())),
+        Harm::Failpoint(point) => {
+            environment.push((FAILPOINT.to_owned(), format!("consumer/{point}")));
+        }
     }
     environment.extend(redis.map(|url| (REDIS.to_owned(), url.to_owned())));
     environment.extend(letters.map(|topic| (LETTERS.to_owned(), topic.to_owned())));
@@ -198,12 +203,11 @@ pub(crate) async fn until_paused(process: &Process) {
     testkit::until(LIMIT, "a paused member", async || is_paused(process)).await;
 }
 
-/// Waits until the process was ended by its failpoint: by a signal, and not by an
-/// error or a panic.
+/// Waits until the process was killed by its failpoint, and not ended by an error or
+/// a panic.
 pub(crate) async fn until_dead(process: &Process) {
     testkit::until(LIMIT, "a dead member", async || !process.is_running()).await;
-    let status = process.wait(LIMIT);
-    assert!(status.signal().is_some(), "it ended by itself, with {status}: {}", process.log());
+    process.killed(LIMIT);
 }
 
 /// A moment, for randomness and not for order.

@@ -8,7 +8,7 @@ use walpost_consumer::{
 use walpost_testkit::{self as testkit, local::Redis};
 
 use crate::{
-    member::{self, Harm},
+    member::{self, Harm, KILL_BEFORE_COMMIT},
     support::{Ask, Effects, LIMIT, World, each, ids, run},
 };
 
@@ -117,9 +117,8 @@ async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_between_the_keys_and_commit_costs_nothing() {
-    let point = "before_commit@2:abort";
-    killed_at(point).await;
-    killed_and_reset(point, 120, "skip").await;
+    killed_at(KILL_BEFORE_COMMIT).await;
+    killed_and_reset(KILL_BEFORE_COMMIT, 120, "skip").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,8 @@ impl Member {
     /// With a failpoint, or none.
     pub(crate) async fn start(world: &World, failpoint: Option<&str>) -> Self {
         let mut environment = vec![(DATABASE, world.database.url()), ("RUST_LOG", "warn")];
-        environment.extend(failpoint.map(|failpoint| (FAILPOINT, failpoint)));
+        let failpoint = failpoint.map(|failpoint| format!("idempotency/{failpoint}"));
+        environment.extend(failpoint.as_deref().map(|failpoint| (FAILPOINT, failpoint)));
         let program = env::current_exe().unwrap();
         let process = Process::start(program, ["--exact", TEST, "--nocapture"], environment);
         let port = until_some(LIMIT, "a server that listens", async || {

@@ -45,7 +45,8 @@ pub(crate) fn ordered_member(
     let mut environment =
         vec![(DATABASE, world.database.url()), (URL, &url), ("RUST_LOG", "walpost_webhook=debug")];
     environment.push((ORDER, order));
-    environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
+    let failpoint = failpoint.map(|failpoint| format!("webhook/{failpoint}"));
+    environment.extend(failpoint.as_deref().map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
     let program = env::current_exe().unwrap();
     Process::start(program, ["--exact", TEST, "--nocapture"], environment)
 }
@@ -99,6 +100,7 @@ async fn killed_at(failpoint: &str) -> (World, Receiver) {
     world.insert(&ids("a", 1)).await;
     let member = member(&world, &receiver, Some(failpoint));
     until(LIMIT, "a death", async || !member.is_running()).await;
+    member.killed(LIMIT);
     (world, receiver)
 }
 

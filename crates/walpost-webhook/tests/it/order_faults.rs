@@ -31,6 +31,7 @@ async fn order_holds_over_kills_at_every_point() {
                 let failpoint = format!("{point}@3:kill");
                 let member = ordered_member(&world, &receiver, (name, Some(&failpoint)));
                 until(LIMIT, "a death", async || !member.is_running()).await;
+                member.killed(LIMIT);
                 end_leases(&world).await;
             }
             let url = receiver.url("127.0.0.1");

@@ -116,7 +116,7 @@ impl Stage {
             ("MODE", self.way.mode.to_owned()),
             ("RETRY_WAIT_MS", RETRY_WAIT_MS.to_owned()),
         ];
-        environment.extend(failpoint.map(|failpoint| (FAILPOINT, failpoint.to_owned())));
+        environment.extend(failpoint.map(|failpoint| (FAILPOINT, format!("webhook/{failpoint}"))));
         Process::start(PROGRAM, [house.name], environment)
     }
 

@@ -33,7 +33,8 @@ struct Member {
 impl Member {
     async fn start(world: &World, failpoint: Option<&str>) -> Self {
         let mut environment = vec![(DATABASE, world.database.url()), ("RUST_LOG", "warn")];
-        environment.extend(failpoint.map(|failpoint| (FAILPOINT, failpoint)));
+        let failpoint = failpoint.map(|failpoint| format!("webhook/{failpoint}"));
+        environment.extend(failpoint.as_deref().map(|failpoint| (FAILPOINT, failpoint)));
         let program = env::current_exe().unwrap();
         let process = Process::start(program, ["--exact", TEST, "--nocapture"], environment);
         let port = until_some(LIMIT, "a receiver that listens", async || {
@@ -87,7 +88,7 @@ async fn killed(failpoint: &str) -> Vec<(usize, String)> {
         let world = World::new().await;
         let dying = Member::start(&world, Some(failpoint)).await;
         assert_eq!(event(dying.port, sender, "a", "apply").await, None, "{}", dying.process.log());
-        assert!(!dying.process.wait(LIMIT).success());
+        dying.process.killed(LIMIT);
         // Waits for the dead one's session, if that is still there.
         let heir = Member::start(&world, None).await;
         let first = world.rows().await.len();
