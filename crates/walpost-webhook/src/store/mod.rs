@@ -71,7 +71,8 @@ pub struct Deliveries {
     schema: String,
     pub(crate) sql: Arc<Sql>,
     pub(crate) body_max_bytes: usize,
-    notifies: bool,
+    /// None where nobody has said so.
+    notifies: Option<bool>,
 }
 
 /// An event for a destination.
@@ -156,7 +157,7 @@ impl Deliveries {
     pub fn in_schema(schema: &str) -> Self {
         let sql = Arc::new(Sql::new(schema));
         let schema = schema.to_owned();
-        Self { schema, sql, body_max_bytes: BODY_BYTES_MAX, notifies: false }
+        Self { schema, sql, body_max_bytes: BODY_BYTES_MAX, notifies: None }
     }
 
     /// Their schema.
@@ -174,11 +175,19 @@ impl Deliveries {
     }
 
     /// Whether [`insert`](Self::insert) wakes who sends, as a [`Bell`](crate::Bell) hears
-    /// it; not unless set. PostgreSQL lets only one transaction with a NOTIFY commit at a
-    /// time, which an application with many writers feels more than 200 ms.
+    /// it. Unless set, an application's do not and those of the relay's sink do:
+    /// PostgreSQL lets only one transaction with a NOTIFY commit at a time, which many
+    /// writers feel more than 200 ms.
     #[must_use]
     pub fn notifies(mut self, notifies: bool) -> Self {
-        self.notifies = notifies;
+        self.notifies = Some(notifies);
+        self
+    }
+
+    /// The same, where nobody has said so.
+    #[cfg(feature = "relay")]
+    pub(crate) fn notifies_unless_set(mut self, notifies: bool) -> Self {
+        self.notifies.get_or_insert(notifies);
         self
     }
 
@@ -239,7 +248,8 @@ impl Deliveries {
         let starts: Vec<_> = deliveries.iter().map(|each| each.not_before).collect();
         let orders = column(|delivery| delivery.order_key.as_deref());
         let has_order = orders.iter().any(Option::is_some);
-        let sql = sql.of(has_order, self.notifies);
+        let notifies = self.notifies.unwrap_or_default();
+        let sql = sql.of(has_order, notifies);
         let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
             (&destinations, Type::TEXT_ARRAY),
             (&events, Type::TEXT_ARRAY),
@@ -254,7 +264,7 @@ impl Deliveries {
             (&orders, Type::TEXT_ARRAY),
         ];
         let failed = |error| self.error("creating deliveries", "writer", &error);
-        if !self.notifies {
+        if !notifies {
             return client.execute_typed(sql, &parameters).await.map_err(failed);
         }
         let made = client.query_typed(sql, &parameters).await.map_err(failed)?;

@@ -1,9 +1,6 @@
 //! New deliveries wake whoever sends them.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use walpost_relay::Sink;
 use walpost_testkit::until;
@@ -54,11 +51,9 @@ async fn a_new_delivery_wakes_its_sender_and_no_other_one() {
     world.deliveries.insert(&world.client, &[silent]).await.unwrap();
     // Those of the relay's sink, and of an application that wants it.
     let mut sink = sink(&world).await;
-    let begun = Instant::now();
     sink.try_send(0, event("a", "invoice.paid")).unwrap();
     settled(&mut sink).await;
     world.until("delivered", 1).await;
-    eprintln!("delivered {:?} behind its creation", begun.elapsed());
     let telling = world.deliveries.clone().notifies(true);
     let ordered = NewDelivery { order_key: Some("k".to_owned()), ..delivery("c") };
     for one in [delivery("b"), ordered] {

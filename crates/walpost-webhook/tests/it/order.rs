@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::Semaphore;
@@ -363,11 +363,9 @@ async fn claims_look_at_few_of_many_that_are_blocked() {
     plant_many(&world).await;
     let by_key = in_order(Order::Key, &receiver.url("127.0.0.1"));
     // Each is looked at once, and is out of the way then.
-    let begun = Instant::now();
     let running = run(&world, by_key.clone());
     let set_aside = "select count(*) from walpost.webhook_delivery where blocked_by is not null";
     until(LIMIT, "all set aside", async || world.number(set_aside).await == MANY).await;
-    eprintln!("{MANY} were set aside in {:?}", begun.elapsed());
     running.stop().await;
     world.client.batch_execute("vacuum analyze walpost.webhook_delivery").await.unwrap();
     // At its start a processor looks once whether all wait for something.

@@ -1,9 +1,10 @@
 //! Events of a relay as deliveries.
 
-use std::time::Duration;
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_postgres::{AsyncMessage, NoTls};
 use walpost_event::{Header, Message};
 use walpost_relay::{Delivery, DeliveryErrorKind, RelayError, Sink, Unsent};
 use walpost_testkit::fresh_database;
@@ -21,8 +22,12 @@ fn subscriptions() -> Subscriptions {
 }
 
 fn connector(url: &str) -> WebhookConnector {
+    connector_of(url, Deliveries::new())
+}
+
+fn connector_of(url: &str, deliveries: Deliveries) -> WebhookConnector {
     let database = walpost_postgres::Database::parse(url).unwrap();
-    WebhookConnector::new(database, Deliveries::new(), subscriptions())
+    WebhookConnector::new(database, deliveries, subscriptions())
 }
 
 pub(crate) async fn sink(world: &World) -> WebhookSink {
@@ -79,6 +84,43 @@ async fn each_event_becomes_its_deliveries_in_its_order_once() {
     }
     let rows = ["audit b", "logistics b", "audit a", "audit c", "logistics c"];
     assert_eq!(world.texts(ROWS).await, rows);
+}
+
+#[tokio::test]
+async fn a_sink_tells_who_sends_unless_it_or_its_deliveries_say_otherwise() {
+    let world = World::new().await;
+    let url = world.database.url();
+    let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let (tell, mut told) = mpsc::channel(100);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                tell.send(notification.payload().to_owned()).await.unwrap();
+            }
+        }
+    });
+    client.batch_execute("listen walpost_webhook").await.unwrap();
+    let silent = || Deliveries::new().notifies(false);
+    let both: &[&str] = &["audit", "logistics"];
+    for (id, connector, expected) in [
+        ("a", connector(url), both),
+        ("b", connector_of(url, silent()), &[]),
+        ("c", connector(url).notifies(false), &[]),
+        ("d", connector_of(url, silent()).notifies(true), both),
+    ] {
+        let mut sink = connector.connect().await.unwrap();
+        sink.allow(1);
+        sink.try_send(0, event(id, "invoice.paid")).unwrap();
+        assert_eq!(kinds(&settled(&mut sink).await), [None]);
+        // Behind whatever it has told.
+        client.execute("select pg_notify('walpost_webhook', 'end')", &[]).await.unwrap();
+        let mut heard = Vec::new();
+        while let Some(destination) = told.recv().await.filter(|told| told != "end") {
+            heard.push(destination);
+        }
+        heard.sort();
+        assert_eq!(heard, expected, "{id}");
+    }
 }
 
 #[tokio::test]
