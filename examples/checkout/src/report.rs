@@ -28,6 +28,8 @@ pub(crate) struct Counts {
     /// Shipped or refunded twice, both, or without a charge; or not as our own
     /// table says.
     wrong: u64,
+    /// The first of these, in words.
+    first_wrong: Option<String>,
 }
 
 /// What there is under the id of one checkout.
@@ -41,19 +43,18 @@ struct Trace {
 
 impl Report {
     pub(crate) async fn open(stand: &Stand, shop: &Database, wanted: u64) -> Result<Self, Failed> {
-        let of = |name: &str| stand.first().clone().with_dbname(name);
         Ok(Self {
             shop: shop.connect().await?,
-            payment: of("payment").connect().await?,
-            warehouse: of("warehouse").connect().await?,
+            payment: stand.named("payment").connect().await?,
+            warehouse: stand.named("warehouse").connect().await?,
             wanted,
         })
     }
 
     pub(crate) async fn so_far(&self) -> Result<Counts, Failed> {
         let mut counts = Counts { wanted: self.wanted, ..Counts::default() };
-        for trace in self.traces().await?.values() {
-            counts.add(trace);
+        for (id, trace) in self.traces().await? {
+            counts.add(&id, &trace);
         }
         Ok(counts)
     }
@@ -82,7 +83,7 @@ impl Report {
 }
 
 impl Counts {
-    fn add(&mut self, trace: &Trace) {
+    fn add(&mut self, id: &str, trace: &Trace) {
         let Trace { state, charges, refunds, shipments } = trace;
         self.checkouts += u64::from(!state.is_empty());
         self.charged_twice += u64::from(*charges > 1);
@@ -97,7 +98,16 @@ impl Counts {
             ("" | "accepted" | "charging" | "charged", 1, 1, 0) => {}
             // A charge that came late, and is found by the sweeper.
             ("not_charged", 1, 0 | 1, 0) => {}
-            _ => self.wrong += 1,
+            _ => {
+                self.wrong += 1;
+                self.first_wrong.get_or_insert_with(|| {
+                    let state = if state.is_empty() { "unknown to us" } else { state };
+                    format!(
+                        "{id} is {state}, with {charges} charges, {refunds} refunds, {shipments} \
+                         shipments"
+                    )
+                });
+            }
         }
     }
 
@@ -131,7 +141,8 @@ impl Counts {
                 )
             }
             End::Broken => format!(
-                "BROKEN: of {checkouts} checkouts {charged_twice} charged twice, {wrong} wrong"
+                "BROKEN: of {checkouts} checkouts {charged_twice} charged twice, {wrong} wrong: {}",
+                self.first_wrong.as_deref().unwrap_or_default()
             ),
         }
     }
@@ -160,7 +171,7 @@ mod tests {
     fn of(traces: &[(&str, i64, i64, i64)]) -> Counts {
         let mut counts = Counts { wanted: 2, ..Counts::default() };
         for (state, charges, refunds, shipments) in traces.iter().copied() {
-            counts.add(&Trace { state: state.to_owned(), charges, refunds, shipments });
+            counts.add("c", &Trace { state: state.to_owned(), charges, refunds, shipments });
         }
         counts
     }
@@ -190,5 +201,11 @@ mod tests {
             assert_eq!(counts.end(), End::Broken, "{wrong:?}");
             assert!(counts.last_line().starts_with("BROKEN: of "), "{}", counts.last_line());
         }
+        let line = of(&[shipped, ("charged", 2, 0, 1), ("", 0, 0, 1)]).last_line();
+        let wrong = "BROKEN: of 2 checkouts 1 charged twice, 2 wrong: c is charged, with 2 charges, \
+                     0 refunds, 1 shipments";
+        assert_eq!(line, wrong);
+        let stray = of(&[("", 0, 0, 1)]).last_line();
+        assert!(stray.ends_with("c is unknown to us, with 0 charges, 0 refunds, 1 shipments"));
     }
 }
