@@ -192,6 +192,14 @@ impl Database {
         &self.name
     }
 
+    /// The one beside it whose name begins with this one's: `<name>_<suffix>`, as the
+    /// examples create theirs.
+    #[must_use]
+    pub fn beside(&self, suffix: &str) -> Self {
+        let name = format!("{}_{suffix}", self.name);
+        Self { url: with_database(&self.url, &name), name }
+    }
+
     /// Its address, parsed.
     ///
     /// # Panics

@@ -61,11 +61,9 @@ struct Places {
 impl Places {
     async fn open() -> Result<Self, Failed> {
         let stand = Stand::open("signup").await?;
-        let name = stand.first().dbname();
         let sets = [Set::Relay, Set::Webhook, Set::Idempotency];
-        let app = stand.database(name, sets, api::TABLES).await?;
-        let mailer = format!("{name}_mailer");
-        let mailer = stand.database(&mailer, [Set::Idempotency], mailer::TABLES).await?;
+        let app = stand.first_with(sets, api::TABLES).await?;
+        let mailer = stand.database("mailer", [Set::Idempotency], mailer::TABLES).await?;
         Ok(Self { app, mailer, _stand: stand })
     }
 

@@ -37,8 +37,5 @@ pub(crate) fn start(database: &Database, url: &str, key: &str) -> Result<Sending
     settings.policy.on_unknown_outcome = OnUnknownOutcome::Hold;
     let mut subscription = Subscription::new(MAILER);
     subscription.events = vec!["account.created".to_owned()];
-    let mut sender = Sender::new("signup");
-    // Slots belong to the whole server.
-    sender.relay.slot = format!("walpost_{}", database.dbname());
-    sender.to(subscription, settings).start(database)
+    Sender::new("signup").to(subscription, settings).start(database)
 }

@@ -8,6 +8,8 @@ use walpost_postgres::Database;
 
 use crate::Failed;
 
+/// What a server has from the start.
+const MAINTENANCE: &str = "postgres";
 const START_ATTEMPTS: u32 = 4;
 const START_PAUSE: Duration = Duration::from_secs(2);
 
@@ -35,7 +37,7 @@ impl Stand {
         let home = folder.join("postgres");
         let start = move || Postgres::builder().home(&home).start();
         let postgres = spawn_blocking(|| patiently(start)).await??;
-        let url = postgres.url("postgres");
+        let url = postgres.url(MAINTENANCE);
         Ok(Self { first: Database::parse(&url)?, url, _postgres: Some(postgres) })
     }
 
@@ -51,7 +53,16 @@ impl Stand {
         &self.url
     }
 
-    /// The database of that name with these tables, created where it is not there.
+    /// The database of that name, which need not be there: `<first>_<name>`, so that two
+    /// examples on one server, or one twice, are not in each other's way, and `<name>`
+    /// where the first one is `postgres`.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Database {
+        self.first.clone().with_dbname(&beside(self.first.dbname(), name))
+    }
+
+    /// The one that is [`named`](Self::named) so with these tables, created where it is
+    /// not there.
     ///
     /// # Errors
     /// When it cannot be created or migrated.
@@ -61,15 +72,42 @@ impl Stand {
         sets: impl IntoIterator<Item = Set>,
         tables: &str,
     ) -> Result<Database, Failed> {
-        create(&self.first.connect().await?, name).await?;
-        let database = self.first.clone().with_dbname(name);
-        let mut client = database.connect().await?;
-        Migrator::new().sets(sets).migrate(&mut client).await?;
-        // One transaction, and one at a time: two that start at once both find that
-        // nothing is there.
-        client.batch_execute(&format!("select pg_advisory_xact_lock(7310); {tables}")).await?;
-        Ok(database)
+        let database = self.named(name);
+        create(&self.first.connect().await?, database.dbname()).await?;
+        with_tables(database, sets, tables).await
     }
+
+    /// The first one, with these tables.
+    ///
+    /// # Errors
+    /// When it cannot be migrated.
+    pub async fn first_with(
+        &self,
+        sets: impl IntoIterator<Item = Set>,
+        tables: &str,
+    ) -> Result<Database, Failed> {
+        with_tables(self.first.clone(), sets, tables).await
+    }
+}
+
+fn beside(first: &str, name: &str) -> String {
+    match first {
+        MAINTENANCE => name.to_owned(),
+        first => format!("{first}_{name}"),
+    }
+}
+
+async fn with_tables(
+    database: Database,
+    sets: impl IntoIterator<Item = Set>,
+    tables: &str,
+) -> Result<Database, Failed> {
+    let mut client = database.connect().await?;
+    Migrator::new().sets(sets).migrate(&mut client).await?;
+    // One transaction, and one at a time: two that start at once both find that
+    // nothing is there.
+    client.batch_execute(&format!("select pg_advisory_xact_lock(7310); {tables}")).await?;
+    Ok(database)
 }
 
 /// Where the data of private servers are: FOLDER, or a folder of the cache.
@@ -107,4 +145,15 @@ pub fn patiently<T>(start: impl Fn() -> Result<T, LocalError>) -> Result<T, Loca
         std::thread::sleep(START_PAUSE);
     }
     start()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_with_that_of_the_first_database_unless_every_server_has_it() {
+        assert_eq!(beside("postgres", "shop"), "shop");
+        assert_eq!(beside("try", "shop"), "try_shop");
+    }
 }

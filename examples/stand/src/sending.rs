@@ -79,6 +79,7 @@ impl Sender {
             processor.woken_by(&bell);
             checked.push(processor);
         }
+        self.relay.slot = slot(database.dbname());
         let relay = started(database, self.relay, self.polling, self.router, connector)?;
         let stop = watch::Sender::new(false);
         let stopped = || {
@@ -99,6 +100,13 @@ impl Sender {
         });
         Ok(Sending { relay, stop, senders })
     }
+}
+
+/// Slots belong to the whole server, and have 63 of few characters.
+fn slot(database: &str) -> String {
+    let few = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
+    let name = database.to_ascii_lowercase();
+    "walpost_".chars().chain(name.chars().map(few)).take(63).collect()
 }
 
 fn started(
@@ -146,5 +154,17 @@ impl Sending {
             ended??;
         }
         Ok(self.relay.finished().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_named_as_its_database_as_far_as_it_can_be() {
+        assert_eq!(slot("try_shop"), "walpost_try_shop");
+        assert_eq!(slot("Try-Shöp"), "walpost_try_sh_p");
+        assert_eq!(slot(&"a".repeat(63)), format!("walpost_{}", "a".repeat(55)));
     }
 }

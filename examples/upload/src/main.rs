@@ -57,7 +57,7 @@ impl Place {
     async fn open() -> Result<Self, Failed> {
         let stand = Stand::open("upload").await?;
         let sets = [Set::Inbox, Set::Idempotency];
-        let database = stand.database(stand.first().dbname(), sets, api::TABLES).await?;
+        let database = stand.first_with(sets, api::TABLES).await?;
         let store = env::var_os("STORE");
         let store = store.map_or_else(|| folder("upload").join("store"), PathBuf::from);
         Ok(Self { database, store: Store::open(&store)?, _stand: stand.into() })

@@ -4,8 +4,8 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
-use tokio::{net::TcpListener, task::spawn_blocking};
-use walpost_testkit::{Process, local::Postgres, until_some};
+use tokio::net::TcpListener;
+use walpost_testkit::{Database, Process, fresh_database, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -20,7 +20,7 @@ const SOON: [Setting; 3] =
 
 /// A server with the three databases, and who charges and ships.
 pub(crate) struct World {
-    postgres: Postgres,
+    database: Database,
     settings: Vec<Setting>,
     payment_port: u16,
     warehouse_port: u16,
@@ -54,12 +54,11 @@ impl Told {
 impl World {
     /// With providers that are not there yet.
     pub(crate) async fn closed(settings: &[Setting]) -> Self {
-        let start = || Postgres::builder().throwaway().start().unwrap();
-        let postgres = spawn_blocking(start).await.unwrap();
+        let database = fresh_database().await;
         let settings = SOON.iter().chain(settings).copied().collect();
         let (payment_port, warehouse_port) = (free_port().await, free_port().await);
         let (payment, warehouse) = (None, None);
-        Self { postgres, settings, payment_port, warehouse_port, payment, warehouse }
+        Self { database, settings, payment_port, warehouse_port, payment, warehouse }
     }
 
     pub(crate) async fn new(settings: &[Setting]) -> Self {
@@ -81,10 +80,9 @@ impl World {
     }
 
     pub(crate) fn part(&self, part: &str, more: &[(&str, &str)]) -> Process {
-        let url = self.postgres.url("postgres");
         let (payment, warehouse) = (url_of(self.payment_port), url_of(self.warehouse_port));
         let mut all = vec![
-            ("DATABASE_URL", &*url),
+            ("DATABASE_URL", self.database.url()),
             ("PAYMENT_URL", &*payment),
             ("WAREHOUSE_URL", &*warehouse),
         ];
@@ -112,7 +110,7 @@ impl World {
     }
 
     pub(crate) async fn database(&self, name: &str) -> tokio_postgres::Client {
-        connect(&self.postgres.url(name)).await
+        self.database.beside(name).connect().await
     }
 }
 

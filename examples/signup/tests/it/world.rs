@@ -80,12 +80,7 @@ impl World {
             let failpoint = armed.filter(|(one, _)| *one == part).map(|(_, failpoint)| failpoint);
             world.start(part, failpoint).await;
         }
-        let mailer = format!("{}_mailer", world.database.name());
-        let mut config = world.database.config();
-        config.dbname(&mailer);
-        let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        world.mailer = client;
+        world.mailer = world.database.beside("mailer").connect().await;
         world
     }
 

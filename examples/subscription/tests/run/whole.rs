@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path};
 
 use tempfile::TempDir;
 use walpost_testkit::{
-    Process,
+    Process, fresh_database,
     local::{Postgres, Signal},
     until,
 };
@@ -57,8 +57,8 @@ fn goes_on_to_the_end(environment: &[(&str, &str)]) {
 }
 
 /// From the tables, whatever the example says.
-async fn judge(postgres: &Postgres) {
-    let [app, billing] = ["app", "billing"].map(|database| postgres.url(database));
+async fn judge(url: impl Fn(&str) -> String) {
+    let [app, billing] = ["app", "billing"].map(url);
     let oracle = Oracle::of(connect(&app).await, connect(&billing).await);
     let all = oracle.compare().await;
     assert_eq!(all.len() as u64, SUBSCRIPTIONS);
@@ -86,15 +86,14 @@ async fn one_command_leaves_no_subscription_unknown_or_doubled_also_when_it_is_k
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
     let home = folder.path().join("postgres");
     let start = move || Postgres::builder().home(home).start().unwrap();
-    judge(&tokio::task::spawn_blocking(start).await.unwrap()).await;
+    let postgres = tokio::task::spawn_blocking(start).await.unwrap();
+    judge(|name| postgres.url(name)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on() {
-    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
-    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
-    let url = postgres.url("postgres");
-    let environment = [("DATABASE_URL", &*url)];
+    let database = fresh_database().await;
+    let environment = [("DATABASE_URL", database.url())];
     let first = start(&environment);
     until_some_are_active(&first, 5).await;
     first.signal(Signal::Interrupt);
@@ -102,20 +101,18 @@ async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on
     assert!(status.success(), "{}", first.log());
     assert!(first.log().contains("none doubled; the next start goes on"), "{}", first.log());
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
-    judge(&postgres).await;
+    judge(|name| database.beside(name).url().to_owned()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_that_is_there_twice_ends_it_as_broken_at_once_and_at_each_start() {
-    let start_postgres = || Postgres::builder().throwaway().start().unwrap();
-    let postgres = tokio::task::spawn_blocking(start_postgres).await.unwrap();
-    let url = postgres.url("postgres");
-    let environment = [("DATABASE_URL", &*url)];
+    let database = fresh_database().await;
+    let environment = [("DATABASE_URL", database.url())];
     let first = start(&environment);
     until_some_are_active(&first, 5).await;
     let again = "insert into subscription (reference, user_id, plan_id, state) \
                  select reference, user_id, plan_id, state from subscription order by id limit 1";
-    let billing = connect(&postgres.url("billing")).await;
+    let billing = database.beside("billing").connect().await;
     assert_eq!(billing.execute(again, &[]).await.unwrap(), 1);
     let ends_as_broken = |process: Process| {
         let status = tokio::task::block_in_place(|| process.wait(LIMIT));

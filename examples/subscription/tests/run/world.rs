@@ -4,8 +4,8 @@ use std::{net::Ipv4Addr, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
-use tokio::{net::TcpListener, task::spawn_blocking};
-use walpost_testkit::{Process, local::Postgres, until, until_some};
+use tokio::net::TcpListener;
+use walpost_testkit::{Database, Process, fresh_database, until, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ pub(crate) type Setting<'a> = (&'a str, &'a str);
 
 /// A server with both databases, the service, and the provider.
 pub(crate) struct World {
-    postgres: Postgres,
+    database: Database,
     settings: Vec<Setting<'static>>,
     service_port: u16,
     billing_port: u16,
@@ -33,40 +33,39 @@ pub(crate) struct Told {
 
 impl World {
     pub(crate) async fn new(settings: &[Setting<'static>]) -> Self {
-        let start = || Postgres::builder().throwaway().start().unwrap();
-        let postgres = spawn_blocking(start).await.unwrap();
+        let database = fresh_database().await;
         let mut all = vec![("RUST_LOG", "warn"), ("RECONCILE_EVERY_MS", "200")];
         all.extend(settings);
         let (service_port, billing_port) = (free_port().await, free_port().await);
         let ports = (service_port, billing_port);
-        let service = start_server(&postgres, &all, ports, "service", service_port, &[]).await;
-        let billing = start_server(&postgres, &all, ports, "billing", billing_port, &[]).await;
-        Self { postgres, settings: all, service_port, billing_port, service, billing }
+        let service = start_server(&database, &all, ports, "service", service_port, &[]).await;
+        let billing = start_server(&database, &all, ports, "billing", billing_port, &[]).await;
+        Self { database, settings: all, service_port, billing_port, service, billing }
     }
 
     /// A part without a port.
     pub(crate) fn part(&self, part: &str, armed: &[Setting<'_>]) -> Process {
         let ports = (self.service_port, self.billing_port);
-        start(&self.postgres, &self.settings, ports, part, armed)
+        start(&self.database, &self.settings, ports, part, armed)
     }
 
     /// Another one in the place of the service, which is killed unless it is dead.
     pub(crate) async fn restart_service(&mut self, armed: &[Setting<'_>]) {
         self.service.kill();
         let (port, ports) = (self.service_port, (self.service_port, self.billing_port));
-        let (postgres, settings) = (&self.postgres, &self.settings);
-        self.service = start_server(postgres, settings, ports, "service", port, armed).await;
+        let (database, settings) = (&self.database, &self.settings);
+        self.service = start_server(database, settings, ports, "service", port, armed).await;
     }
 
     pub(crate) async fn restart_billing(&mut self, armed: &[Setting<'_>]) {
         self.billing.kill();
         let (port, ports) = (self.billing_port, (self.service_port, self.billing_port));
-        let (postgres, settings) = (&self.postgres, &self.settings);
-        self.billing = start_server(postgres, settings, ports, "billing", port, armed).await;
+        let (database, settings) = (&self.database, &self.settings);
+        self.billing = start_server(database, settings, ports, "billing", port, armed).await;
     }
 
     pub(crate) async fn database(&self, name: &str) -> tokio_postgres::Client {
-        connect(&self.postgres.url(name)).await
+        self.database.beside(name).connect().await
     }
 
     /// Users who may subscribe.
@@ -145,21 +144,21 @@ pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
 }
 
 fn start(
-    postgres: &Postgres,
+    database: &Database,
     settings: &[Setting<'static>],
     (service, billing): (u16, u16),
     part: &str,
     more: &[Setting<'_>],
 ) -> Process {
-    let url = postgres.url("postgres");
     let (service, billing) = (url_of(service), url_of(billing));
-    let all = [("DATABASE_URL", &*url), ("SERVICE_URL", &service), ("BILLING_URL", &billing)];
+    let all =
+        [("DATABASE_URL", database.url()), ("SERVICE_URL", &service), ("BILLING_URL", &billing)];
     let all = all.into_iter().chain(settings.iter().copied()).chain(more.iter().copied());
     Process::start(PROGRAM, [part], all)
 }
 
 async fn start_server(
-    postgres: &Postgres,
+    database: &Database,
     settings: &[Setting<'static>],
     ports: (u16, u16),
     part: &str,
@@ -168,7 +167,7 @@ async fn start_server(
 ) -> Process {
     let listen = format!("127.0.0.1:{port}");
     let more: Vec<Setting<'_>> = more.iter().copied().chain([("LISTEN", &*listen)]).collect();
-    let process = start(postgres, settings, ports, part, &more);
+    let process = start(database, settings, ports, part, &more);
     process.listens(LIMIT).await;
     process
 }
