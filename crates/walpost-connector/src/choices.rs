@@ -1,5 +1,10 @@
 //! Closed sets of values, under Debezium's and Kafka Connect's names of them.
 
+use walpost_encode::connect::{
+    BinaryHandling, DecimalFormat, DecimalHandling, EmptyArray, HstoreHandling, IntervalHandling,
+    NameAdjustment, NullField, TimePrecision,
+};
+
 /// An enum whose variants have names in the file. Case and blanks around do not
 /// count, as in Debezium.
 macro_rules! choices {
@@ -14,16 +19,6 @@ macro_rules! choices {
         }
 
         impl $name {
-            pub(crate) const NAMES: &'static [&'static str] = &[$($text),+];
-
-            pub(crate) fn parse(text: &str) -> Option<Self> {
-                let text = text.trim();
-                $(if text.eq_ignore_ascii_case($text) {
-                    return Some(Self::$variant);
-                })+
-                None
-            }
-
             /// Its name in the file.
             pub fn name(self) -> &'static str {
                 match self {
@@ -31,7 +26,37 @@ macro_rules! choices {
                 }
             }
         }
+
+        names! { $name { $($variant = $text,)+ } }
     )+};
+}
+
+/// The names of an enum that is there already.
+macro_rules! names {
+    ($($name:ident { $($variant:ident = $text:literal,)+ })+) => {$(
+        impl Choice for $name {
+            const NAMES: &'static [&'static str] = &[$($text),+];
+
+            fn parse(text: &str) -> Option<Self> {
+                // Without an arm for whatever else, so that none is forgotten.
+                const ALL: &[$name] = &[$($name::$variant),+];
+                let name = |choice: &$name| match choice {
+                    $($name::$variant => $text,)+
+                };
+                let is_it = |choice: &&$name| text.trim().eq_ignore_ascii_case(name(choice));
+                ALL.iter().find(is_it).copied()
+            }
+        }
+    )+};
+}
+
+/// An enum whose variants have names in the file.
+pub(crate) trait Choice: Copy {
+    /// The names, in the order of the variants.
+    const NAMES: &'static [&'static str];
+
+    /// The variant of that name; case and blanks around do not count.
+    fn parse(text: &str) -> Option<Self>;
 }
 
 choices! {
@@ -43,8 +68,8 @@ choices! {
         Allow = "allow",
         /// TLS, and plain where the server has none.
         Prefer = "prefer",
-        /// TLS, whoever the server is; with `sslrootcert` as
-        /// [`VerifyCa`](Self::VerifyCa).
+        /// TLS, whoever the server is, also with `sslrootcert`, as Java's
+        /// driver has it.
         Require = "require",
         /// TLS with a certificate of a known authority.
         VerifyCa = "verify-ca",
@@ -103,87 +128,6 @@ choices! {
         TrustGreaterLsn = "trust_greater_lsn",
     }
 
-    /// `time.precision.mode`: the types of times.
-    TimePrecision {
-        /// By the column's precision.
-        Adaptive = "adaptive",
-        /// The same, with `time` in microseconds.
-        AdaptiveTimeMicroseconds = "adaptive_time_microseconds",
-        /// Kafka Connect's own types, in milliseconds.
-        Connect = "connect",
-        /// Texts in ISO 8601.
-        IsoString = "isostring",
-        /// Microseconds.
-        Microseconds = "microseconds",
-        /// Nanoseconds.
-        Nanoseconds = "nanoseconds",
-    }
-
-    /// `decimal.handling.mode`: the type of `numeric` and `money`.
-    DecimalHandling {
-        /// Connect's `Decimal`, or a structure of scale and value.
-        Precise = "precise",
-        /// A text.
-        String = "string",
-        /// A double.
-        Double = "double",
-    }
-
-    /// `binary.handling.mode`: the type of `bytea`.
-    BinaryHandling {
-        /// Bytes.
-        Bytes = "bytes",
-        /// A text in base64.
-        Base64 = "base64",
-        /// A text in base64 for URLs.
-        Base64UrlSafe = "base64-url-safe",
-        /// A text in hexadecimal digits.
-        Hex = "hex",
-    }
-
-    /// `interval.handling.mode`: the type of `interval`.
-    IntervalHandling {
-        /// Microseconds.
-        Numeric = "numeric",
-        /// A text in ISO 8601.
-        String = "string",
-    }
-
-    /// `hstore.handling.mode`: the type of `hstore`.
-    HstoreHandling {
-        /// A text in JSON.
-        Json = "json",
-        /// A map.
-        Map = "map",
-    }
-
-    /// `field.name.adjustment.mode` and `schema.name.adjustment.mode`: names
-    /// that Avro does not allow.
-    NameAdjustment {
-        /// Stay.
-        None = "none",
-        /// Have `_` for each character that Avro has not.
-        Avro = "avro",
-        /// The same with `_uxxxx`.
-        AvroUnicode = "avro_unicode",
-    }
-
-    /// `table.json.payload.null.behavior`: a member of the payload that is null.
-    JsonNull {
-        /// Is left out.
-        Ignore = "ignore",
-        /// Is of type optional bytes.
-        OptionalBytes = "optional_bytes",
-    }
-
-    /// `table.json.payload.empty.array.behavior`: a member that is `[]`.
-    JsonEmptyArray {
-        /// Is left out.
-        Ignore = "ignore",
-        /// Is an array of optional text.
-        OptionalString = "optional_string",
-    }
-
     /// `event.processing.failure.handling.mode`: an event that cannot be
     /// processed.
     FailureHandling {
@@ -223,20 +167,59 @@ choices! {
         Connector = "connector",
     }
 
-    /// `decimal.format` of JSON.
-    DecimalFormat {
-        /// The bytes of the unscaled value, in base64.
-        Base64 = "BASE64",
-        /// A number.
-        Numeric = "NUMERIC",
-    }
-
     /// `operation` of `HeaderFrom`.
     HeaderOperation {
         /// The field stays.
         Copy = "copy",
         /// The field goes.
         Move = "move",
+    }
+}
+
+names! {
+    TimePrecision {
+        Adaptive = "adaptive",
+        AdaptiveTimeMicroseconds = "adaptive_time_microseconds",
+        Connect = "connect",
+        IsoString = "isostring",
+        Microseconds = "microseconds",
+        Nanoseconds = "nanoseconds",
+    }
+    DecimalHandling {
+        Precise = "precise",
+        String = "string",
+        Double = "double",
+    }
+    BinaryHandling {
+        Bytes = "bytes",
+        Base64 = "base64",
+        Base64UrlSafe = "base64-url-safe",
+        Hex = "hex",
+    }
+    IntervalHandling {
+        Numeric = "numeric",
+        String = "string",
+    }
+    HstoreHandling {
+        Json = "json",
+        Map = "map",
+    }
+    NameAdjustment {
+        None = "none",
+        Avro = "avro",
+        AvroUnicode = "avro_unicode",
+    }
+    NullField {
+        Ignore = "ignore",
+        OptionalBytes = "optional_bytes",
+    }
+    EmptyArray {
+        Ignore = "ignore",
+        OptionalString = "optional_string",
+    }
+    DecimalFormat {
+        Base64 = "BASE64",
+        Numeric = "NUMERIC",
     }
 }
 
@@ -251,5 +234,6 @@ mod tests {
         }
         assert_eq!(SslMode::parse(" Verify-CA "), Some(SslMode::VerifyCa));
         assert_eq!(SslMode::parse("verify"), None);
+        assert_eq!(DecimalFormat::parse("numeric"), Some(DecimalFormat::Numeric));
     }
 }

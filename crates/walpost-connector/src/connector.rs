@@ -1,29 +1,33 @@
+use walpost_encode::connect::BinaryHandling;
+
 use crate::{
     choices::AutoCreate,
-    judge::{Judge, Unknown},
+    judge::{Judge, Scope, Unknown},
+    layer::Setting,
     properties::{InitialState, Properties},
     settings::{
-        ContextHeaders, Converter, Converters, Database, Errors, Handling, Heartbeat, Kafka,
-        Messages, Offsets, OutboxRouter, Progress, Publication, Queue, SkippedOperations, Slot,
-        Snapshot, Tables, TopicCreation, Transactions, Transforms, converters, database, filters,
-        handling, kafka, operations, slot, snapshot, topics, transforms,
+        ContextHeaders, Converter, Converters, Database, Handling, HeaderConverter, Heartbeat,
+        Messages, Offsets, Progress, Publication, SkippedOperations, Slot, Snapshot, Tables,
+        TopicCreation, Transforms, converters, database, filters, handling, kafka, operations,
+        slot, snapshot, topics, transforms,
     },
-    table,
-    verdicts::{Origin, Refused, Verdict, Verdicts},
+    table::{self, Of},
+    verdicts::{Origin, Refused, Row, Verdict, Verdicts},
 };
 
-/// A connector's settings, all of them legal and none against another.
+/// A connector, all of its parts legal and none against another.
 ///
-/// Secrets do not show in `Debug`.
+/// What a key of Walpost's own can say is in [`settings`](Self::settings), and
+/// nowhere else; the rest is here. Secrets do not show in `Debug`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Connector {
-    /// `name`.
-    pub name: String,
+    /// Keys of Walpost's own configuration, each at most once.
+    pub settings: Vec<Setting>,
     /// In which state it begins.
     pub initial_state: InitialState,
     /// `topic.prefix`: names the source.
     pub topic_prefix: String,
-    /// How the database is reached.
+    /// Statements of its SQL sessions.
     pub database: Database,
     /// The slot.
     pub slot: Slot,
@@ -49,14 +53,6 @@ pub struct Connector {
     pub context_headers: ContextHeaders,
     /// Records that say that it lives.
     pub heartbeat: Heartbeat,
-    /// What becomes of an event that fails.
-    pub errors: Errors,
-    /// Bounds on what waits.
-    pub queue: Queue,
-    /// Transactions of Kafka.
-    pub transactions: Transactions,
-    /// The producer.
-    pub kafka: Kafka,
     /// How missing topics are made; `None` where the brokers do it or nobody.
     pub topic_creation: Option<TopicCreation>,
     /// Where Kafka Connect keeps its position.
@@ -73,6 +69,12 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// The keys of Walpost's own configuration that the connector sets, with the
+    /// property behind each and its place; none if something is refused.
+    pub fn settings(&self) -> &[Setting] {
+        self.connector.as_ref().map(|connector| &*connector.settings).unwrap_or_default()
+    }
+
     /// The settings, with every property's verdict.
     ///
     /// # Errors
@@ -116,7 +118,7 @@ pub fn judge(connector: &Properties, worker: Option<&Properties>, unknown: Unkno
     let is_usable = judge.is_usable();
     let mut verdicts = judge.verdicts();
     if is_usable && settings.is_none() {
-        verdicts.rows.push(crate::verdicts::Row {
+        verdicts.rows.push(Row {
             property: "name".to_owned(),
             value: None,
             origin: Origin::Connector,
@@ -138,26 +140,15 @@ const ELSEWHERE: [&str; 7] = [
     "producer.override.",
     "topic.creation.",
 ];
-const ELSEWHERE_OF_WORKER: [&str; 9] = [
-    "key.converter.",
-    "value.converter.",
-    "header.converter.",
-    "producer.",
-    "sasl.",
-    "ssl.",
-    "security.protocol",
-    "bootstrap.servers",
-    "client.dns.lookup",
-];
+const ELSEWHERE_OF_WORKER: [&str; 5] =
+    ["key.converter.", "value.converter.", "header.converter.", "producer.", "bootstrap.servers."];
 
 fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
-    judge.scope(Origin::Worker, "", table::WORKER, &ELSEWHERE_OF_WORKER);
+    judge.scope((Of::Worker, Origin::Worker), "", table::WORKER, &ELSEWHERE_OF_WORKER);
     let offsets = offsets(judge);
-    let mut scope = judge.scope(Origin::Connector, "", table::connector(), &ELSEWHERE);
-    let name = scope.require("name", "a name for the connector");
-    if name.as_ref().is_some_and(|name| name.chars().any(char::is_control)) {
-        scope.refuse("name", "it has control characters; write it without");
-    }
+    let of = (Of::Connector, Origin::Connector);
+    let mut scope = judge.scope(of, "", table::connector(), &ELSEWHERE);
+    name(&mut scope);
     scope.require("connector.class", "io.debezium.connector.postgresql.PostgresConnector");
     let topic_prefix = scope.require("topic.prefix", "a name for the source");
     let database = database::read(&mut scope);
@@ -165,30 +156,32 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     let publication = slot::publication(&mut scope);
     let progress = slot::progress(&mut scope);
     let tables = filters::tables(&mut scope);
+    check_filters(&mut scope, &tables, publication.autocreate);
     let messages = operations::messages(&mut scope);
     let snapshot = snapshot::read(&mut scope);
     let skipped = handling::skipped(&mut scope);
     let handling = handling::read(&scope);
     let context_headers = handling::context_headers(&mut scope);
     let heartbeat = operations::heartbeat(&mut scope, progress.flush);
-    let errors = operations::errors(&mut scope);
-    let queue = operations::queue(&mut scope);
-    let transactions = operations::transactions(&mut scope);
+    operations::queue(&mut scope);
+    operations::transactions(&mut scope);
+    scope.lay_plain();
     let transforms = transforms::read(judge);
     let converters = converters::read(judge);
     let topic_creation = topics::read(judge);
-    let kafka = kafka::read(judge);
+    kafka::read(judge);
     if let Some(transforms) = &transforms {
         check_messages(judge, transforms, publication.autocreate);
     }
     if let Some((transforms, converters)) = transforms.as_ref().zip(converters.as_ref()) {
-        check_converters(judge, &transforms.router, converters, handling);
+        let check = Check { transforms, converters, handling, heartbeat: &heartbeat };
+        check.all(judge);
     }
     Some(Connector {
-        name: name?,
+        settings: judge.take_settings(),
         initial_state,
         topic_prefix: topic_prefix?,
-        database: database?,
+        database,
         slot,
         publication,
         progress,
@@ -201,13 +194,38 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
         converters: converters?,
         context_headers,
         heartbeat,
-        errors,
-        queue,
-        transactions,
-        kafka,
         topic_creation,
         offsets,
     })
+}
+
+/// Bytes of the name of a pipeline.
+const MAX_NAME_BYTES: usize = 63;
+
+fn name(scope: &mut Scope<'_>) {
+    const NAME: &str = "name";
+    let Some(name) = scope.require(NAME, "a name for the connector") else { return };
+    if name.chars().any(char::is_control) {
+        scope.refuse(NAME, "it has control characters; write it without");
+    }
+    if name.len() > MAX_NAME_BYTES {
+        let note = format!(
+            "it has {} bytes, and is the name of the pipeline; write at most {MAX_NAME_BYTES}",
+            name.len()
+        );
+        scope.refuse(NAME, note);
+    }
+}
+
+/// Without a filter every table is an outbox, also those in which Walpost notes
+/// what it could not publish.
+fn check_filters(scope: &mut Scope<'_>, tables: &Tables, autocreate: AutoCreate) {
+    let reads_all = matches!(autocreate, AutoCreate::AllTables | AutoCreate::Filtered);
+    if reads_all && tables.has_no_filter() {
+        let note = "it is missing, and every table of the database would be an outbox; write the \
+                    outbox there, as public.outbox";
+        scope.refuse("table.include.list", note);
+    }
 }
 
 fn offsets(judge: &mut Judge) -> Offsets {
@@ -233,7 +251,9 @@ fn check_messages(judge: &mut Judge, transforms: &Transforms, autocreate: AutoCr
     if transforms.decodes_messages() {
         return;
     }
-    let mut scope = judge.plain(Origin::Connector);
+    let rules = table::connector().filter(|rule| rule.name.starts_with("message.prefix."));
+    let mut scope = judge.scope((Of::Connector, Origin::Connector), "", rules, &[""]);
+    scope.lay("message.prefix.include.list", Vec::new());
     for name in ["message.prefix.include.list", "message.prefix.exclude.list"] {
         if scope.has(name) {
             let note = "no transform decodes messages, and Walpost publishes none as they are";
@@ -246,62 +266,113 @@ fn check_messages(judge: &mut Judge, transforms: &Transforms, autocreate: AutoCr
     }
 }
 
-/// Whether the converters can carry what the router makes.
-fn check_converters(
-    judge: &mut Judge,
-    router: &OutboxRouter,
-    converters: &Converters,
+/// Whether the converters can carry what comes to them.
+struct Check<'a> {
+    transforms: &'a Transforms,
+    converters: &'a Converters,
     handling: Handling,
-) {
-    const DELEGATE: &str = "write io.debezium.converters.BinaryDataConverter with delegate.converter.type = \
-         org.apache.kafka.connect.storage.StringConverter, which takes both";
-    let is_bare = |converter: &Converter| {
-        matches!(converter, Converter::ByteArray | Converter::BinaryData { delegate: None })
-    };
-    let at = |judge: &Judge, name: &str| converters::origin(judge, name);
-    if is_bare(&converters.key) {
-        let origin = at(judge, "key.converter");
-        let note = format!("it takes bytes alone, and a key is mostly none; {DELEGATE}");
-        judge.plain(origin).refuse("key.converter", note);
-    }
-    let origin = at(judge, "value.converter");
-    let mut scope = judge.plain(origin);
-    let value = "value.converter";
-    match &converters.value {
-        bare if is_bare(bare) && router.makes_structure() => {
-            let note = "it takes bytes alone, and an envelope or expanded JSON is a structure; \
-                        write org.apache.kafka.connect.json.JsonConverter";
-            scope.refuse(value, note);
-        }
-        bare if is_bare(bare) && handling.binary != crate::choices::BinaryHandling::Bytes => {
-            let note = "it takes bytes alone, and binary.handling.mode makes bytea a text; \
-                        write bytes there";
-            scope.refuse(value, note);
-        }
-        bare if is_bare(bare) => scope.tell(value, "for a payload column of the type bytea alone"),
-        Converter::String if router.makes_structure() => {
-            let note = "but a structure becomes Java's text of it, Struct{…}, as in Debezium; \
-                        org.apache.kafka.connect.json.JsonConverter writes JSON";
-            scope.tell(value, note);
-        }
-        _ => {}
-    }
-    propagated_types(judge, converters);
+    heartbeat: &'a Heartbeat,
 }
 
-/// Parameters of schemas: nobody sees them where no schema is written.
-fn propagated_types(judge: &mut Judge, converters: &Converters) {
-    let writes = converters.key.writes_schemas() || converters.value.writes_schemas();
-    let mut scope = judge.plain(Origin::Connector);
-    for name in ["column.propagate.source.type", "datatype.propagate.source.type"] {
-        match scope.has(name) {
-            true if writes => {
-                let note = "Walpost writes no parameters of schemas, and a converter writes \
-                            schemas; remove it, or write schemas.enable = false";
-                scope.refuse(name, note);
-            }
-            true => scope.ignore(name, "no converter writes schemas"),
-            false => {}
+const KEY: &str = "key.converter";
+const VALUE: &str = "value.converter";
+const STRING_DELEGATE: &str = "write io.debezium.converters.BinaryDataConverter with \
+                               delegate.converter.type = \
+                               org.apache.kafka.connect.storage.StringConverter, which takes both";
+
+impl Check<'_> {
+    fn all(&self, judge: &mut Judge) {
+        if self.converters.key.is_of_bytes_alone() {
+            let note = format!("it takes bytes alone, and a key is mostly none; {STRING_DELEGATE}");
+            refuse(judge, KEY, &note);
+        }
+        match self.converters.value.is_of_bytes_alone() {
+            true => self.bytes(judge),
+            false => self.text(judge),
+        }
+        self.messages(judge);
+        self.propagated_types(judge);
+    }
+
+    /// Where the value's converter takes bytes alone.
+    fn bytes(&self, judge: &mut Judge) {
+        if self.transforms.router.makes_structure() {
+            let note = "it takes bytes alone, and an envelope or expanded JSON is a structure; \
+                        write org.apache.kafka.connect.json.JsonConverter";
+            refuse(judge, VALUE, note);
+        }
+        if self.handling.columns.binary != BinaryHandling::Bytes {
+            let note = "it takes bytes alone, and binary.handling.mode makes bytea a text; \
+                        write bytes there";
+            refuse(judge, VALUE, note);
+        }
+        if self.heartbeat.interval_ms.is_some() {
+            let note = "it takes bytes alone, and Debezium's task fails at the first heartbeat; \
+                        write io.debezium.converters.BinaryDataConverter with \
+                        delegate.converter.type = org.apache.kafka.connect.json.JsonConverter, or \
+                        remove heartbeat.interval.ms";
+            refuse(judge, VALUE, note);
+        }
+        let origin = converters::origin(judge, VALUE);
+        judge.plain(origin).tell(VALUE, "for a payload column of the type bytea alone");
+    }
+
+    fn text(&self, judge: &mut Judge) {
+        let is_text = self.converters.value == Converter::String;
+        if is_text && self.transforms.router.makes_structure() {
+            let note = "but a structure becomes Java's text of it, Struct{…}, as in Debezium; \
+                        org.apache.kafka.connect.json.JsonConverter writes JSON";
+            let origin = converters::origin(judge, VALUE);
+            judge.plain(origin).tell(VALUE, note);
         }
     }
+
+    /// What is decoded has types of its own in Debezium, all of them optional and
+    /// all numbers floating point, which no column here has.
+    fn messages(&self, judge: &mut Judge) {
+        if !self.transforms.decodes_messages() {
+            return;
+        }
+        let Converters { key, value, header } = self.converters;
+        let with_types = [
+            (KEY, key.writes_types()),
+            (VALUE, value.writes_types()),
+            ("header.converter", matches!(header, HeaderConverter::Json(_))),
+        ];
+        for (name, _) in with_types.into_iter().filter(|(_, writes)| *writes) {
+            let note = "what a message decodes to is written as text alone; write \
+                        org.apache.kafka.connect.storage.StringConverter";
+            refuse(judge, name, note);
+        }
+        if self.transforms.router.makes_structure() {
+            let note = "an envelope or expanded JSON of a decoded message is not built; write \
+                        placements as headers, and table.expand.json.payload = false";
+            let name = format!("transforms.{}.type", self.transforms.router.alias);
+            judge.plain(Origin::Connector).refuse(&name, note);
+        }
+    }
+
+    /// Parameters of schemas: nobody sees them where no schema is written.
+    fn propagated_types(&self, judge: &mut Judge) {
+        let Converters { key, value, .. } = self.converters;
+        let writes = key.writes_schemas() || value.writes_schemas();
+        let mut scope = judge.plain(Origin::Connector);
+        for name in ["column.propagate.source.type", "datatype.propagate.source.type"] {
+            match scope.has(name) {
+                true if writes => {
+                    let note = "Walpost writes no parameters of schemas, and a converter writes \
+                                schemas; remove it, or write schemas.enable = false";
+                    scope.refuse(name, note);
+                }
+                true => scope.ignore(name, "no converter writes schemas"),
+                false => {}
+            }
+        }
+    }
+}
+
+/// Refuses a converter where it is named.
+fn refuse(judge: &mut Judge, name: &str, note: &str) {
+    let origin = converters::origin(judge, name);
+    judge.plain(origin).refuse(name, note);
 }

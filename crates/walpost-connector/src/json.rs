@@ -3,8 +3,11 @@
 
 use crate::{
     error::{Position, ReadError, ReadProblem},
-    properties::{InitialState, Properties, Property, without_duplicates},
+    properties::{InitialState, MAX_PROPERTIES, Properties, Property, without_duplicates},
 };
+
+/// Those of the configuration, and what stands beside it.
+const MAX_MEMBERS: usize = MAX_PROPERTIES + 16;
 
 /// Objects and arrays within each other. `config` is at the second level.
 const MAX_DEPTH: u32 = 8;
@@ -24,7 +27,8 @@ enum Value {
 
 /// Reads a whole text.
 pub(crate) fn read(text: &str) -> Result<Properties, ReadError> {
-    let mut reader = Reader { text, at: 0, line: 1, line_start: 0 };
+    let mut reader =
+        Reader { text, at: 0, count: 0, counted: Counted { at: 0, line: 1, column: 1 } };
     reader.blanks();
     if !reader.take('{') {
         return Err(reader.expected("{ for an object of properties"));
@@ -106,9 +110,35 @@ struct Reader<'a> {
     text: &'a str,
     /// Byte offset.
     at: usize,
+    /// Members of all objects.
+    count: usize,
+    counted: Counted,
+}
+
+/// A byte offset up to which lines and columns are counted, each once.
+#[derive(Clone, Copy)]
+struct Counted {
+    at: usize,
     line: u32,
-    /// Byte offset.
-    line_start: usize,
+    column: u32,
+}
+
+impl Counted {
+    /// The same further behind.
+    fn to(mut self, text: &str, at: usize) -> Self {
+        for c in text[self.at..at].chars() {
+            match c {
+                '\n' => (self.line, self.column) = (self.line.saturating_add(1), 1),
+                _ => self.column = self.column.saturating_add(1),
+            }
+        }
+        self.at = at;
+        self
+    }
+
+    fn position(self) -> Position {
+        Position { line: self.line, column: self.column }
+    }
 }
 
 impl Reader<'_> {
@@ -129,18 +159,16 @@ impl Reader<'_> {
     }
 
     fn blanks(&mut self) {
-        while let Some(c @ (' ' | '\t' | '\n' | '\r')) = self.peek() {
+        while let Some(' ' | '\t' | '\n' | '\r') = self.peek() {
             self.at += 1;
-            if c == '\n' {
-                self.line = self.line.saturating_add(1);
-                self.line_start = self.at;
-            }
         }
     }
 
     fn position(&self) -> Position {
-        let column = self.text[self.line_start..self.at].chars().count() + 1;
-        Position { line: self.line, column: u32::try_from(column).unwrap_or(u32::MAX) }
+        // What was counted may lie behind, where an error tells of its beginning.
+        let start = Counted { at: 0, line: 1, column: 1 };
+        let from = if self.counted.at <= self.at { self.counted } else { start };
+        from.to(self.text, self.at).position()
     }
 
     fn expected(&self, what: &'static str) -> ReadError {
@@ -156,7 +184,13 @@ impl Reader<'_> {
         }
         loop {
             self.blanks();
-            let at = self.position();
+            self.counted = self.counted.to(self.text, self.at);
+            let at = self.counted.position();
+            self.count += 1;
+            if self.count > MAX_MEMBERS {
+                let problem = ReadProblem::TooMany { count: self.count, max_count: MAX_PROPERTIES };
+                return Err(ReadError { at, problem });
+            }
             if !self.take('"') {
                 return Err(self.expected("a name in double quotes"));
             }

@@ -1,10 +1,14 @@
 use std::collections::HashMap;
 
+use walpost_router::Pattern;
+
 use crate::{
+    choices::Choice,
+    layer::{Setting, SettingValue},
     nearest::nearest,
     properties::{Properties, Property},
     secret::{HIDDEN, is_secret_name, without_user},
-    table::{self, Kind, Rule, Standing},
+    table::{self, Kind, Native, Of, Rule, Standing, When},
     verdicts::{Origin, Row, Verdict, Verdicts},
 };
 
@@ -26,6 +30,7 @@ pub(crate) struct Judge {
     entries: Vec<Entry>,
     index: HashMap<(Origin, String), usize>,
     absent: Vec<Row>,
+    settings: Vec<Setting>,
     unknown: Unknown,
 }
 
@@ -33,6 +38,8 @@ struct Entry {
     property: Property,
     origin: Origin,
     shown: String,
+    /// Compiled when the rule was found.
+    patterns: Vec<Pattern>,
     /// `None` until a rule has been found, or that there is none.
     verdict: Option<(Verdict, String)>,
 }
@@ -43,8 +50,13 @@ impl Judge {
         worker: Option<&Properties>,
         unknown: Unknown,
     ) -> Self {
-        let mut judge =
-            Self { entries: Vec::new(), index: HashMap::new(), absent: Vec::new(), unknown };
+        let mut judge = Self {
+            entries: Vec::new(),
+            index: HashMap::new(),
+            absent: Vec::new(),
+            settings: Vec::new(),
+            unknown,
+        };
         let of = |properties: &Properties, origin| {
             properties.iter().map(move |property| (property.clone(), origin)).collect::<Vec<_>>()
         };
@@ -52,7 +64,8 @@ impl Judge {
         for (property, origin) in of(connector, Origin::Connector).into_iter().chain(worker) {
             judge.index.insert((origin, property.name.clone()), judge.entries.len());
             let shown = shown(&property);
-            judge.entries.push(Entry { property, origin, shown, verdict: None });
+            let patterns = Vec::new();
+            judge.entries.push(Entry { property, origin, shown, patterns, verdict: None });
         }
         judge
     }
@@ -62,14 +75,19 @@ impl Judge {
     /// a rule is of their very name.
     pub(crate) fn scope(
         &mut self,
-        origin: Origin,
+        (of, origin): (Of, Origin),
         prefix: impl Into<String>,
         rules: impl IntoIterator<Item = &'static Rule>,
         elsewhere: &[&str],
     ) -> Scope<'_> {
         let (prefix, rules) = (prefix.into(), rules.into_iter().collect::<Vec<_>>());
-        // A worker's file is for connectors and plug-ins of every kind.
-        let unknown = if origin == Origin::Worker { Unknown::Warn } else { self.unknown };
+        let unknown = match of {
+            // Its file is for connectors and plug-ins of every kind.
+            Of::Worker => Unknown::Warn,
+            // They know names that the table may lack, and do something by them.
+            Of::Converter(_) | Of::Producer => Unknown::Refuse,
+            Of::Connector | Of::Transform(_) | Of::Predicate(_) | Of::TopicGroup => self.unknown,
+        };
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == origin) {
             let Some(name) = entry.property.name.strip_prefix(&prefix) else { continue };
             let is_ours = rules.iter().any(|rule| rule.name == name) && !elsewhere.contains(&name);
@@ -77,10 +95,14 @@ impl Judge {
             if entry.verdict.is_some() || (is_elsewhere && !is_ours) {
                 continue;
             }
-            entry.verdict = Some(match table::find(rules.iter().copied(), name) {
-                Some(rule) => entry.by(rule),
-                None => no_rule(name, &prefix, &rules, unknown),
-            });
+            let Some(rule) = table::find(rules.iter().copied(), name) else {
+                entry.verdict = Some(no_rule(name, &prefix, &rules, unknown));
+                continue;
+            };
+            entry.verdict = Some(entry.by(rule));
+            if !matches!(entry.verdict, Some((Verdict::Refused, _))) {
+                entry.compile(rule.kind);
+            }
         }
         Scope { judge: self, origin, prefix, rules }
     }
@@ -123,6 +145,11 @@ impl Judge {
         self.index.get(&(origin, name.to_owned())).map(|index| &self.entries[*index])
     }
 
+    /// A property, whatever its verdict.
+    pub(crate) fn property(&self, origin: Origin, name: &str) -> Option<&Property> {
+        self.entry(origin, name).map(|entry| &entry.property)
+    }
+
     /// Whether a property is given, whatever its verdict.
     pub(crate) fn has(&self, origin: Origin, name: &str) -> bool {
         self.entry(origin, name).is_some()
@@ -136,6 +163,16 @@ impl Judge {
                 .entries
                 .iter()
                 .any(|entry| entry.verdict.as_ref().is_some_and(|(verdict, _)| refused(*verdict)))
+    }
+
+    /// Sets a key of Walpost's own.
+    pub(crate) fn lay(&mut self, setting: Setting) {
+        self.settings.push(setting);
+    }
+
+    /// What was laid.
+    pub(crate) fn take_settings(&mut self) -> Vec<Setting> {
+        std::mem::take(&mut self.settings)
     }
 
     /// Every property, whether a scope was about it or not.
@@ -158,7 +195,8 @@ impl Judge {
 
 impl Entry {
     fn by(&mut self, rule: &'static Rule) -> (Verdict, String) {
-        if rule.kind == Kind::Password && !self.property.is_placeholder() {
+        let hides = matches!(rule.kind, Kind::Password | Kind::Sql);
+        if hides && !self.property.is_placeholder() {
             self.shown = HIDDEN.to_owned();
         }
         let value = &self.property.value;
@@ -176,6 +214,18 @@ impl Entry {
             Standing::Mapped(to) => (Verdict::Mapped, to.to_owned()),
             Standing::Ignored(why) => (Verdict::Ignored, why.to_owned()),
             Standing::Alias(of) => (Verdict::Mapped, of.to_owned()),
+        }
+    }
+
+    /// Compiles what is a regular expression.
+    fn compile(&mut self, kind: Kind) {
+        match kind.patterns(&self.property.value) {
+            Ok(patterns) => self.patterns = patterns,
+            Err(expected) => {
+                let expected = if self.hides() { kind.expected() } else { expected };
+                let note = format!("it is {}; write {expected}", self.short());
+                self.verdict = Some((Verdict::Refused, note));
+            }
         }
     }
 
@@ -264,10 +314,25 @@ impl Scope<'_> {
         self.entry(name).is_some()
     }
 
-    /// The value as it is, if it is not refused.
-    pub(crate) fn raw(&self, name: &str) -> Option<&str> {
+    fn usable(&self, name: &str) -> Option<&Entry> {
         let usable = |entry: &&Entry| !matches!(entry.verdict, Some((Verdict::Refused, _)));
-        self.entry(name).filter(usable).map(|entry| entry.property.value.as_str())
+        self.entry(name).filter(usable)
+    }
+
+    /// The value as it is, if it is not refused: Debezium takes no blanks away
+    /// of what it hands to the driver. Kafka Connect does of whatever else.
+    pub(crate) fn raw(&self, name: &str) -> Option<&str> {
+        self.usable(name).map(|entry| entry.property.value.as_str())
+    }
+
+    /// The value without blanks around it, also if nothing is left.
+    pub(crate) fn trimmed(&self, name: &str) -> Option<String> {
+        self.raw(name).map(|text| text.trim().to_owned())
+    }
+
+    /// The value's regular expressions.
+    pub(crate) fn patterns(&self, name: &str) -> Vec<Pattern> {
+        self.usable(name).map(|entry| entry.patterns.clone()).unwrap_or_default()
     }
 
     /// The value without blanks around it, if it is not blank.
@@ -304,14 +369,14 @@ impl Scope<'_> {
         self.number(name).try_into().unwrap_or_default()
     }
 
-    pub(crate) fn given_choice<T>(&self, name: &str, parse: fn(&str) -> Option<T>) -> Option<T> {
-        self.given(name).as_deref().and_then(parse)
+    pub(crate) fn given_choice<T: Choice>(&self, name: &str) -> Option<T> {
+        self.given(name).as_deref().and_then(T::parse)
     }
 
     /// The value or the default, which is one of the enum's.
-    pub(crate) fn choice<T>(&self, name: &str, parse: fn(&str) -> Option<T>) -> T {
-        let default = || self.rule(name).default.and_then(parse);
-        let found = self.given_choice(name, parse).or_else(default);
+    pub(crate) fn choice<T: Choice>(&self, name: &str) -> T {
+        let default = || self.rule(name).default.and_then(T::parse);
+        let found = self.given_choice(name).or_else(default);
         found.unwrap_or_else(|| unreachable!("{name} has a default that is one of its values"))
     }
 
@@ -327,6 +392,61 @@ impl Scope<'_> {
             (entry.origin == self.origin).then(|| (rest.to_owned(), entry.property.value.clone()))
         };
         self.judge.entries.iter().filter_map(of).collect()
+    }
+
+    /// Sets the keys of all properties that set theirs by themselves.
+    pub(crate) fn lay_plain(&mut self) {
+        let laid: Vec<(&'static Rule, SettingValue)> =
+            self.rules.iter().filter_map(|rule| Some((*rule, self.plain_value(rule)?))).collect();
+        for (rule, value) in laid {
+            self.lay(rule.name, value);
+        }
+    }
+
+    fn plain_value(&self, rule: &Rule) -> Option<SettingValue> {
+        let text = match rule.native?.when {
+            When::Given => self.given(rule.name)?,
+            When::Always => self.text(rule.name).unwrap_or_default(),
+            When::Judged => return None,
+        };
+        Some(rule.kind.value(text))
+    }
+
+    /// Sets the key of a property to what is made of it.
+    pub(crate) fn lay(&mut self, name: &str, value: impl Into<SettingValue>) {
+        let native = self.rule(name).native;
+        let Native { section, key, .. } =
+            native.unwrap_or_else(|| unreachable!("{name} has a key in the table"));
+        self.lay_at(name, (section, key), value);
+    }
+
+    /// Sets a key that no property of its own has, for what this one says.
+    pub(crate) fn lay_at(
+        &mut self,
+        name: &str,
+        (section, key): (&'static str, &'static str),
+        value: impl Into<SettingValue>,
+    ) {
+        let entry = self.usable(name);
+        let setting = Setting {
+            section,
+            key,
+            value: value.into(),
+            property: format!("{}{name}", self.prefix),
+            origin: self.origin,
+            at: entry.and_then(|entry| entry.property.at),
+            is_default: entry.is_none(),
+            is_secret: entry.is_some_and(Entry::hides),
+        };
+        self.judge.lay(setting);
+    }
+
+    /// Sets the key of a property to a text that must not show.
+    pub(crate) fn lay_hidden(&mut self, name: &str, value: String) {
+        self.lay(name, value);
+        if let Some(setting) = self.judge.settings.last_mut() {
+            setting.is_secret = true;
+        }
     }
 
     /// The value, which has to be there.

@@ -4,7 +4,8 @@
 //! [`Properties::read`] takes the file, in any form that Kafka Connect takes,
 //! and [`Properties::resolve`] replaces its placeholders by what [`Providers`]
 //! may read. [`judge`](judge()) gives every property a [`Verdict`] by the table
-//! [`SECTIONS`], and the [`Connector`] if none is refused. Nothing is passed
+//! [`SECTIONS`], and the [`Connector`] if none is refused: a layer of Walpost's
+//! own configuration, and what no key of it can say. Nothing is passed
 //! over in silence: Debezium does not look at names that it does not know, and
 //! so it takes a misspelt one for its default.
 //!
@@ -15,8 +16,10 @@
 //! # let file = std::fs::read(path)?;
 //! let properties = Properties::read(&file)?;
 //! let (connector, verdicts) = judge(&properties, None, Unknown::Refuse).into_connector()?;
-//! assert_eq!(connector.slot.name, "orders");
-//! assert_eq!(connector.transforms.router.config.route_by_field, "aggregatetype");
+//! let slot = connector.settings.iter().find(|setting| setting.key == "slot").unwrap();
+//! assert_eq!((slot.section, slot.value.as_text()), ("pipeline", Some("orders")));
+//! assert_eq!((&*slot.property, slot.at.map(|at| at.line)), ("slot.name", Some(13)));
+//! assert_eq!(connector.transforms.router.alias, "outbox");
 //! assert_eq!(verdicts.counts().refused, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -30,6 +33,7 @@ mod error;
 mod java_properties;
 mod json;
 mod judge;
+mod layer;
 mod lists;
 mod manual;
 mod nearest;
@@ -46,12 +50,16 @@ pub use crate::{
     connector::{Connector, Judgement, judge},
     error::{Position, ReadError, ReadProblem},
     judge::Unknown,
+    layer::{Setting, SettingValue},
     manual::manual,
-    placeholders::{Reference, ResolveError},
+    placeholders::{MAX_PLACEHOLDERS, Reference, ResolveError},
     properties::{InitialState, MAX_BYTES, MAX_PROPERTIES, Properties, Property},
     providers::{Allowed, ProviderError, Providers},
     secret::{HIDDEN, Secret},
     settings::*,
-    table::{Kind, Rule, SECTIONS, Section, Standing},
+    table::{
+        ConverterClass, Kind, Native, Of, PredicateClass, Rule, SECTIONS, Section, Standing,
+        TransformClass, When,
+    },
     verdicts::{Counts, Origin, Refused, Row, Verdict, Verdicts},
 };

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use crate::table::{Kind, Rule, SECTIONS, Standing};
+use crate::table::{Kind, Native, Rule, SECTIONS, Standing};
 
 /// The whole table as Markdown: a section for each group of properties, a row
 /// for each property. `docs/from-debezium.md` has it.
@@ -8,20 +8,22 @@ pub fn manual() -> String {
     let mut text = String::new();
     for section in SECTIONS {
         let _ = write!(text, "\n### {}\n\n", section.title);
-        if !section.prefix.is_empty() {
-            let _ = writeln!(text, "Names begin with `{}`.", section.prefix);
+        if !section.prefix().is_empty() {
+            let _ = writeln!(text, "Names begin with `{}`.", section.prefix());
         }
-        for class in section.classes {
+        for class in section.classes() {
             let _ = writeln!(text, "Of `{class}`.");
         }
-        if !section.prefix.is_empty() || !section.classes.is_empty() {
+        if !section.prefix().is_empty() || !section.classes().is_empty() {
             text.push('\n');
         }
         if section.rules.is_empty() {
             text.push_str("It has no options of its own.\n");
             continue;
         }
-        text.push_str("| property | value | default | verdict | |\n|---|---|---|---|---|\n");
+        text.push_str(
+            "| property | value | default | verdict | | key |\n|---|---|---|---|---|---|\n",
+        );
         for rule in section.rules {
             text.push_str(&row(rule));
         }
@@ -38,7 +40,13 @@ fn row(rule: &Rule) -> String {
         Standing::Ignored(why) => ("ignored".to_owned(), format!("because {why}")),
         Standing::Refused(why) => ("refused".to_owned(), format!("because {why}")),
         Standing::Only(_, why) => ("refused otherwise".to_owned(), format!("because {why}")),
-        Standing::Alias(of) => ("mapped".to_owned(), format!("to `{of}`, its name now")),
+        Standing::Alias(of) => (
+            "mapped".to_owned(),
+            match of.split_once(", ") {
+                Some((of, note)) => format!("to `{of}`, {note}"),
+                None => format!("to `{of}`, its name now"),
+            },
+        ),
         Standing::Removed(now) => {
             ("refused".to_owned(), format!("because Debezium removed it; write `{now}`"))
         }
@@ -49,9 +57,14 @@ fn row(rule: &Rule) -> String {
         (_, Kind::OneOf(values)) => one_of(values),
         (_, kind) => kind.expected(),
     };
-    let cells = [format!("`{name}`"), value, default, verdict, note];
+    let key = rule.native.map(|native| key_of(&native)).unwrap_or_default();
+    let cells = [format!("`{name}`"), value, default, verdict, note, key];
     let cells = cells.map(|cell| cell.replace('|', "\\|"));
     format!("| {} |\n", cells.join(" | "))
+}
+
+fn key_of(native: &Native) -> String {
+    format!("`{}.{}`", native.section, native.key)
 }
 
 fn one_of(values: &[&str]) -> String {

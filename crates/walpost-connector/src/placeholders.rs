@@ -1,4 +1,4 @@
-use crate::properties::{Properties, Property};
+use crate::properties::{MAX_BYTES, Properties, Property};
 
 /// What a placeholder such as `${file:/etc/pg.properties:password}` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,15 +11,49 @@ pub struct Reference<'a> {
     pub key: &'a str,
 }
 
+/// Placeholders of one configuration.
+pub const MAX_PLACEHOLDERS: usize = 100;
+
 /// A placeholder cannot be replaced.
 #[derive(Debug, thiserror::Error)]
-#[error("replacing a placeholder of {property} failed")]
-pub struct ResolveError<E: std::error::Error + 'static> {
+#[non_exhaustive]
+pub enum ResolveError<E: std::error::Error + 'static> {
+    /// Nothing stands behind it.
+    #[error("replacing a placeholder of {property} failed")]
+    Lookup {
+        /// The property.
+        property: String,
+        /// Why, and what to do.
+        #[source]
+        source: E,
+    },
+    /// There are more than [`MAX_PLACEHOLDERS`].
+    #[error(
+        "{property} has a placeholder beyond the first {MAX_PLACEHOLDERS}; write the values themselves"
+    )]
+    TooMany {
+        /// The property of the first one beyond.
+        property: String,
+    },
+    /// What stands behind them is more than [`MAX_BYTES`] together.
+    #[error(
+        "what the placeholders up to {property} stand for has more than {MAX_BYTES} bytes; make it smaller"
+    )]
+    TooLarge {
+        /// The property that goes beyond.
+        property: String,
+    },
+}
+
+impl<E: std::error::Error + 'static> ResolveError<E> {
     /// The property.
-    pub property: String,
-    /// Why, and what to do.
-    #[source]
-    pub source: E,
+    pub fn property(&self) -> &str {
+        match self {
+            Self::Lookup { property, .. }
+            | Self::TooMany { property }
+            | Self::TooLarge { property } => property,
+        }
+    }
 }
 
 impl Properties {
@@ -40,14 +74,25 @@ impl Properties {
     /// ```
     ///
     /// # Errors
-    /// What `lookup` fails with, and the property.
+    /// [`ResolveError`] with the property: what `lookup` fails with, more than
+    /// [`MAX_PLACEHOLDERS`], and more than [`MAX_BYTES`] behind all of them.
     pub fn resolve<E: std::error::Error + 'static>(
         mut self,
         mut lookup: impl FnMut(Reference<'_>) -> Result<String, E>,
     ) -> Result<Self, ResolveError<E>> {
+        let mut bounds = Bounds { placeholders: MAX_PLACEHOLDERS, bytes: MAX_BYTES };
         for property in &mut self.list {
-            property.value = replaced(&property.written, &mut lookup)
-                .map_err(|source| ResolveError { property: property.name.clone(), source })?;
+            let name = || property.name.clone();
+            property.value =
+                replaced(&property.written, &mut lookup, &mut bounds).map_err(|failure| {
+                    match failure {
+                        Failure::Lookup(source) => {
+                            ResolveError::Lookup { property: name(), source }
+                        }
+                        Failure::TooMany => ResolveError::TooMany { property: name() },
+                        Failure::TooLarge => ResolveError::TooLarge { property: name() },
+                    }
+                })?;
         }
         Ok(self)
     }
@@ -66,15 +111,31 @@ impl Property {
     }
 }
 
+/// What may still be replaced.
+struct Bounds {
+    placeholders: usize,
+    bytes: usize,
+}
+
+enum Failure<E> {
+    Lookup(E),
+    TooMany,
+    TooLarge,
+}
+
 fn replaced<E>(
     text: &str,
     lookup: &mut impl FnMut(Reference<'_>) -> Result<String, E>,
-) -> Result<String, E> {
+    bounds: &mut Bounds,
+) -> Result<String, Failure<E>> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((start, reference, end)) = find(rest) {
         out.push_str(&rest[..start]);
-        out.push_str(&lookup(reference)?);
+        bounds.placeholders = bounds.placeholders.checked_sub(1).ok_or(Failure::TooMany)?;
+        let found = lookup(reference).map_err(Failure::Lookup)?;
+        bounds.bytes = bounds.bytes.checked_sub(found.len()).ok_or(Failure::TooLarge)?;
+        out.push_str(&found);
         rest = &rest[end..];
     }
     out.push_str(rest);
@@ -91,7 +152,8 @@ fn find(text: &str) -> Option<(usize, Reference<'_>, usize)> {
             let (path, key) = rest.split_once(':').unwrap_or(("", rest));
             return Some((start, Reference { provider, path, key }, start + 2 + end + 1));
         }
-        from = start + 2;
+        // Without a colon up to the brace, none that begins before it has one.
+        from = start + 2 + end + 1;
     }
     None
 }
@@ -108,6 +170,8 @@ mod tests {
             ("x${env:PW}y", of("env", "", "PW")),
             ("${dir:/run:a:b}", of("dir", "/run", "a:b")),
             ("${a}${env:PW}", of("env", "", "PW")),
+            ("${${a}${env:PW}", of("env", "", "PW")),
+            ("$${${env:PW}}", of("${env", "", "PW")),
             ("${a ${env:PW}", of("a ${env", "", "PW")),
             ("${:}", of("", "", "")),
             ("outbox.event.${routedByValue}", None),

@@ -98,7 +98,7 @@ impl Properties {
         }
     }
 
-    /// Properties that come from no file.
+    /// Properties that come from no file; of several of one name the last.
     ///
     /// ```
     /// use walpost_connector::Properties;
@@ -110,11 +110,15 @@ impl Properties {
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Self {
         let mut list: Vec<Property> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for (name, value) in pairs {
             let property = Property::new(name.into(), value.into(), None);
-            match list.iter_mut().find(|known| known.name == property.name) {
-                Some(known) => *known = property,
-                None => list.push(property),
+            match places.get(&property.name) {
+                Some(place) => list[*place] = property,
+                None => {
+                    places.insert(property.name.clone(), list.len());
+                    list.push(property);
+                }
             }
         }
         Self { list, ..Self::default() }

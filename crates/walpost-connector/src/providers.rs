@@ -15,6 +15,7 @@ use crate::{
     lists,
     placeholders::Reference,
     properties::{MAX_BYTES, Properties},
+    secret::Secret,
 };
 
 /// What providers may read at all, whatever a worker's file says.
@@ -59,6 +60,8 @@ impl Allowed {
 pub struct Providers {
     allowed: Allowed,
     known: BTreeMap<String, Provider>,
+    /// What was read, by the path without links: each file once.
+    files: BTreeMap<PathBuf, Secret>,
 }
 
 #[derive(Clone, Debug)]
@@ -184,7 +187,7 @@ impl Providers {
     /// use walpost_connector::{Allowed, Properties, Providers};
     ///
     /// let given = Properties::from_pairs([("database.password", "${env:PGPASSWORD}")]);
-    /// let none = Providers::new(Allowed::nothing());
+    /// let mut none = Providers::new(Allowed::nothing());
     /// assert!(given.resolve(|asked| none.lookup(asked)).is_err());
     /// ```
     pub fn new(allowed: Allowed) -> Self {
@@ -196,7 +199,7 @@ impl Providers {
             ("env", Kind::Environment),
         ];
         let known = known.map(|(name, kind)| (name.to_owned(), provider(kind)));
-        Self { allowed, known: known.into() }
+        Self { allowed, known: known.into(), files: BTreeMap::new() }
     }
 
     /// The same with the providers of a worker's file: the names of
@@ -244,12 +247,12 @@ impl Providers {
     /// # Errors
     /// [`ProviderError`] where nothing stands there (which Kafka Connect leaves
     /// as it is written), or it may not be read.
-    pub fn lookup(&self, asked: Reference<'_>) -> Result<String, ProviderError> {
+    pub fn lookup(&mut self, asked: Reference<'_>) -> Result<String, ProviderError> {
         let provider = asked.provider.to_owned();
         if self.allowed == Allowed::nothing() {
             return Err(ProviderError::Nothing { provider });
         }
-        let Some(found) = self.known.get(asked.provider) else {
+        let Some(found) = self.known.get(asked.provider).cloned() else {
             return Err(ProviderError::Unknown { provider });
         };
         let form = match found.kind {
@@ -262,27 +265,28 @@ impl Providers {
             return Err(ProviderError::Form { provider, form });
         }
         match found.kind {
-            Kind::File => self.property(found, Path::new(asked.path), asked.key),
+            Kind::File => self.property(&found, Path::new(asked.path), asked.key),
             Kind::Directory => {
                 let mut parts = Path::new(asked.key).components();
                 match (parts.next(), parts.next()) {
                     (Some(Component::Normal(file)), None) => {
-                        self.content(found, &Path::new(asked.path).join(file)).map(|(_, text)| text)
+                        self.content(&found, &Path::new(asked.path).join(file))
                     }
                     _ => Err(ProviderError::Form { provider, form }),
                 }
             }
-            Kind::Environment => self.variable(found, asked.key),
+            Kind::Environment => self.variable(&found, asked.key),
         }
     }
 
     fn property(
-        &self,
+        &mut self,
         provider: &Provider,
         path: &Path,
         key: &str,
     ) -> Result<String, ProviderError> {
-        let (path, text) = self.content(provider, path)?;
+        let text = self.content(provider, path)?;
+        let path = path.to_owned();
         let properties = entries(&text, Charset::Utf8)
             .map_err(|source| ProviderError::Syntax { path: path.clone(), source })?;
         // As in Java, the last one of a name holds.
@@ -291,12 +295,8 @@ impl Providers {
         Ok(found.ok_or_else(missing)?.value)
     }
 
-    /// A file that may be read, with its path without links.
-    fn content(
-        &self,
-        provider: &Provider,
-        path: &Path,
-    ) -> Result<(PathBuf, String), ProviderError> {
+    /// The text of a file that may be read.
+    fn content(&mut self, provider: &Provider, path: &Path) -> Result<String, ProviderError> {
         let forbidden = || ProviderError::Forbidden { path: path.to_owned() };
         // Before anything is asked of the disk, which would tell what is there.
         let is_plain = path.is_absolute()
@@ -315,10 +315,15 @@ impl Providers {
         if !below(&self.allowed.paths) || !provider.paths.as_deref().is_none_or(below) {
             return Err(forbidden());
         }
+        if let Some(text) = self.files.get(&real) {
+            return Ok(text.expose().to_owned());
+        }
         let bytes = read_bounded(&real).map_err(unreadable)?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let content = || ProviderError::Content { path: path.to_owned(), max_bytes: MAX_BYTES };
-        Ok((path.to_owned(), text.ok_or_else(content)?))
+        let text = text.ok_or_else(content)?;
+        self.files.insert(real, Secret::new(text.as_str()));
+        Ok(text)
     }
 
     fn variable(&self, provider: &Provider, name: &str) -> Result<String, ProviderError> {

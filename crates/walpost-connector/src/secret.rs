@@ -35,22 +35,15 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
     !endpoint && PARTS.iter().any(|part| name.contains(part))
 }
 
-/// A URL, or a list of them, without user and password.
+/// A URL, or a list of them, without users and passwords: nothing shows between
+/// the first `://` and the last `@`, since a password may hold whatever ends a
+/// user or a URL elsewhere.
 pub(crate) fn without_user(urls: &str) -> String {
-    let one = |url: &str| match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-            // A password may hold a raw slash, which would be wrong, yet must not show.
-            let at = rest[..end].rfind('@').or_else(|| rest.rfind('@'));
-            match at {
-                Some(at) => format!("{scheme}://{HIDDEN}{}", &rest[at..]),
-                None => url.to_owned(),
-            }
-        }
-        None if url.contains('@') => HIDDEN.to_owned(),
-        None => url.to_owned(),
-    };
-    urls.split(',').map(one).collect::<Vec<_>>().join(",")
+    let Some(at) = urls.rfind('@') else { return urls.to_owned() };
+    match urls.find("://").map(|start| start + "://".len()).filter(|start| *start <= at) {
+        Some(start) => format!("{}{HIDDEN}{}", &urls[..start], &urls[at..]),
+        None => HIDDEN.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -85,10 +78,14 @@ mod tests {
     fn of_a_url_the_user_does_not_show() {
         for (url, shown) in [
             ("http://registry:8081", "http://registry:8081"),
-            ("http://u:p@registry:8081/a@b", "http://***@registry:8081/a@b"),
+            ("http://u:p@registry:8081/a@b", "http://***@b"),
             ("http://u:p/q@registry", "http://***@registry"),
-            ("http://a,https://u@b/", "http://a,https://***@b/"),
+            ("http://u:p,w@registry", "http://***@registry"),
+            ("http://u:p://w@registry", "http://***@registry"),
+            ("http://u:p@w@registry", "http://***@registry"),
+            ("http://a,https://u:p@b/", "http://***@b/"),
             ("u:p@registry", "***"),
+            ("u:p@http://registry", "***"),
         ] {
             assert_eq!(without_user(url), shown);
         }

@@ -63,9 +63,9 @@ impl Pattern {
     fn compile(text: &str, flags: &str) -> Result<Self, PatternError> {
         java_regex::check(text).map_err(PatternError::JavaOnly)?;
         // By itself, so that a parenthesis that is not opened closes none of ours.
-        Regex::new(text).map_err(PatternError::Regex)?;
-        let whole = RegexBuilder::new(&format!(r"{flags}\A(?:{text})\z")).build();
-        Ok(Self { text: text.to_owned(), whole: whole.map_err(PatternError::Regex)? })
+        bounded(text)?;
+        let whole = bounded(&format!(r"{flags}\A(?:{text})\z"))?;
+        Ok(Self { text: text.to_owned(), whole })
     }
 
     /// Whether it matches all of `text`.
@@ -77,6 +77,13 @@ impl Pattern {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+}
+
+/// Bytes of one compiled pattern.
+const MAX_BYTES: usize = 1024 * 1024;
+
+fn bounded(text: &str) -> Result<Regex, PatternError> {
+    RegexBuilder::new(text).size_limit(MAX_BYTES).build().map_err(PatternError::Regex)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const CRATES: &[(&str, May, bool)] = &[
     ("walpost-event", Use(&[]), false),
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
-    ("walpost-connector", Use(&["event", "router"]), false),
+    ("walpost-connector", Use(&["encode", "event", "router"]), false),
     ("walpost-encode", Use(&["event"]), false),
     ("walpost-contracts", Use(&[]), false),
     ("walpost-outbox", Use(&["contracts", "event"]), false),

@@ -1,11 +1,9 @@
-use std::path::PathBuf;
+use walpost_encode::connect::DecimalFormat;
 
-use super::registry::{self, Registry, RegistryTls};
+use super::registry::{self, Registry};
 use crate::{
-    choices::DecimalFormat,
     judge::{Judge, Scope},
-    secret::Secret,
-    table::{self, Section, converters as rules},
+    table::{self, CONVERTERS, ConverterClass, Rule, converters as rules},
     verdicts::{Origin, Verdict},
 };
 
@@ -36,10 +34,6 @@ pub enum Converter {
     },
     /// Avro under a schema of a registry.
     Avro(Avro),
-    /// JSON under a schema of a registry.
-    JsonSchema(JsonSchema),
-    /// Protobuf under a schema of a registry.
-    Protobuf(Protobuf),
 }
 
 /// How a header becomes bytes.
@@ -69,42 +63,10 @@ pub struct Json {
 pub struct Avro {
     /// The registry.
     pub registry: Registry,
-    /// `enhanced.avro.schema.support`, default false.
-    pub enhanced: bool,
     /// `connect.meta.data`, default true.
     pub meta_data: bool,
     /// `scrub.invalid.names`, default false.
     pub scrubs_names: bool,
-}
-
-/// Options of Confluent's `JsonSchemaConverter`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonSchema {
-    /// The registry.
-    pub registry: Registry,
-    /// `decimal.format`, default BASE64.
-    pub decimal: DecimalFormat,
-    /// `object.additional.properties`, default true.
-    pub additional_properties: bool,
-    /// `use.optional.for.nonrequired`, default false.
-    pub optional_for_non_required: bool,
-}
-
-/// Options of Confluent's `ProtobufConverter`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Protobuf {
-    /// The registry.
-    pub registry: Registry,
-    /// `enhanced.protobuf.schema.support`, default false.
-    pub enhanced: bool,
-    /// `scrub.invalid.names`, default false.
-    pub scrubs_names: bool,
-    /// `optional.for.nullables`, default false.
-    pub optional_for_nullables: bool,
-    /// `wrapper.for.nullables`, default false.
-    pub wrapper_for_nullables: bool,
-    /// `wrapper.for.raw.primitives`, default true.
-    pub wrapper_for_raw_primitives: bool,
 }
 
 impl Converter {
@@ -114,8 +76,22 @@ impl Converter {
             Self::String | Self::ByteArray => false,
             Self::Json(json) => json.schemas,
             Self::BinaryData { delegate } => delegate.as_deref().is_some_and(Self::writes_schemas),
-            Self::Avro(_) | Self::JsonSchema(_) | Self::Protobuf(_) => true,
+            Self::Avro(_) => true,
         }
+    }
+
+    /// Whether it writes what has a type as more than a text or bytes.
+    pub(crate) fn writes_types(&self) -> bool {
+        match self {
+            Self::String | Self::ByteArray => false,
+            Self::BinaryData { delegate } => delegate.as_deref().is_some_and(Self::writes_types),
+            Self::Json(_) | Self::Avro(_) => true,
+        }
+    }
+
+    /// Whether it takes bytes alone.
+    pub(crate) fn is_of_bytes_alone(&self) -> bool {
+        matches!(self, Self::ByteArray | Self::BinaryData { delegate: None })
     }
 }
 
@@ -170,9 +146,7 @@ fn header(judge: &mut Judge) -> Option<HeaderConverter> {
         Found::Any(Converter::ByteArray | Converter::BinaryData { .. }) => {
             "it takes bytes alone, and the header id is none"
         }
-        Found::Any(Converter::Avro(_) | Converter::JsonSchema(_) | Converter::Protobuf(_)) => {
-            "it is no converter of headers"
-        }
+        Found::Any(Converter::Avro(_)) => "it is no converter of headers",
     };
     let write = "write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove it";
     judge.plain(origin).refuse(NAME, format!("{note}; {write}"));
@@ -208,11 +182,10 @@ fn by_class(
     name: &str,
     class: &str,
 ) -> Option<Found> {
-    const DELEGATE: &str = "delegate.converter.type";
-    let Some(section) = table::of_class(rules::CONVERTER, class) else {
+    let Some(known) = table::converter(class) else {
         let why = rules::REFUSED.iter().find(|(refused, _)| *refused == class.trim());
         let choices = || {
-            let names = table::classes(rules::CONVERTER);
+            let names = table::classes(CONVERTERS);
             format!("Walpost has no such converter; write one of {}", names.join(", "))
         };
         let note = why.map_or_else(choices, |(_, why)| (*why).to_owned());
@@ -220,26 +193,38 @@ fn by_class(
         judge.leave(origin, prefix, Verdict::Ignored, "the converter is refused");
         return None;
     };
-    let own = table::rules_of(rules::CONVERTER, class);
-    let others = table::rules_with(rules::CONVERTER);
+    let own = table::rules_of(CONVERTERS, class);
+    let others = table::rules_with(CONVERTERS);
     judge.pass_over(origin, prefix, &own, &others, "it is an option of another converter");
-    if section.rules.iter().any(|rule| rule.name == DELEGATE) {
-        let scope = judge.scope(origin, prefix, own, &["delegate.converter.type."]);
-        let class = scope.given(DELEGATE);
-        if class_name(name, class.as_deref()).is_none() {
-            return Some(Found::Any(Converter::BinaryData { delegate: None }));
-        }
-        let (name, prefix) = (format!("{prefix}{DELEGATE}"), format!("{prefix}{DELEGATE}."));
-        let delegate = by_class(judge, origin, &prefix, &name, class.as_deref()?)?;
-        let Found::Any(delegate) = delegate else {
-            judge.plain(origin).refuse(&name, "it is of headers alone; write another one");
-            return None;
-        };
-        return Some(Found::Any(Converter::BinaryData { delegate: Some(Box::new(delegate)) }));
+    if known == ConverterClass::BinaryData {
+        return binary_data(judge, origin, prefix, name, own);
     }
     let is_key = name.starts_with("key.");
-    let mut scope = judge.scope(origin, prefix, own, &[]);
-    options(&mut scope, section, is_key)
+    let mut scope = judge.scope((CONVERTERS, origin), prefix, own, &[]);
+    options(&mut scope, known, is_key)
+}
+
+/// A converter of bytes, with that of everything else.
+fn binary_data(
+    judge: &mut Judge,
+    origin: Origin,
+    prefix: &str,
+    name: &str,
+    own: Vec<&'static Rule>,
+) -> Option<Found> {
+    const DELEGATE: &str = "delegate.converter.type";
+    let scope = judge.scope((CONVERTERS, origin), prefix, own, &["delegate.converter.type."]);
+    let class = scope.given(DELEGATE);
+    if class_name(name, class.as_deref()).is_none() {
+        return Some(Found::Any(Converter::BinaryData { delegate: None }));
+    }
+    let (name, prefix) = (format!("{prefix}{DELEGATE}"), format!("{prefix}{DELEGATE}."));
+    let delegate = by_class(judge, origin, &prefix, &name, class.as_deref()?)?;
+    let Found::Any(delegate) = delegate else {
+        judge.plain(origin).refuse(&name, "it is of headers alone; write another one");
+        return None;
+    };
+    Some(Found::Any(Converter::BinaryData { delegate: Some(Box::new(delegate)) }))
 }
 
 /// A delegate's class, unless it would be a delegate of a delegate without end.
@@ -247,56 +232,27 @@ fn class_name<'a>(name: &str, class: Option<&'a str>) -> Option<&'a str> {
     class.filter(|_| name.matches("delegate.").count() < 2)
 }
 
-fn options(scope: &mut Scope<'_>, section: &'static Section, is_key: bool) -> Option<Found> {
-    let converter = match section.title {
-        "StringConverter" => Converter::String,
-        "JsonConverter" => Converter::Json(Json {
+fn options(scope: &mut Scope<'_>, class: ConverterClass, is_key: bool) -> Option<Found> {
+    let converter = match class {
+        ConverterClass::String => Converter::String,
+        ConverterClass::Json => Converter::Json(Json {
             schemas: scope.boolean("schemas.enable"),
-            decimal: scope.choice("decimal.format", DecimalFormat::parse),
+            decimal: scope.choice("decimal.format"),
             replace_null_with_default: scope.boolean("replace.null.with.default"),
         }),
-        "ByteArrayConverter" => Converter::ByteArray,
-        "SimpleHeaderConverter" => return Some(Found::SimpleHeader),
-        "AvroConverter" => Converter::Avro(Avro {
+        ConverterClass::ByteArray => Converter::ByteArray,
+        ConverterClass::BinaryData => Converter::BinaryData { delegate: None },
+        ConverterClass::SimpleHeader => return Some(Found::SimpleHeader),
+        ConverterClass::Avro => Converter::Avro(Avro {
             registry: registry::read(scope, is_key)?,
-            enhanced: scope.boolean("enhanced.avro.schema.support"),
             meta_data: scope.boolean("connect.meta.data"),
             scrubs_names: scope.boolean("scrub.invalid.names"),
         }),
-        "JsonSchemaConverter" => Converter::JsonSchema(JsonSchema {
-            registry: registry::read(scope, is_key)?,
-            decimal: scope.choice("decimal.format", DecimalFormat::parse),
-            additional_properties: scope.boolean("object.additional.properties"),
-            optional_for_non_required: scope.boolean("use.optional.for.nonrequired"),
-        }),
-        "ProtobufConverter" => Converter::Protobuf(Protobuf {
-            registry: registry::read(scope, is_key)?,
-            enhanced: scope.boolean("enhanced.protobuf.schema.support"),
-            scrubs_names: scope.boolean("scrub.invalid.names"),
-            optional_for_nullables: scope.boolean("optional.for.nullables"),
-            wrapper_for_nullables: scope.boolean("wrapper.for.nullables"),
-            wrapper_for_raw_primitives: scope.boolean("wrapper.for.raw.primitives"),
-        }),
-        _ => Converter::Avro(Avro {
+        ConverterClass::ApicurioAvro => Converter::Avro(Avro {
             registry: registry::of_apicurio(scope)?,
-            enhanced: false,
             meta_data: true,
             scrubs_names: false,
         }),
     };
     Some(Found::Any(converter))
-}
-
-/// A file of the options, if one is named.
-pub(super) fn file(scope: &Scope<'_>, name: &str) -> Option<PathBuf> {
-    scope.given(name).map(PathBuf::from)
-}
-
-/// TLS of a registry.
-pub(super) fn registry_tls(scope: &Scope<'_>) -> RegistryTls {
-    RegistryTls {
-        authorities: file(scope, "schema.registry.ssl.truststore.location"),
-        identity: file(scope, "schema.registry.ssl.keystore.location"),
-        key_password: scope.raw("schema.registry.ssl.key.password").map(Secret::new),
-    }
 }

@@ -1,110 +1,96 @@
-use std::path::PathBuf;
-
 use crate::{choices::SslMode, judge::Scope, lists, secret::Secret};
 
-/// How the database is reached: `database.*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What of the database no key of Walpost's own says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Database {
-    /// Host.
-    pub host: String,
-    /// Port, default 5432.
-    pub port: u16,
-    /// Login role.
-    pub user: String,
-    /// Its password, as it is in the file, blanks and all.
-    pub password: Option<Secret>,
-    /// The one database.
-    pub dbname: String,
-    /// TLS.
-    pub tls: Tls,
-    /// `database.tcpKeepAlive`, default true.
-    pub tcp_keep_alive: bool,
-    /// Bound on each statement in milliseconds, where it is given and not 0.
-    pub query_timeout_ms: Option<u64>,
-    /// Statements at the beginning of each SQL session; not of the stream.
-    pub initial_statements: Vec<String>,
+    /// `database.initial.statements`: statements at the beginning of each SQL
+    /// session; not of the stream.
+    pub initial_statements: Vec<Secret>,
 }
 
-/// TLS, as Java's driver has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// `database.sslmode`, default `prefer`.
-    pub mode: SslMode,
-    /// Whether the server's certificate may be checked at all: false for
-    /// `NonValidatingFactory`. Which is checked, the mode says.
-    pub validates: bool,
-    /// `database.sslrootcert`: PEM.
-    pub root_certificate: Option<PathBuf>,
-    /// `database.sslcert`: PEM or DER.
-    pub client_certificate: Option<PathBuf>,
-    /// `database.sslkey`: PKCS #8 in DER as the driver has it, or PEM.
-    pub client_key: Option<PathBuf>,
-    /// `database.sslpassword`: of the key.
-    pub key_password: Option<Secret>,
-}
+/// Bounds of `pipeline.statement_timeout_ms`.
+const TIMEOUTS_MS: (u64, u64) = (100, 600_000);
 
-pub(crate) fn read(scope: &mut Scope<'_>) -> Option<Database> {
+pub(crate) fn read(scope: &mut Scope<'_>) -> Database {
     let host = scope.require("database.hostname", "the host of the server");
     let user = scope.require("database.user", "the role to log in with");
     let dbname = scope.require("database.dbname", "the database of the outbox");
     let tls = tls(scope);
     plugin(scope);
-    let timeout = scope.given_number("database.query.timeout.ms").filter(|ms| *ms > 0);
+    if let (Some(host), Some(user), Some(dbname)) = (host, user, dbname) {
+        let port = scope.text_or_default("database.port");
+        let mut keys = vec![("host", host), ("port", port), ("user", user), ("dbname", dbname)];
+        // As it is in the file, blanks and all.
+        let password = scope.raw("database.password").filter(|text| !text.is_empty());
+        keys.extend(password.map(|password| ("password", password.to_owned())));
+        if !scope.boolean("database.tcpKeepAlive") {
+            keys.push(("keepalives", "0".to_owned()));
+        }
+        keys.extend(tls);
+        scope.lay_hidden("database.hostname", connection_string(&keys));
+    }
+    const TIMEOUT: &str = "database.query.timeout.ms";
+    if let Some(ms) = scope.given_number(TIMEOUT).and_then(|ms| u64::try_from(ms).ok()) {
+        let (least, most) = TIMEOUTS_MS;
+        scope.lay(TIMEOUT, if ms == 0 { most } else { ms.clamp(least, most) });
+    }
     let statements = scope.text_or_default("database.initial.statements");
-    Some(Database {
-        host: host?,
-        port: u16::try_from(scope.number("database.port")).ok()?,
-        user: user?,
-        password: scope.raw("database.password").filter(|text| !text.is_empty()).map(Secret::new),
-        dbname: dbname?,
-        tls,
-        tcp_keep_alive: scope.boolean("database.tcpKeepAlive"),
-        query_timeout_ms: timeout.and_then(|ms| ms.try_into().ok()),
-        initial_statements: lists::split_statements(&statements),
-    })
+    let statements = lists::split_statements(&statements);
+    Database { initial_statements: statements.into_iter().map(Secret::new).collect() }
 }
 
-fn tls(scope: &mut Scope<'_>) -> Tls {
-    let path = |scope: &Scope<'_>, name: &str| scope.given(name).map(PathBuf::from);
-    let tls = Tls {
-        mode: scope.choice("database.sslmode", SslMode::parse),
-        validates: !scope.text_or_default("database.sslfactory").ends_with("NonValidatingFactory"),
-        root_certificate: path(scope, "database.sslrootcert"),
-        client_certificate: path(scope, "database.sslcert"),
-        client_key: path(scope, "database.sslkey"),
-        key_password: scope.raw("database.sslpassword").map(Secret::new),
-    };
-    let checks = matches!(tls.mode, SslMode::VerifyCa | SslMode::VerifyFull);
-    if checks && !tls.validates {
-        scope.refuse(
-            "database.sslfactory",
-            "it checks nothing, and database.sslmode asks for a check; write one of the two",
-        );
+/// As libpq has it: `key='value'`, with a backslash before what ends a value.
+fn connection_string(keys: &[(&str, String)]) -> String {
+    let escaped = |value: &str| value.replace('\\', r"\\").replace('\'', r"\'");
+    let pairs = keys.iter().map(|(key, value)| format!("{key}='{}'", escaped(value)));
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
+const ROOT: &str = "database.sslrootcert";
+
+/// TLS as Java's driver has it: only the modes that check the server read the
+/// certificates of authorities.
+fn tls(scope: &mut Scope<'_>) -> Vec<(&'static str, String)> {
+    const FACTORY: &str = "database.sslfactory";
+    let mode: SslMode = scope.choice("database.sslmode");
+    let checks = matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull);
+    if checks && scope.text_or_default(FACTORY).ends_with("NonValidatingFactory") {
+        let note = "it checks nothing, and database.sslmode asks for a check; write one of the two";
+        scope.refuse(FACTORY, note);
     }
-    if tls.root_certificate.is_some() && !checks {
-        scope.tell(
-            "database.sslrootcert",
+    let mut keys = vec![("sslmode", mode.name().to_owned())];
+    match (scope.given(ROOT), checks) {
+        (Some(root), true) => keys.push(("sslrootcert", root)),
+        (None, true) => scope.tell(
+            ROOT,
+            "the authorities are the system's, where Java's driver reads ~/.postgresql/root.crt",
+        ),
+        (Some(_), false) => scope.tell(
+            ROOT,
             "but no server is checked against it, as in Java's driver; write verify-ca or \
              verify-full to database.sslmode for that",
-        );
+        ),
+        (None, false) => {}
     }
-    for (one, other) in
-        [("database.sslcert", "database.sslkey"), ("database.sslkey", "database.sslcert")]
-    {
-        if scope.given(one).is_some() && !scope.has(other) {
-            scope.refuse(one, format!("{other} is missing, which belongs to it; write both"));
+    let certificate = ("sslcert", "database.sslcert");
+    let key = ("sslkey", "database.sslkey");
+    for ((native, name), (_, other)) in [(certificate, key), (key, certificate)] {
+        let Some(path) = scope.given(name) else { continue };
+        if !scope.has(other) {
+            scope.refuse(name, format!("{other} is missing, which belongs to it; write both"));
         }
+        if name == key.1 && is_store(&path) {
+            let note = "it is a PKCS #12 store; write key and certificate to a PEM file each";
+            scope.refuse(name, note);
+        }
+        keys.push((native, path));
     }
-    let is_store = |path: &PathBuf| {
-        path.extension().is_some_and(|end| end.eq_ignore_ascii_case("p12") || end == "pfx")
-    };
-    if tls.client_key.as_ref().is_some_and(is_store) {
-        scope.refuse(
-            "database.sslkey",
-            "it is a PKCS #12 store; write key and certificate to a PEM file each",
-        );
-    }
-    tls
+    keys
+}
+
+fn is_store(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    path.ends_with(".p12") || path.ends_with(".pfx")
 }
 
 fn plugin(scope: &mut Scope<'_>) {

@@ -1,29 +1,12 @@
-use crate::{
-    choices::{
-        BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, NameAdjustment,
-        TimePrecision,
-    },
-    judge::Scope,
-    lists,
-};
+use walpost_encode::connect::{ColumnOptions, NameAdjustment};
+
+use crate::{judge::Scope, lists};
 
 /// What columns become in keys, headers and envelopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handling {
-    /// `time.precision.mode`, default `adaptive`.
-    pub time: TimePrecision,
-    /// `decimal.handling.mode`, default `precise`.
-    pub decimal: DecimalHandling,
-    /// `binary.handling.mode`, default `bytes`.
-    pub binary: BinaryHandling,
-    /// `interval.handling.mode`, default `numeric`.
-    pub interval: IntervalHandling,
-    /// `hstore.handling.mode`, default `json`.
-    pub hstore: HstoreHandling,
-    /// `money.fraction.digits`, default 2.
-    pub money_digits: u16,
-    /// `field.name.adjustment.mode` of the connector, default none.
-    pub field_names: NameAdjustment,
+    /// Their types and values.
+    pub columns: ColumnOptions,
     /// `schema.name.adjustment.mode`, default none.
     pub schema_names: NameAdjustment,
 }
@@ -55,14 +38,16 @@ pub enum ContextHeaders {
 pub(crate) fn read(scope: &Scope<'_>) -> Handling {
     let money_digits = scope.number("money.fraction.digits");
     Handling {
-        time: scope.choice("time.precision.mode", TimePrecision::parse),
-        decimal: scope.choice("decimal.handling.mode", DecimalHandling::parse),
-        binary: scope.choice("binary.handling.mode", BinaryHandling::parse),
-        interval: scope.choice("interval.handling.mode", IntervalHandling::parse),
-        hstore: scope.choice("hstore.handling.mode", HstoreHandling::parse),
-        money_digits: money_digits.try_into().unwrap_or_default(),
-        field_names: scope.choice("field.name.adjustment.mode", NameAdjustment::parse),
-        schema_names: scope.choice("schema.name.adjustment.mode", NameAdjustment::parse),
+        columns: ColumnOptions {
+            time: scope.choice("time.precision.mode"),
+            decimal: scope.choice("decimal.handling.mode"),
+            binary: scope.choice("binary.handling.mode"),
+            interval: scope.choice("interval.handling.mode"),
+            hstore: scope.choice("hstore.handling.mode"),
+            money_fraction_digits: money_digits.try_into().unwrap_or_default(),
+            unknown_types: scope.boolean("include.unknown.datatypes"),
+        },
+        schema_names: scope.choice("schema.name.adjustment.mode"),
     }
 }
 

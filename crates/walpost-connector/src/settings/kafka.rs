@@ -3,109 +3,57 @@ use std::collections::BTreeMap;
 use super::jaas;
 use crate::{
     judge::Judge,
-    secret::Secret,
-    table,
+    layer::{Setting, SettingValue},
+    secret::is_secret_name,
+    table::{self, Of, When},
     verdicts::{Origin, Verdict},
 };
 
-/// The producer, under librdkafka's names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kafka {
-    /// Settings as of `[kafka]` in Walpost's own configuration. All are hidden,
-    /// since some are secrets.
-    pub settings: BTreeMap<String, Secret>,
-    /// `buffer.memory`: bytes that may wait.
-    pub queue_max_bytes: Option<u64>,
-}
-
-/// What becomes of a setting of Java's producer.
-enum To {
-    /// The same name and value.
-    Same,
-    /// Another name.
-    Name(&'static str),
-    /// Nothing, or it is dealt with elsewhere.
-    Nothing,
-}
-
-fn translated(name: &str) -> To {
-    match name {
-        "request.timeout.ms" => To::Name("socket.timeout.ms"),
-        "max.request.size" => To::Name("message.max.bytes"),
-        "ssl.keystore.key" => To::Name("ssl.key.pem"),
-        "ssl.keystore.certificate.chain" => To::Name("ssl.certificate.pem"),
-        "ssl.truststore.certificates" => To::Name("ssl.ca.pem"),
-        "ssl.truststore.location" => To::Name("ssl.ca.location"),
-        "bootstrap.servers"
-        | "client.id"
-        | "client.dns.lookup"
-        | "batch.size"
-        | "linger.ms"
-        | "compression.type"
-        | "retry.backoff.ms"
-        | "retry.backoff.max.ms"
-        | "reconnect.backoff.ms"
-        | "reconnect.backoff.max.ms"
-        | "metadata.max.age.ms"
-        | "connections.max.idle.ms"
-        | "socket.connection.setup.timeout.ms"
-        | "transaction.timeout.ms"
-        | "enable.metrics.push"
-        | "security.protocol"
-        | "sasl.mechanism"
-        | "ssl.key.password"
-        | "ssl.cipher.suites" => To::Same,
-        _ => To::Nothing,
-    }
-}
-
-/// A setting, with who gives it and what stands before its name there.
+/// A property of the producer, without blanks around it, with who gives it and
+/// what stands before its name there.
 struct Given {
     origin: Origin,
     prefix: &'static str,
     value: String,
 }
 
-/// Settings of the producer; a later layer has precedence.
+const BROKERS: &str = "bootstrap.servers";
+const BUFFER: &str = "buffer.memory";
+const QUEUE: &str = "max.queue.size.in.bytes";
+
+/// Properties of the producer; of several of one name the last one holds.
 struct Producer<'a> {
     judge: &'a mut Judge,
     given: BTreeMap<String, Given>,
 }
 
-pub(crate) fn read(judge: &mut Judge) -> Kafka {
-    let layers = [
-        (Origin::Worker, "", &["producer.", "key.", "value.", "header."][..]),
-        (Origin::Worker, "producer.", &[]),
-        (Origin::Connector, "producer.override.", &[]),
-    ];
+/// Sets the keys of `[kafka]`, under librdkafka's names, of which none but texts
+/// are.
+pub(crate) fn read(judge: &mut Judge) {
     let mut given: BTreeMap<String, Given> = BTreeMap::new();
-    for (origin, prefix, elsewhere) in layers {
-        let scope = judge.scope(origin, prefix, table::PRODUCER, elsewhere);
+    // Of a worker's own settings its producers have but the brokers.
+    if let Some(value) = judge.plain(Origin::Worker).given(BROKERS) {
+        given.insert(BROKERS.to_owned(), Given { origin: Origin::Worker, prefix: "", value });
+    }
+    for (origin, prefix) in
+        [(Origin::Worker, "producer."), (Origin::Connector, "producer.override.")]
+    {
+        let scope = judge.scope((Of::Producer, origin), prefix, table::PRODUCER, &[]);
         for (name, _) in scope.beginning("") {
-            let is_ours = !prefix.is_empty() || is_security(&name);
-            let Some(value) = scope.raw(&name).filter(|_| is_ours) else { continue };
-            let value = value.to_owned();
+            let Some(value) = scope.trimmed(&name) else { continue };
             given.insert(name, Given { origin, prefix, value });
         }
     }
     let mut producer = Producer { judge, given };
     producer.check_sasl();
     producer.check_stores();
-    producer.settings()
-}
-
-/// What of the worker's own settings is the producer's as well, where it has
-/// none of its own.
-fn is_security(name: &str) -> bool {
-    let is_of = |begin: &&str| name.starts_with(begin);
-    ["sasl.", "ssl."].iter().any(is_of)
-        || matches!(name, "bootstrap.servers" | "client.dns.lookup" | "security.protocol")
+    producer.lay_all();
 }
 
 impl Producer<'_> {
-    /// A value without the blanks around it, if there is one.
+    /// A value, if there is one.
     fn get(&self, name: &str) -> Option<&str> {
-        self.given.get(name).map(|given| given.value.trim()).filter(|value| !value.is_empty())
+        self.given.get(name).map(|given| given.value.as_str()).filter(|value| !value.is_empty())
     }
 
     /// Refuses a setting where it is given, or beside another one.
@@ -158,73 +106,117 @@ impl Producer<'_> {
         }
     }
 
-    fn settings(&mut self) -> Kafka {
-        let mut kafka = Kafka::default();
-        let mut set = |name: &str, value: &str| {
-            kafka.settings.insert(name.to_owned(), Secret::new(value));
-        };
-        for (name, given) in &self.given {
-            let is_password = name.contains("password") || name.contains("keystore");
-            let value = if is_password { given.value.as_str() } else { given.value.trim() };
-            match translated(name) {
-                _ if value.is_empty() => {}
-                To::Same => set(name, value),
-                To::Name(other) => set(other, value),
-                To::Nothing => {}
-            }
+    fn lay_all(&mut self) {
+        let mut laid: Vec<(&str, &'static str, String)> = Vec::new();
+        for rule in table::PRODUCER {
+            let Some(native) = rule.native.filter(|native| native.when != When::Judged) else {
+                continue;
+            };
+            let value = self.get(rule.name).map(|text| rule.kind.value(text.to_owned()));
+            laid.extend(value.map(|value| match value {
+                SettingValue::Text(text) => (rule.name, native.key, text),
+                other => (rule.name, native.key, other.to_string()),
+            }));
         }
-        for (name, value) in self.special() {
-            set(name, &value);
+        laid.extend(self.special());
+        for (name, key, value) in laid {
+            self.lay(name, ("kafka", key), value);
         }
-        kafka.queue_max_bytes = self.get("buffer.memory").and_then(|bytes| bytes.parse().ok());
+        self.lay_buffer();
         self.unused_levels();
-        kafka
     }
 
-    /// Settings whose values change on the way.
-    fn special(&self) -> Vec<(&'static str, String)> {
+    fn lay(
+        &mut self,
+        name: &str,
+        (section, key): (&'static str, &'static str),
+        value: impl Into<SettingValue>,
+    ) {
+        let Some(given) = self.given.get(name) else { return };
+        let property = format!("{}{name}", given.prefix);
+        let origin = given.origin;
+        let property_of = self.judge.property(origin, &property);
+        let setting = Setting {
+            section,
+            key,
+            value: value.into(),
+            at: property_of.and_then(|found| found.at),
+            is_default: false,
+            is_secret: is_secret_name(name) || property_of.is_some_and(|found| found.is_resolved()),
+            property,
+            origin,
+        };
+        self.judge.lay(setting);
+    }
+
+    /// Two properties are about one bound: the one nearer to the connector holds.
+    fn lay_buffer(&mut self) {
+        let Some(bytes) = self.get(BUFFER).and_then(|bytes| bytes.parse::<u64>().ok()) else {
+            return;
+        };
+        if self.judge.plain(Origin::Connector).given_number(QUEUE).is_some_and(|size| size > 0) {
+            let note = format!("sink.queue_max_bytes is already what {QUEUE} says");
+            return self.ignore(BUFFER, &note);
+        }
+        self.lay(BUFFER, ("sink", "queue_max_bytes"), bytes);
+    }
+
+    fn ignore(&mut self, name: &str, note: &str) {
+        let Some(given) = self.given.get(name) else { return };
+        let (origin, property) = (given.origin, format!("{}{name}", given.prefix));
+        self.judge.plain(origin).ignore(&property, note);
+    }
+
+    /// Properties whose values change on the way: name, key and value.
+    fn special(&self) -> Vec<(&'static str, &'static str, String)> {
         const IN_FLIGHT: &str = "max.in.flight.requests.per.connection";
+        const ALGORITHM: &str = "ssl.endpoint.identification.algorithm";
+        const LOGIN: &str = "sasl.jaas.config";
         let mut found = Vec::new();
         if let Some(requests) = self.get(IN_FLIGHT).and_then(|number| number.parse::<u32>().ok()) {
-            found.push((IN_FLIGHT, requests.min(5).to_string()));
+            found.push((IN_FLIGHT, IN_FLIGHT, requests.min(5).to_string()));
         }
-        if let Some(level) = self.get(&self.level_name()) {
-            found.push(("compression.level", level.to_owned()));
+        let levels = table::PRODUCER.iter().filter(|rule| rule.name == self.level_name());
+        for rule in levels {
+            let level = self.get(rule.name).map(str::to_owned);
+            found.extend(level.map(|level| (rule.name, "compression.level", level)));
         }
         for (java, ours) in [
             ("send.buffer.bytes", "socket.send.buffer.bytes"),
             ("receive.buffer.bytes", "socket.receive.buffer.bytes"),
         ] {
             // -1 is the system's choice there, and 0 here.
-            let bytes = self.get(java).map(|bytes| bytes.strip_prefix("-1").map_or(bytes, |_| "0"));
-            found.extend(bytes.map(|bytes| (ours, bytes.to_owned())));
+            let bytes = self.get(java).map(|bytes| if bytes == "-1" { "0" } else { bytes });
+            found.extend(bytes.map(|bytes| (java, ours, bytes.to_owned())));
         }
-        if let Some(given) = self.given.get("ssl.endpoint.identification.algorithm") {
-            let none = given.value.trim().is_empty();
-            let algorithm = if none { "none" } else { "https" };
-            found.push(("ssl.endpoint.identification.algorithm", algorithm.to_owned()));
+        if let Some(given) = self.given.get(ALGORITHM) {
+            let algorithm = if given.value.is_empty() { "none" } else { "https" };
+            found.push((ALGORITHM, ALGORITHM, algorithm.to_owned()));
         }
-        if let Some(login) = self.get("sasl.jaas.config").and_then(jaas::login) {
-            found.push(("sasl.username", login.user));
-            found.push(("sasl.password", login.password));
+        if let Some(login) = self.get(LOGIN).and_then(jaas::login) {
+            found.push((LOGIN, "sasl.username", login.user));
+            found.push((LOGIN, "sasl.password", login.password));
         }
         found.extend(self.identity());
         found
     }
 
     /// Certificate and key of the client.
-    fn identity(&self) -> Vec<(&'static str, String)> {
-        let Some(location) = self.get("ssl.keystore.location") else { return Vec::new() };
+    fn identity(&self) -> Vec<(&'static str, &'static str, String)> {
+        const LOCATION: &str = "ssl.keystore.location";
+        const PASSWORD: &str = "ssl.keystore.password";
+        let Some(location) = self.get(LOCATION).map(str::to_owned) else { return Vec::new() };
         let is_pkcs12 =
             self.get("ssl.keystore.type").is_some_and(|kind| kind.eq_ignore_ascii_case("PKCS12"));
-        let password = self.given.get("ssl.keystore.password").map(|given| given.value.clone());
-        let location = location.to_owned();
         if is_pkcs12 {
-            let password = password.map(|password| ("ssl.keystore.password", password));
-            return [("ssl.keystore.location", location)].into_iter().chain(password).collect();
+            let password = self.get(PASSWORD).map(|text| (PASSWORD, PASSWORD, text.to_owned()));
+            return [(LOCATION, LOCATION, location)].into_iter().chain(password).collect();
         }
         // Java's client reads both of one file.
-        vec![("ssl.certificate.location", location.clone()), ("ssl.key.location", location)]
+        vec![
+            (LOCATION, "ssl.certificate.location", location.clone()),
+            (LOCATION, "ssl.key.location", location),
+        ]
     }
 
     fn level_name(&self) -> String {
@@ -237,9 +229,9 @@ impl Producer<'_> {
         let used = self.level_name();
         for kind in ["gzip", "lz4", "zstd"] {
             let name = format!("compression.{kind}.level");
-            let Some(given) = self.given.get(&name).filter(|_| name != used) else { continue };
-            let (origin, full) = (given.origin, format!("{}{name}", given.prefix));
-            self.judge.plain(origin).ignore(&full, "compression.type is of another kind");
+            if name != used {
+                self.ignore(&name, "compression.type is of another kind");
+            }
         }
     }
 }

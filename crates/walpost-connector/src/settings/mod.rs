@@ -15,13 +15,12 @@ pub(crate) mod topics;
 pub(crate) mod transforms;
 
 pub use self::{
-    converters::{Avro, Converter, Converters, HeaderConverter, Json, JsonSchema, Protobuf},
-    database::{Database, Tls},
-    filters::{Filter, Tables},
+    converters::{Avro, Converter, Converters, HeaderConverter, Json},
+    database::Database,
+    filters::{Filter, SignalTable, Tables},
     handling::{ContextHeaders, Handling, SkippedOperations},
-    kafka::Kafka,
-    operations::{Errors, Heartbeat, Messages, Offsets, Queue, Transactions},
-    registry::{Login, Registry, RegistryTls, SubjectStrategy},
+    operations::{Heartbeat, Messages, Offsets},
+    registry::{Login, Registry, SubjectStrategy},
     router::{JsonExpansion, OutboxRouter, Tracing},
     slot::{Progress, Publication, Slot},
     snapshot::{SelectOverride, Snapshot, SnapshotConfiguration},

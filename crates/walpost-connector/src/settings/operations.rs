@@ -2,8 +2,9 @@ use std::path::PathBuf;
 
 use super::filters::{self, Filter};
 use crate::{
-    choices::{ExactlyOnce, FailureHandling, LsnFlushMode, Tolerance, TransactionBoundary},
+    choices::{ExactlyOnce, LsnFlushMode, TransactionBoundary},
     judge::Scope,
+    secret::Secret,
     table::Kind,
 };
 
@@ -17,36 +18,7 @@ pub struct Heartbeat {
     /// `topic.delimiter` and `topic.prefix` one behind the other.
     pub topic: String,
     /// `heartbeat.action.query`: SQL at each of them.
-    pub action_query: Option<String>,
-}
-
-/// What becomes of an event that fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errors {
-    /// `errors.tolerance`, default none.
-    pub tolerance: Tolerance,
-    /// `errors.retry.timeout`: for how long a transform or converter that fails
-    /// is tried again. `None` for ever (-1); default 0.
-    pub retry_timeout_ms: Option<u64>,
-    /// `errors.retry.delay.max.ms`, default 60,000.
-    pub retry_delay_max_ms: u64,
-    /// `errors.log.enable`, default false.
-    pub log: bool,
-    /// `event.processing.failure.handling.mode`, default `fail`.
-    pub processing: FailureHandling,
-    /// `errors.deadletterqueue.topic.name`.
-    pub dead_letter_topic: Option<String>,
-    /// `errors.deadletterqueue.topic.replication.factor`, where it is given.
-    pub dead_letter_replication: Option<u16>,
-}
-
-/// Bounds on what waits, where they are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queue {
-    /// `max.queue.size`.
-    pub max_events: Option<u64>,
-    /// `max.queue.size.in.bytes`, above 0.
-    pub max_bytes: Option<u64>,
+    pub action_query: Option<Secret>,
 }
 
 /// Logical messages: which prefixes are events.
@@ -56,15 +28,14 @@ pub struct Messages {
     pub prefixes: Filter,
 }
 
-/// Transactions of Kafka.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transactions {
-    /// `exactly.once.support`, default `requested`.
-    pub support: ExactlyOnce,
-    /// `transaction.boundary`, default `poll`.
-    pub boundary: TransactionBoundary,
-    /// `transaction.boundary.interval.ms`, where it is given.
-    pub interval_ms: Option<u64>,
+/// Marks where rows were moved from one pipeline to another.
+const OWN_PREFIX: &str = "walpost-move";
+
+impl Messages {
+    /// Whether messages of this prefix are events. Walpost's own are none.
+    pub fn takes(&self, prefix: &str) -> bool {
+        prefix != OWN_PREFIX && self.prefixes.passes(prefix)
+    }
 }
 
 /// Where Kafka Connect keeps its position, for a take-over.
@@ -98,8 +69,8 @@ pub(crate) fn heartbeat(scope: &mut Scope<'_>, flush: LsnFlushMode) -> Heartbeat
                     for another time";
         scope.tell("lsn.flush.mode", note);
     }
-    let heartbeat =
-        Heartbeat { interval_ms, topic, action_query: scope.given("heartbeat.action.query") };
+    let action = scope.given("heartbeat.action.query");
+    let heartbeat = Heartbeat { interval_ms, topic, action_query: action.map(Secret::new) };
     if heartbeat.action_query.is_some() && heartbeat.interval_ms.is_none() {
         scope.ignore(
             "heartbeat.action.query",
@@ -109,33 +80,15 @@ pub(crate) fn heartbeat(scope: &mut Scope<'_>, flush: LsnFlushMode) -> Heartbeat
     heartbeat
 }
 
-pub(crate) fn errors(scope: &mut Scope<'_>) -> Errors {
-    const PROCESSING: &str = "event.processing.failure.handling.mode";
-    let tolerance = scope.choice("errors.tolerance", Tolerance::parse);
-    if tolerance == Tolerance::All {
-        scope.tell("errors.tolerance", "but events are parked where Debezium loses them");
-    }
-    let processing = scope.choice(PROCESSING, FailureHandling::parse);
-    if processing != FailureHandling::Fail {
-        scope.tell(PROCESSING, "but events are parked where Debezium loses them");
-    }
-    let replication = scope.given_number("errors.deadletterqueue.topic.replication.factor");
-    Errors {
-        tolerance,
-        retry_timeout_ms: scope.number("errors.retry.timeout").try_into().ok(),
-        retry_delay_max_ms: scope.count("errors.retry.delay.max.ms"),
-        log: scope.boolean("errors.log.enable"),
-        processing,
-        dead_letter_topic: scope.given("errors.deadletterqueue.topic.name"),
-        dead_letter_replication: replication.and_then(|copies| copies.try_into().ok()),
-    }
-}
+/// Bounds of `pipeline.in_flight_max_events`.
+const IN_FLIGHT: (u64, u64) = (1, 100_000_000);
 
-pub(crate) fn queue(scope: &mut Scope<'_>) -> Queue {
-    let positive = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
-    let (size, batch) = (scope.number("max.queue.size"), scope.number("max.batch.size"));
-    if size <= batch && (scope.has("max.queue.size") || scope.has("max.batch.size")) {
-        let name = if scope.has("max.queue.size") { "max.queue.size" } else { "max.batch.size" };
+pub(crate) fn queue(scope: &mut Scope<'_>) {
+    const SIZE: &str = "max.queue.size";
+    const BYTES: &str = "max.queue.size.in.bytes";
+    let (size, batch) = (scope.number(SIZE), scope.number("max.batch.size"));
+    if size <= batch && (scope.has(SIZE) || scope.has("max.batch.size")) {
+        let name = if scope.has(SIZE) { SIZE } else { "max.batch.size" };
         scope.refuse(
             name,
             format!(
@@ -144,9 +97,13 @@ pub(crate) fn queue(scope: &mut Scope<'_>) -> Queue {
             ),
         );
     }
-    Queue {
-        max_events: scope.given_number("max.queue.size").and_then(positive),
-        max_bytes: scope.given_number("max.queue.size.in.bytes").and_then(positive),
+    if let Some(events) = scope.given_number(SIZE).and_then(|size| u64::try_from(size).ok()) {
+        scope.lay(SIZE, events.clamp(IN_FLIGHT.0, IN_FLIGHT.1));
+    }
+    if scope.has(BYTES) && scope.count(BYTES) == 0 {
+        scope.ignore(BYTES, "it is 0, which is no bound; sink.queue_max_bytes has its own");
+    } else if scope.given(BYTES).is_some() {
+        scope.lay(BYTES, scope.count(BYTES));
     }
 }
 
@@ -154,19 +111,23 @@ pub(crate) fn messages(scope: &mut Scope<'_>) -> Messages {
     Messages { prefixes: filters::filter(scope, "message.prefix") }
 }
 
-pub(crate) fn transactions(scope: &mut Scope<'_>) -> Transactions {
-    let boundary = scope.choice("transaction.boundary", TransactionBoundary::parse);
+pub(crate) fn transactions(scope: &mut Scope<'_>) {
+    const SUPPORT: &str = "exactly.once.support";
+    let boundary: TransactionBoundary = scope.choice("transaction.boundary");
     if boundary == TransactionBoundary::Connector {
         scope.refuse(
             "transaction.boundary",
             "Debezium's connector defines no boundaries; write poll or interval",
         );
     }
-    Transactions {
-        support: scope.choice("exactly.once.support", ExactlyOnce::parse),
-        boundary,
-        interval_ms: scope
-            .given_number("transaction.boundary.interval.ms")
-            .and_then(|ms| ms.try_into().ok()),
+    match scope.given_choice(SUPPORT) {
+        Some(ExactlyOnce::Required) => scope.lay(SUPPORT, "transactional"),
+        Some(ExactlyOnce::Requested) => {
+            let note = "sink.publish = \"idempotent\", where nothing comes twice after a kill either; \
+                        write required for transactions";
+            scope.map(SUPPORT, note);
+            scope.lay(SUPPORT, "idempotent");
+        }
+        None => {}
     }
 }

@@ -1,7 +1,4 @@
-use std::path::PathBuf;
-
-use super::converters::registry_tls;
-use crate::{judge::Scope, lists, secret::Secret, table::converters::STRATEGIES};
+use crate::{choices::Choice, judge::Scope, lists, secret::Secret, table::converters::STRATEGIES};
 
 /// A schema registry, by the API of Confluent's clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,18 +11,6 @@ pub struct Registry {
     pub subject: SubjectStrategy,
     /// `auto.register.schemas`, default true.
     pub auto_register: bool,
-    /// `use.latest.version`, default false: the newest schema of the subject.
-    pub use_latest: bool,
-    /// `latest.compatibility.strict`, default true.
-    pub latest_strict: bool,
-    /// `use.schema.id`: this schema.
-    pub use_id: Option<u32>,
-    /// `id.compatibility.strict`, default true.
-    pub id_strict: bool,
-    /// `normalize.schemas`, default false.
-    pub normalizes: bool,
-    /// TLS beyond the system's authorities.
-    pub tls: RegistryTls,
 }
 
 /// How to log in to a registry.
@@ -55,41 +40,16 @@ pub enum SubjectStrategy {
     TopicRecordName,
 }
 
-/// TLS of a registry, all in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegistryTls {
-    /// Authorities; `None` for the system's.
-    pub authorities: Option<PathBuf>,
-    /// Certificate and key of the client.
-    pub identity: Option<PathBuf>,
-    /// Password of the key.
-    pub key_password: Option<Secret>,
-}
-
 pub(crate) fn read(scope: &mut Scope<'_>, is_key: bool) -> Option<Registry> {
     let urls = scope.require("schema.registry.url", "the address of the registry");
-    check_stores(scope);
     let login = login(scope);
     let strategy = if is_key { "key.subject.name.strategy" } else { "value.subject.name.strategy" };
     let registry = Registry {
         urls: lists::split(&urls?).into_iter().map(Secret::new).collect(),
         login: login?,
-        subject: scope.choice(strategy, subject),
+        subject: scope.choice(strategy),
         auto_register: scope.boolean("auto.register.schemas"),
-        use_latest: scope.boolean("use.latest.version"),
-        latest_strict: scope.boolean("latest.compatibility.strict"),
-        use_id: u32::try_from(scope.number("use.schema.id")).ok(),
-        id_strict: scope.boolean("id.compatibility.strict"),
-        normalizes: scope.boolean("normalize.schemas"),
-        tls: registry_tls(scope),
     };
-    if registry.auto_register && registry.use_latest {
-        scope.ignore(
-            "use.latest.version",
-            "auto.register.schemas is true, and Confluent's client then registers the record's own; \
-             write false there for the newest version",
-        );
-    }
     if registry.subject != SubjectStrategy::TopicName {
         scope.tell(
             strategy,
@@ -100,22 +60,13 @@ pub(crate) fn read(scope: &mut Scope<'_>, is_key: bool) -> Option<Registry> {
     Some(registry)
 }
 
-/// A store that is not said to be PEM is a Java one.
-fn check_stores(scope: &mut Scope<'_>) {
-    for store in ["truststore", "keystore"] {
-        let location = format!("schema.registry.ssl.{store}.location");
-        let kind = format!("schema.registry.ssl.{store}.type");
-        if scope.given(&location).is_some() && !scope.has(&kind) {
-            scope.refuse(&kind, "it is missing, which means JKS; convert the store, and write PEM");
-        }
-    }
-}
+impl Choice for SubjectStrategy {
+    const NAMES: &'static [&'static str] = STRATEGIES;
 
-fn subject(class: &str) -> Option<SubjectStrategy> {
-    let index = STRATEGIES.iter().position(|known| known.eq_ignore_ascii_case(class.trim()))?;
-    let strategies =
-        [SubjectStrategy::TopicName, SubjectStrategy::RecordName, SubjectStrategy::TopicRecordName];
-    strategies.get(index).copied()
+    fn parse(class: &str) -> Option<Self> {
+        let index = STRATEGIES.iter().position(|known| known.eq_ignore_ascii_case(class.trim()))?;
+        [Self::TopicName, Self::RecordName, Self::TopicRecordName].get(index).copied()
+    }
 }
 
 fn login(scope: &mut Scope<'_>) -> Option<Login> {
@@ -166,11 +117,5 @@ pub(crate) fn of_apicurio(scope: &mut Scope<'_>) -> Option<Registry> {
         login: Login::Url,
         subject: SubjectStrategy::TopicName,
         auto_register: scope.boolean("apicurio.registry.auto-register"),
-        use_latest: scope.boolean("apicurio.registry.find-latest"),
-        latest_strict: true,
-        use_id: None,
-        id_strict: true,
-        normalizes: false,
-        tls: RegistryTls::default(),
     })
 }

@@ -1,22 +1,18 @@
-use walpost_router::{ConfigError, Router, RouterConfig};
+use walpost_encode::connect::{EmptyArray, NameAdjustment, NullField};
+use walpost_router::{ConfigError, MissingColumn, Router, RouterConfig};
 
 use super::transforms::Condition;
-use crate::{
-    choices::{JsonEmptyArray, JsonNull, NameAdjustment},
-    judge::Scope,
-};
+use crate::judge::Scope;
 
-/// The Outbox Event Router, with what is beyond
-/// [`RouterConfig`](walpost_router::RouterConfig).
-#[derive(Clone, Debug, PartialEq)]
+/// What of the Outbox Event Router no key of Walpost's own says.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRouter {
     /// Its alias among the transforms.
     pub alias: String,
     /// Under what condition a row is routed. One that is not is no event.
     pub condition: Option<Condition>,
-    /// Columns, placements and topics; checked by
-    /// [`Router::new`](walpost_router::Router::new).
-    pub config: RouterConfig,
+    /// Whether a placement makes the value an envelope.
+    pub has_envelope: bool,
     /// `table.expand.json.payload`: a payload of JSON becomes a structure;
     /// `None`, the default, for not.
     pub expansion: Option<JsonExpansion>,
@@ -25,17 +21,17 @@ pub struct OutboxRouter {
     pub schema_version: Option<String>,
     /// Spans and their headers.
     pub tracing: Tracing,
-    /// `field.name.adjustment.mode` of the router, for an expanded payload.
-    pub field_names: NameAdjustment,
 }
 
 /// How JSON becomes a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonExpansion {
     /// `table.json.payload.null.behavior`, default `ignore`.
-    pub null: JsonNull,
+    pub null: NullField,
     /// `table.json.payload.empty.array.behavior`, default `ignore`.
-    pub empty_array: JsonEmptyArray,
+    pub empty_array: EmptyArray,
+    /// `field.name.adjustment.mode` of the router, default none.
+    pub names: NameAdjustment,
 }
 
 /// `tracing.*` of the router.
@@ -52,18 +48,10 @@ pub struct Tracing {
 }
 
 impl OutboxRouter {
-    /// Whether a placement makes the value an envelope.
-    pub fn has_envelope(&self) -> bool {
-        let list = self.config.additional_placement.as_deref().unwrap_or_default();
-        list.split(',').any(|entry| {
-            entry.split(':').nth(1).is_some_and(|part| part.trim().eq_ignore_ascii_case("envelope"))
-        })
-    }
-
     /// Whether the value is, or may be, a structure: an envelope or expanded
     /// JSON.
     pub fn makes_structure(&self) -> bool {
-        self.has_envelope() || self.expansion.is_some()
+        self.has_envelope || self.expansion.is_some()
     }
 }
 
@@ -104,10 +92,11 @@ pub(crate) fn read(
         );
     }
     let config = config(scope)?;
+    lay(scope, &config);
     let mut router = OutboxRouter {
         alias,
         condition,
-        config,
+        has_envelope: has_envelope(&config),
         expansion: expansion(scope),
         schema_version: scope.given(SCHEMA_VERSION),
         tracing: Tracing {
@@ -115,19 +104,36 @@ pub(crate) fn read(
             operation: scope.text_or_default("tracing.operation.name"),
             only_with_context: scope.boolean("tracing.with.context.field.only"),
         },
-        field_names: scope.choice(FIELD_NAMES, NameAdjustment::parse),
     };
-    if router.schema_version.is_some() && !router.has_envelope() {
+    if router.schema_version.is_some() && !router.has_envelope {
         scope.ignore(
             SCHEMA_VERSION,
             "no placement makes an envelope, and a bare payload has no version",
         );
         router.schema_version = None;
     }
-    if router.expansion.is_none() && scope.has(FIELD_NAMES) {
-        scope.ignore(FIELD_NAMES, "the payload is not expanded");
-    }
     Some(router)
+}
+
+fn has_envelope(config: &RouterConfig) -> bool {
+    let list = config.additional_placement.as_deref().unwrap_or_default();
+    list.split(',').any(|entry| {
+        entry.split(':').nth(1).is_some_and(|part| part.trim().eq_ignore_ascii_case("envelope"))
+    })
+}
+
+/// The keys of `[router]`, with what holds in Debezium without an option.
+fn lay(scope: &mut Scope<'_>, config: &RouterConfig) {
+    scope.lay_plain();
+    let missing = match config.additional_missing {
+        MissingColumn::Error => "error",
+        MissingColumn::Ignore => "ignore",
+    };
+    let is_former = !scope.has(MISSING) && scope.has(MISSING_BEFORE_3_6);
+    scope.lay(if is_former { MISSING_BEFORE_3_6 } else { MISSING }, missing);
+    // Debezium has no other way.
+    scope.lay_at("type", ("router", "null_header"), "send");
+    scope.lay_at("type", ("router", "headers_column"), "");
 }
 
 /// Both spellings, saying two things.
@@ -142,11 +148,12 @@ fn check_missing(scope: &mut Scope<'_>) {
 fn expansion(scope: &mut Scope<'_>) -> Option<JsonExpansion> {
     if scope.boolean("table.expand.json.payload") {
         return Some(JsonExpansion {
-            null: scope.choice(NULL, JsonNull::parse),
-            empty_array: scope.choice(EMPTY_ARRAY, JsonEmptyArray::parse),
+            null: scope.choice(NULL),
+            empty_array: scope.choice(EMPTY_ARRAY),
+            names: scope.choice(FIELD_NAMES),
         });
     }
-    for name in [NULL, EMPTY_ARRAY] {
+    for name in [NULL, EMPTY_ARRAY, FIELD_NAMES] {
         if scope.has(name) {
             scope.ignore(name, "the payload is not expanded");
         }
@@ -155,11 +162,8 @@ fn expansion(scope: &mut Scope<'_>) -> Option<JsonExpansion> {
 }
 
 fn config(scope: &mut Scope<'_>) -> Option<RouterConfig> {
-    let value = |name: &'static str| {
-        let raw = scope.raw(name)?;
-        let is_exact = name.starts_with("route.topic.");
-        Some((name, if is_exact { raw } else { raw.trim() }.to_owned()))
-    };
+    // Kafka Connect takes blanks away, also around a regex and a replacement.
+    let value = |name: &'static str| Some((name, scope.trimmed(name)?));
     let given: Vec<(&str, String)> = OPTIONS.iter().copied().filter_map(value).collect();
     let checked = RouterConfig::from_properties(given)
         .and_then(|config| Router::new(config.clone()).map(|_| config));

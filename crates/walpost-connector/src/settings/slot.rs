@@ -3,26 +3,19 @@ use crate::{
     judge::Scope,
 };
 
-/// The replication slot: `slot.*`.
+/// What of the replication slot no key of Walpost's own says: `slot.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// `slot.name`, default `debezium`.
-    pub name: String,
     /// `slot.drop.on.stop`, default false: an orderly stop drops the slot, and
     /// whatever is written until the next start is lost.
     pub drop_on_stop: bool,
-    /// `slot.failover`, default false: create it with FAILOVER where the server
-    /// has that.
-    pub failover: bool,
     /// `origin` of `slot.stream.params`.
     pub origin: Option<String>,
 }
 
-/// The publication: `publication.*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What of the publication no key of Walpost's own says: `publication.*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// `publication.name`, default `dbz_publication`.
-    pub name: String,
     /// `publication.autocreate.mode`, default `all_tables`.
     pub autocreate: AutoCreate,
     /// `publish.via.partition.root`, default false; where it is made.
@@ -32,8 +25,6 @@ pub struct Publication {
 /// How the slot is told of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// `status.update.interval.ms`, default 10,000.
-    pub status_interval_ms: u64,
     /// `lsn.flush.mode`, default `connector`.
     pub flush: LsnFlushMode,
     /// `offset.mismatch.strategy`, default `no_validation`.
@@ -41,12 +32,7 @@ pub struct Progress {
 }
 
 pub(crate) fn slot(scope: &mut Scope<'_>) -> Slot {
-    let slot = Slot {
-        name: scope.text_or_default("slot.name"),
-        drop_on_stop: scope.boolean("slot.drop.on.stop"),
-        failover: scope.boolean("slot.failover"),
-        origin: origin(scope),
-    };
+    let slot = Slot { drop_on_stop: scope.boolean("slot.drop.on.stop"), origin: origin(scope) };
     if slot.drop_on_stop {
         scope.tell(
             "slot.drop.on.stop",
@@ -82,16 +68,20 @@ fn origin(scope: &mut Scope<'_>) -> Option<String> {
 pub(crate) fn publication(scope: &mut Scope<'_>) -> Publication {
     const MODE: &str = "publication.autocreate.mode";
     let publication = Publication {
-        name: scope.text_or_default("publication.name"),
-        autocreate: scope.choice(MODE, AutoCreate::parse),
+        autocreate: scope.choice(MODE),
         via_partition_root: scope.boolean("publish.via.partition.root"),
     };
+    scope.lay(MODE, publication.autocreate != AutoCreate::Disabled);
+    if publication.autocreate == AutoCreate::NoTables {
+        scope.lay_at(MODE, ("pipeline", "tables"), Vec::new());
+    }
     if publication.autocreate == AutoCreate::AllTables {
-        scope.tell(
-            MODE,
-            "a missing publication is made FOR ALL TABLES, which takes a superuser and reads the \
-             changes of every table; filtered makes one of the outbox that only inserts",
-        );
+        let note = "a missing publication is made of the outbox alone and only inserts, where \
+                    Debezium makes one FOR ALL TABLES, which takes a superuser";
+        match scope.has(MODE) {
+            true => scope.map(MODE, note),
+            false => scope.tell(MODE, note),
+        }
     }
     publication
 }
@@ -105,15 +95,11 @@ pub(crate) fn progress(scope: &mut Scope<'_>) -> Progress {
         };
         scope.tell(name, "and PostgreSQL keeps all WAL until somebody else moves the slot");
     }
-    Progress {
-        status_interval_ms: scope.count("status.update.interval.ms"),
-        flush,
-        mismatch: mismatch(scope),
-    }
+    Progress { flush, mismatch: mismatch(scope) }
 }
 
 fn flush(scope: &mut Scope<'_>) -> LsnFlushMode {
-    let named = scope.given_choice("lsn.flush.mode", LsnFlushMode::parse);
+    let named = scope.given_choice("lsn.flush.mode");
     let former =
         scope.given("flush.lsn.source").map(|text| match text.eq_ignore_ascii_case("true") {
             true => LsnFlushMode::Connector,
@@ -126,7 +112,7 @@ fn flush(scope: &mut Scope<'_>) -> LsnFlushMode {
 }
 
 fn mismatch(scope: &mut Scope<'_>) -> OffsetMismatch {
-    let named = scope.given_choice("offset.mismatch.strategy", OffsetMismatch::parse);
+    let named = scope.given_choice("offset.mismatch.strategy");
     let mut strategy = named;
     for name in
         ["slot.seek.to.known.offset.on.start", "internal.slot.seek.to.known.offset.on.start"]

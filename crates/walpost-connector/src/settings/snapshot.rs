@@ -1,7 +1,6 @@
 use walpost_router::Pattern;
 
-use super::filters;
-use crate::{choices::SnapshotMode, judge::Scope};
+use crate::{choices::SnapshotMode, judge::Scope, secret::Secret};
 
 /// Rows that are in the tables before the stream begins: `snapshot.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub struct SelectOverride {
     /// `schema.table`.
     pub table: String,
     /// A SELECT of its columns.
-    pub statement: String,
+    pub statement: Secret,
 }
 
 const MODE: &str = "snapshot.mode";
@@ -49,7 +48,16 @@ pub(crate) fn read(scope: &mut Scope<'_>) -> Snapshot {
         stream: based("start.stream"),
         on_data_error: based("snapshot.on.data.error"),
     };
-    let tables = filters::patterns(scope, "snapshot.include.collection.list");
+    let publishes = match mode {
+        SnapshotMode::NoData => false,
+        SnapshotMode::ConfigurationBased => configuration.data,
+        SnapshotMode::Always
+        | SnapshotMode::Initial
+        | SnapshotMode::InitialOnly
+        | SnapshotMode::WhenNeeded => true,
+    };
+    scope.lay(MODE, if publishes { "publish" } else { "skip" });
+    let tables = scope.patterns("snapshot.include.collection.list");
     Snapshot {
         mode,
         configuration,
@@ -69,7 +77,7 @@ fn mode(scope: &mut Scope<'_>) -> SnapshotMode {
             scope.map(MODE, "initial, which takes the slot's exported snapshot");
             SnapshotMode::Initial
         }
-        _ => scope.choice(MODE, SnapshotMode::parse),
+        _ => scope.choice(MODE),
     };
     if matches!(mode, SnapshotMode::Initial | SnapshotMode::InitialOnly) && given.is_none() {
         scope.tell(
@@ -98,7 +106,10 @@ fn overrides(scope: &mut Scope<'_>) -> Vec<SelectOverride> {
         let name = format!("{OVERRIDES}.{table}");
         let given = scope.given(&name);
         match given {
-            Some(statement) => overrides.push(SelectOverride { table, statement }),
+            Some(statement) => {
+                let statement = Secret::new(statement);
+                overrides.push(SelectOverride { table, statement });
+            }
             None if scope.has(&name) => scope.refuse(&name, "it is empty; write a SELECT"),
             None => scope.refuse(
                 OVERRIDES,

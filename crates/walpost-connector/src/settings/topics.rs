@@ -4,7 +4,8 @@ use walpost_router::Pattern;
 
 use crate::{
     judge::{Judge, Scope},
-    lists, table,
+    lists,
+    table::{self, Of},
     verdicts::{Origin, Verdict},
 };
 
@@ -82,7 +83,8 @@ pub(crate) fn read(judge: &mut Judge) -> Option<TopicCreation> {
         let others = aliases.iter().filter_map(|other| other.strip_prefix(&format!("{alias}.")));
         let others: Vec<String> = others.map(|rest| format!("{rest}.")).collect();
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
-        let mut scope = judge.scope(Origin::Connector, prefix, table::TOPIC_GROUP, &others);
+        let mut scope =
+            judge.scope((Of::TopicGroup, Origin::Connector), prefix, table::TOPIC_GROUP, &others);
         let mut group = group(&mut scope, alias);
         group.config.retain(|name, _| !others.iter().any(|other| name.starts_with(other)));
         groups.push(group);
@@ -120,17 +122,13 @@ fn group(scope: &mut Scope<'_>, alias: &str) -> TopicGroup {
     } else if scope.given("include").is_none() {
         scope.refuse("include", "it is missing, and the group has no topic; write its topics");
     }
-    let patterns = |scope: &Scope<'_>, name: &str| -> Vec<Pattern> {
-        let list = lists::split(&scope.given(name).unwrap_or_default());
-        list.iter().filter_map(|text| Pattern::new(text).ok()).collect()
-    };
     let own = ["include", "exclude", "partitions", "replication.factor"];
     let config = scope.beginning("").into_iter().filter(|(name, _)| !own.contains(&name.as_str()));
     let number = |name: &str| scope.given_number(name);
     TopicGroup {
         name: alias.to_owned(),
-        include: patterns(scope, "include"),
-        exclude: patterns(scope, "exclude"),
+        include: scope.patterns("include"),
+        exclude: scope.patterns("exclude"),
         partitions: number("partitions").and_then(|partitions| partitions.try_into().ok()),
         replication: number("replication.factor").and_then(|copies| copies.try_into().ok()),
         config: config.collect(),

@@ -6,12 +6,14 @@ use super::router::{self, OutboxRouter};
 use crate::{
     choices::HeaderOperation,
     judge::{Judge, Scope},
-    table::{self, Section, transforms as rules},
+    table::{
+        self, Of, PREDICATES, PredicateClass, TRANSFORMS, TransformClass, transforms as rules,
+    },
     verdicts::{Origin, Verdict},
 };
 
 /// What happens to a record on its way, in order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transforms {
     /// Before the router: they see rows and messages.
     pub before: Vec<Transform>,
@@ -36,11 +38,9 @@ pub struct Transform {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `DecodeLogicalDecodingMessageContent`: a logical message whose content is
-    /// a JSON object becomes a row with its members.
-    DecodeMessages {
-        /// `fields.null.include`, default false: members that are null are kept.
-        keeps_null: bool,
-    },
+    /// a JSON object becomes a row with its members, but for those that are
+    /// null.
+    DecodeMessages,
     /// `RegexRouter`: another topic, where the regex matches the whole of it.
     RenameTopic(Rewrite),
     /// `InsertHeader`, at the end of the headers.
@@ -94,7 +94,7 @@ const MAX_ALIASES: usize = 100;
 impl Transforms {
     /// Whether logical messages become rows, and so events.
     pub fn decodes_messages(&self) -> bool {
-        self.before.iter().any(|step| matches!(step.action, Action::DecodeMessages { .. }))
+        self.before.iter().any(|step| step.action == Action::DecodeMessages)
     }
 }
 
@@ -159,27 +159,25 @@ fn refuse_type(judge: &mut Judge, alias: &str, note: &str) {
 
 /// The options of an alias under the rules of its class; `None` where the class
 /// is refused.
-fn of_class<'a>(
+fn of_class<'a, T>(
     judge: &'a mut Judge,
-    (list, alias): (&str, &str),
+    (of, list, alias): (Of, &str, &str),
     aliases: &[String],
-) -> Option<(Scope<'a>, &'static Section, String)> {
-    let (template, known) = match list {
-        "transforms" => (rules::TRANSFORM, rules::REFUSED),
-        _ => (rules::PREDICATE, &[][..]),
-    };
+    by_name: fn(&str) -> Option<T>,
+) -> Option<(Scope<'a>, T)> {
     let prefix = format!("{list}.{alias}.");
     let mut plain = judge.plain(Origin::Connector);
     let class = plain.require(&format!("{prefix}type"), "the class of it");
-    let section = class.as_deref().and_then(|class| table::of_class(template, class));
-    let Some((class, section)) = class.clone().zip(section) else {
+    let found = class.as_deref().and_then(by_name);
+    let Some((class, found)) = class.clone().zip(found) else {
         if let Some(class) = class {
-            let why = known.iter().find(|(refused, _)| *refused == class).map(|(_, why)| *why);
+            let why = rules::REFUSED.iter().find(|(refused, _)| *refused == class);
             let choices = || {
-                let names = table::classes(template);
+                let names = table::classes(of);
                 format!("Walpost has no such class; write one of {}", names.join(", "))
             };
-            plain.refuse(&format!("{prefix}type"), why.map_or_else(choices, str::to_owned));
+            let note = why.map_or_else(choices, |(_, why)| (*why).to_owned());
+            plain.refuse(&format!("{prefix}type"), note);
         }
         judge.leave(
             Origin::Connector,
@@ -193,22 +191,25 @@ fn of_class<'a>(
     let others = aliases.iter().filter_map(|other| other.strip_prefix(&format!("{alias}.")));
     let others: Vec<String> = others.map(|rest| format!("{rest}.")).collect();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    let rules = table::rules_of(template, &class);
-    Some((judge.scope(Origin::Connector, prefix, rules, &others), section, class))
+    let rules = table::rules_of(of, &class);
+    Some((judge.scope((of, Origin::Connector), prefix, rules, &others), found))
 }
 
 fn predicates(judge: &mut Judge) -> BTreeMap<String, Option<Test>> {
     let aliases = aliases(judge, "predicates");
     let mut tests = BTreeMap::new();
     for alias in &aliases {
-        let found = of_class(judge, ("predicates", alias), &aliases);
-        let test = found.and_then(|(mut scope, section, _)| match section.title {
-            "TopicNameMatches" => {
-                let pattern = scope.require("pattern", "a regular expression")?;
-                Pattern::new(&pattern).ok().map(Test::TopicMatches)
+        let asked = (PREDICATES, "predicates", alias.as_str());
+        let found = of_class(judge, asked, &aliases, table::predicate);
+        let test = found.and_then(|(mut scope, class)| match class {
+            PredicateClass::TopicNameMatches => {
+                scope.require("pattern", "a regular expression")?;
+                scope.patterns("pattern").pop().map(Test::TopicMatches)
             }
-            "HasHeaderKey" => scope.require("name", "the name of a header").map(Test::HasHeader),
-            _ => Some(Test::IsTombstone),
+            PredicateClass::HasHeaderKey => {
+                scope.require("name", "the name of a header").map(Test::HasHeader)
+            }
+            PredicateClass::RecordIsTombstone => Some(Test::IsTombstone),
         });
         tests.insert(alias.clone(), test);
     }
@@ -221,37 +222,29 @@ fn step(
     aliases: &[String],
     tests: &BTreeMap<String, Option<Test>>,
 ) -> Option<Step> {
-    let (mut scope, _, class) = of_class(judge, ("transforms", alias), aliases)?;
+    let asked = (TRANSFORMS, "transforms", alias);
+    let (mut scope, class) = of_class(judge, asked, aliases, table::transform)?;
     let condition = condition(&mut scope, tests);
     let alias = alias.to_owned();
-    let action = match class.rsplit('.').next().unwrap_or_default() {
-        "EventRouter" => {
+    let action = match class {
+        TransformClass::Router => {
             return router::read(&mut scope, alias, condition).map(Box::new).map(Step::Router);
         }
-        "DecodeLogicalDecodingMessageContent" => {
-            Action::DecodeMessages { keeps_null: scope.boolean("fields.null.include") }
-        }
-        "RegexRouter" => rename(&mut scope)?,
-        "InsertHeader" => {
-            let name = scope.require("header", "the name of the header");
-            let literal = scope.raw("value.literal").map(|text| text.trim().to_owned());
-            if !scope.has("value.literal") {
-                scope.refuse("value.literal", "it is missing; write the value of the header");
-            }
-            Action::InsertHeader { name: name?, literal: literal? }
-        }
-        "DropHeaders" => {
+        TransformClass::DecodeMessages => Action::DecodeMessages,
+        TransformClass::RegexRouter => rename(&mut scope)?,
+        TransformClass::InsertHeader => insert_header(&mut scope)?,
+        TransformClass::DropHeaders => {
             scope.require("headers", "the names of the headers")?;
             Action::DropHeaders(scope.list("headers"))
         }
-        "HeaderFrom$Value" => header_from(&mut scope)?,
-        "HeaderFrom$Key" => {
+        TransformClass::HeaderFromValue => header_from(&mut scope)?,
+        TransformClass::HeaderFromKey => {
             let note = "the key behind the router is one value and has no fields; write \
                         table.fields.additional.placement for a header of a column";
             scope.refuse("type", note);
             return None;
         }
-        _ => {
+        TransformClass::Filter => {
             if condition.is_none() {
                 scope.refuse(
                     "predicate",
@@ -262,6 +255,14 @@ fn step(
         }
     };
     Some(Step::Other(Transform { alias, action, condition }))
+}
+
+fn insert_header(scope: &mut Scope<'_>) -> Option<Action> {
+    let name = scope.require("header", "the name of the header");
+    if !scope.has("value.literal") {
+        scope.refuse("value.literal", "it is missing; write the value of the header");
+    }
+    Some(Action::InsertHeader { name: name?, literal: scope.trimmed("value.literal")? })
 }
 
 fn condition(scope: &mut Scope<'_>, tests: &BTreeMap<String, Option<Test>>) -> Option<Condition> {
@@ -283,7 +284,7 @@ fn rename(scope: &mut Scope<'_>) -> Option<Action> {
     if !scope.has("replacement") {
         scope.refuse("replacement", "it is missing; write the new topic");
     }
-    let replacement = scope.raw("replacement")?.trim().to_owned();
+    let replacement = scope.trimmed("replacement")?;
     match Rewrite::new(&regex?, &replacement) {
         Ok(rewrite) => Some(Action::RenameTopic(rewrite)),
         Err(error) => {
@@ -300,7 +301,7 @@ fn rename(scope: &mut Scope<'_>) -> Option<Action> {
 fn header_from(scope: &mut Scope<'_>) -> Option<Action> {
     let fields = scope.require("fields", "the fields of the value");
     let headers = scope.require("headers", "the names of the headers");
-    let operation = scope.require("operation", "copy or move");
+    scope.require("operation", "copy or move")?;
     (fields.is_some() && headers.is_some()).then_some(())?;
     let (fields, headers) = (scope.list("fields"), scope.list("headers"));
     if fields.len() != headers.len() {
@@ -311,7 +312,7 @@ fn header_from(scope: &mut Scope<'_>) -> Option<Action> {
     }
     Some(Action::HeaderFromValue {
         fields: fields.into_iter().zip(headers).collect(),
-        operation: HeaderOperation::parse(&operation?)?,
+        operation: scope.given_choice("operation")?,
         replace_null_with_default: scope.boolean("replace.null.with.default"),
     })
 }
@@ -327,7 +328,7 @@ fn check_order(judge: &mut Judge, transforms: &Transforms) {
     }
     for transform in &transforms.after {
         match transform.action {
-            Action::DecodeMessages { .. } => {
+            Action::DecodeMessages => {
                 let note = "behind the router it sees no message; write the alias before the \
                             router's in transforms";
                 refuse_type(judge, &transform.alias, note);

@@ -4,25 +4,26 @@ use super::{
     kind::{COUNT, LONG, POSITIVE},
     mapped, refused,
 };
-use crate::choices::{AutoCreate, LsnFlushMode, OffsetMismatch};
+use crate::choices::{AutoCreate, Choice, LsnFlushMode, OffsetMismatch};
 
 const TIMEOUT_ACTIONS: &[&str] = &["fail", "warn", "ignore"];
 
 /// The slot, the publication, and how far they are.
 pub(super) const RULES: &[Rule] = &[
     honoured("topic.prefix", Name, "", "names the source: heartbeats, offsets, context headers"),
-    honoured("slot.name", SlotName, "debezium", "the replication slot"),
+    honoured("slot.name", SlotName, "debezium", "the replication slot")
+        .always_sets("pipeline", "slot"),
     honoured(
         "slot.drop.on.stop",
         Boolean,
         "false",
         "drop the slot at an orderly stop: events until the next start are lost",
     ),
-    honoured(
+    mapped(
         "slot.failover",
         Boolean,
         "false",
-        "create the slot with FAILOVER, from PostgreSQL 17 on",
+        "a slot with FAILOVER from PostgreSQL 17 on, whatever it says",
     ),
     honoured(
         "slot.stream.params",
@@ -33,13 +34,16 @@ pub(super) const RULES: &[Rule] = &[
     mapped("slot.max.retries", Number(-1, i32::MAX as i64), "6", "trying for ever"),
     mapped("slot.retry.delay.ms", LONG, "10000", "Walpost's own waits between attempts"),
     ignored("create.slot.command.timeout", COUNT, "90", "pipeline.slot_timeout_ms is the bound"),
-    honoured("publication.name", Text, "dbz_publication", "the publication; used as it is found"),
-    honoured(
+    honoured("publication.name", Text, "dbz_publication", "the publication; used as it is found")
+        .always_sets("pipeline", "publication"),
+    mapped(
         "publication.autocreate.mode",
         OneOf(AutoCreate::NAMES),
         "all_tables",
-        "how it is made where it is missing; filtered makes one that only inserts",
-    ),
+        "pipeline.create_publication: disabled is false; else a missing one is made of the outbox \
+         alone, and only inserts",
+    )
+    .makes("pipeline", "create_publication"),
     honoured(
         "publish.via.partition.root",
         Boolean,
@@ -52,11 +56,11 @@ pub(super) const RULES: &[Rule] = &[
         "",
         "rows that are inserted need no replica identity",
     ),
-    honoured(
+    ignored(
         "status.update.interval.ms",
         POSITIVE,
         "10000",
-        "how often the server hears of the position",
+        "the server hears of the position with each checkpoint: pipeline.checkpoint_interval_ms",
     ),
     honoured(
         "lsn.flush.mode",
@@ -91,7 +95,8 @@ pub(super) const RULES: &[Rule] = &[
         Regexes,
         "",
         "prefixes of logical messages that are events; all where neither list is given",
-    ),
+    )
+    .makes("pipeline", "message_prefixes"),
     honoured(
         "message.prefix.exclude.list",
         Regexes,

@@ -1,13 +1,12 @@
 use super::{
+    ConverterClass,
     Kind::{Boolean, Class, Number, OneOf, Password, Text, Url},
-    Rule, Section, honoured, ignored,
+    Of, Rule, Section, honoured, ignored,
     kind::COUNT,
     only, refused,
 };
-use crate::choices::DecimalFormat;
-
-/// What stands before the options of a converter.
-pub(crate) const CONVERTER: &str = "<converter>.";
+use crate::choices::Choice;
+use walpost_encode::connect::DecimalFormat;
 
 pub(super) const COMMON: Section = converter(
     "Of every converter",
@@ -20,7 +19,7 @@ pub(super) const COMMON: Section = converter(
 
 pub(super) const STRING: Section = converter(
     "StringConverter",
-    &["org.apache.kafka.connect.storage.StringConverter"],
+    &[("org.apache.kafka.connect.storage.StringConverter", ConverterClass::String)],
     &[only(
         "converter.encoding",
         "UTF-8",
@@ -31,25 +30,33 @@ pub(super) const STRING: Section = converter(
 
 pub(super) const JSON: Section = converter(
     "JsonConverter",
-    &["org.apache.kafka.connect.json.JsonConverter"],
+    &[("org.apache.kafka.connect.json.JsonConverter", ConverterClass::Json)],
     &[
         honoured("schemas.enable", Boolean, "true", "write {\"schema\": …, \"payload\": …}"),
         ignored("schemas.cache.size", COUNT, "1000", "Walpost has a cache of its own"),
         honoured("decimal.format", OneOf(DecimalFormat::NAMES), "BASE64", "how numeric is written"),
-        honoured("replace.null.with.default", Boolean, "true", "a default instead of null"),
+        honoured(
+            "replace.null.with.default",
+            Boolean,
+            "true",
+            "a default instead of null; in a bare payload it changes nothing",
+        ),
         only("schema.content", "", &[""], "Walpost writes the record's own schema; remove it"),
     ],
 );
 
 pub(super) const BYTE_ARRAY: Section = converter(
     "ByteArrayConverter",
-    &["org.apache.kafka.connect.converters.ByteArrayConverter"],
+    &[("org.apache.kafka.connect.converters.ByteArrayConverter", ConverterClass::ByteArray)],
     &[],
 );
 
 pub(super) const BINARY_DATA: Section = converter(
     "BinaryDataConverter",
-    &["io.debezium.converters.BinaryDataConverter", "io.debezium.converters.ByteBufferConverter"],
+    &[
+        ("io.debezium.converters.BinaryDataConverter", ConverterClass::BinaryData),
+        ("io.debezium.converters.ByteBufferConverter", ConverterClass::BinaryData),
+    ],
     &[
         honoured("delegate.converter.type", Class, "", "class of the converter of all but bytes"),
         honoured("delegate.converter.type.*", Text, "", "options of that converter"),
@@ -58,40 +65,66 @@ pub(super) const BINARY_DATA: Section = converter(
 
 pub(super) const SIMPLE_HEADER: Section = converter(
     "SimpleHeaderConverter",
-    &["org.apache.kafka.connect.storage.SimpleHeaderConverter"],
+    &[("org.apache.kafka.connect.storage.SimpleHeaderConverter", ConverterClass::SimpleHeader)],
     &[],
 );
 
-/// Of the converters that need a registry.
+/// Of the registry, beside [`AVRO`].
 pub(super) const REGISTRY: Section = converter(
     "Schema registry",
-    &[
-        "io.confluent.connect.avro.AvroConverter",
-        "io.confluent.connect.json.JsonSchemaConverter",
-        "io.confluent.connect.protobuf.ProtobufConverter",
-    ],
+    &[("io.confluent.connect.avro.AvroConverter", ConverterClass::Avro)],
     REGISTRY_RULES,
 );
+
+const LATEST: &str = "the record's own schema is registered or looked up, not another one; write \
+                      false, and register what consumers should read";
+const OF_LATEST: &str = "it is of use.latest.version and its neighbours, which are refused";
+const STORES: &str = "the registry's certificate is checked by the system's authorities, and the \
+                      client has none; add the authority to the system's, and remove it";
+const CACHE: &str = "Walpost has a cache of its own";
+const BOUND: &str = "Walpost has a bound of its own";
+const FOREVER: &str = "Walpost tries again for ever";
 
 const REGISTRY_RULES: &[Rule] = &[
     honoured("schema.registry.url", Url, "", "addresses of the registry"),
     honoured("auto.register.schemas", Boolean, "true", "register schemas that are new"),
-    honoured("use.latest.version", Boolean, "false", "the newest version of the subject"),
-    honoured("latest.compatibility.strict", Boolean, "true", "which the schema has to fit"),
-    honoured(
-        "use.schema.id",
-        Number(-1, i32::MAX as i64),
-        "-1",
-        "this schema, whatever the record's",
+    only("use.latest.version", "false", &["false"], LATEST),
+    ignored("latest.compatibility.strict", Boolean, "true", OF_LATEST),
+    refused("use.latest.with.metadata", "the record's own schema is used; remove it"),
+    only("use.schema.id", "-1", &["-1"], "the record's own schema is used; remove it"),
+    refused("use.schema.guid", "the record's own schema is used; remove it"),
+    ignored("id.compatibility.strict", Boolean, "true", OF_LATEST),
+    only(
+        "normalize.schemas",
+        "false",
+        &["false"],
+        "schemas are sent as Confluent's converter writes them; write false, and set it at the \
+         registry",
     ),
-    honoured("id.compatibility.strict", Boolean, "true", "which the schema has to fit"),
-    honoured("normalize.schemas", Boolean, "false", "let the registry normalise them"),
     honoured("key.subject.name.strategy", OneOf(STRATEGIES), STRATEGIES[0], "the subject of keys"),
     honoured(
         "value.subject.name.strategy",
         OneOf(STRATEGIES),
         STRATEGIES[0],
         "the subject of values",
+    ),
+    only(
+        "context.name.strategy",
+        STRATEGY_OF_CONTEXT,
+        &[STRATEGY_OF_CONTEXT],
+        "subjects are those of the default context; remove it",
+    ),
+    only(
+        "key.schema.id.serializer",
+        PREFIX_SERIALIZER,
+        &[PREFIX_SERIALIZER],
+        "the id is written before the value; remove it",
+    ),
+    only(
+        "value.schema.id.serializer",
+        PREFIX_SERIALIZER,
+        &[PREFIX_SERIALIZER],
+        "the id is written before the value; remove it",
     ),
     honoured(
         "basic.auth.credentials.source",
@@ -108,46 +141,28 @@ const REGISTRY_RULES: &[Rule] = &[
         "where the token is",
     ),
     honoured("bearer.auth.token", Password, "", "the token"),
-    honoured("schema.registry.ssl.truststore.location", Text, "", "PEM file of authorities"),
-    only(
-        "schema.registry.ssl.truststore.type",
-        "",
-        &["PEM"],
-        "Walpost reads PEM alone; convert the store, and write PEM",
-    ),
-    honoured("schema.registry.ssl.keystore.location", Text, "", "PEM file of certificate and key"),
-    only(
-        "schema.registry.ssl.keystore.type",
-        "",
-        &["PEM"],
-        "Walpost reads PEM alone; convert the store, and write PEM",
-    ),
-    honoured("schema.registry.ssl.key.password", Password, "", "password of the key"),
-    refused(
-        "schema.registry.ssl.truststore.password",
-        "Walpost reads PEM alone, which has none; convert the store, and remove it",
-    ),
-    refused(
-        "schema.registry.ssl.keystore.password",
-        "Walpost reads PEM alone; write schema.registry.ssl.key.password",
-    ),
-    only(
-        "schema.registry.ssl.endpoint.identification.algorithm",
-        "https",
-        &["https"],
-        "the name of the registry is always checked; remove it",
-    ),
-    ignored("schemas.cache.config", COUNT, "1000", "Walpost has a cache of its own"),
-    ignored("max.schemas.per.subject", COUNT, "1000", "Walpost has a cache of its own"),
-    ignored("latest.cache.size", COUNT, "1000", "Walpost has a cache of its own"),
-    ignored("latest.cache.ttl.sec", Number(-1, i64::MAX), "-1", "Walpost has a cache of its own"),
+    refused("schema.registry.ssl.*", STORES),
+    refused("proxy.*", "the registry is asked without a proxy; make it reachable, and remove it"),
+    refused("rule.*", "Walpost runs no rules of a registry; remove it"),
+    refused("rules.*", "Walpost runs no rules of a registry; remove it"),
+    ignored("schemas.cache.config", COUNT, "1000", CACHE),
+    ignored("max.schemas.per.subject", COUNT, "1000", CACHE),
+    ignored("latest.cache.size", COUNT, "1000", CACHE),
+    ignored("latest.cache.ttl.sec", Number(-1, i64::MAX), "-1", CACHE),
+    ignored("missing.id.cache.ttl.sec", Number(-1, i64::MAX), "-1", CACHE),
+    ignored("missing.version.cache.ttl.sec", Number(-1, i64::MAX), "-1", CACHE),
+    ignored("missing.schema.cache.ttl.sec", Number(-1, i64::MAX), "-1", CACHE),
+    ignored("missing.cache.size", COUNT, "10000", CACHE),
     ignored("schema.registry.url.randomize", Boolean, "false", "addresses are tried in order"),
-    ignored("http.connect.timeout.ms", COUNT, "60000", "Walpost has a bound of its own"),
-    ignored("http.read.timeout.ms", COUNT, "60000", "Walpost has a bound of its own"),
-    ignored("max.retries", COUNT, "3", "Walpost tries again for ever"),
-    ignored("retries.wait.ms", COUNT, "1000", "Walpost tries again for ever"),
-    ignored("retries.max.wait.ms", COUNT, "20000", "Walpost tries again for ever"),
+    ignored("http.connect.timeout.ms", COUNT, "60000", BOUND),
+    ignored("http.read.timeout.ms", COUNT, "60000", BOUND),
+    ignored("max.retries", COUNT, "3", FOREVER),
+    ignored("retries.wait.ms", COUNT, "1000", FOREVER),
+    ignored("retries.max.wait.ms", COUNT, "20000", FOREVER),
 ];
+
+const STRATEGY_OF_CONTEXT: &str = "io.confluent.kafka.serializers.context.NullContextNameStrategy";
+const PREFIX_SERIALIZER: &str = "io.confluent.kafka.serializers.schema.id.PrefixSchemaIdSerializer";
 
 /// The first one is the default.
 pub(crate) const STRATEGIES: &[&str] = &[
@@ -156,62 +171,33 @@ pub(crate) const STRATEGIES: &[&str] = &[
     "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
 ];
 
+const AVRO_ALONE: &str = "Walpost writes what the converter writes without it; write false";
+const OF_READING: &str = "it is of records that are read, and a source writes";
+
 pub(super) const AVRO: Section = converter(
     "AvroConverter",
-    &["io.confluent.connect.avro.AvroConverter"],
+    &[("io.confluent.connect.avro.AvroConverter", ConverterClass::Avro)],
     &[
-        honoured(
-            "enhanced.avro.schema.support",
-            Boolean,
-            "false",
-            "keep names of enums and packages",
-        ),
+        only("enhanced.avro.schema.support", "false", &["false"], AVRO_ALONE),
         honoured("connect.meta.data", Boolean, "true", "write connect.name and its neighbours"),
         honoured("scrub.invalid.names", Boolean, "false", "make names legal in Avro"),
+        only("ignore.default.for.nullables", "false", &["false"], AVRO_ALONE),
+        only("generalized.sum.type.support", "false", &["false"], AVRO_ALONE),
+        only("allow.optional.map.keys", "false", &["false"], AVRO_ALONE),
+        only("discard.type.doc.default", "false", &["false"], AVRO_ALONE),
+        only("avro.use.logical.type.converters", "false", &["false"], AVRO_ALONE),
+        only("avro.reflection.allow.null", "false", &["false"], AVRO_ALONE),
+        only("avro.remove.java.properties", "false", &["false"], AVRO_ALONE),
+        only("schema.reflection", "false", &["false"], AVRO_ALONE),
+        ignored("flatten.singleton.unions", Boolean, "true", OF_READING),
+        ignored("specific.avro.reader", Boolean, "false", OF_READING),
         only("avro.codec", "null", &["null"], "a record is not compressed by itself; remove it"),
-    ],
-);
-
-pub(super) const JSON_SCHEMA: Section = converter(
-    "JsonSchemaConverter",
-    &["io.confluent.connect.json.JsonSchemaConverter"],
-    &[
-        honoured("decimal.format", OneOf(DecimalFormat::NAMES), "BASE64", "how numeric is written"),
-        honoured(
-            "object.additional.properties",
-            Boolean,
-            "true",
-            "additionalProperties of objects",
-        ),
-        honoured(
-            "use.optional.for.nonrequired",
-            Boolean,
-            "false",
-            "what is not required is optional",
-        ),
-    ],
-);
-
-pub(super) const PROTOBUF: Section = converter(
-    "ProtobufConverter",
-    &["io.confluent.connect.protobuf.ProtobufConverter"],
-    &[
-        honoured("enhanced.protobuf.schema.support", Boolean, "false", "keep names of packages"),
-        honoured("scrub.invalid.names", Boolean, "false", "make names legal in Protobuf"),
-        honoured("optional.for.nullables", Boolean, "false", "optional for what may be null"),
-        honoured("wrapper.for.nullables", Boolean, "false", "wrappers for what may be null"),
-        honoured(
-            "wrapper.for.raw.primitives",
-            Boolean,
-            "true",
-            "wrappers for values that are no structure",
-        ),
     ],
 );
 
 pub(super) const APICURIO: Section = converter(
     "Converters of Apicurio",
-    &["io.apicurio.registry.utils.converter.AvroConverter"],
+    &[("io.apicurio.registry.utils.converter.AvroConverter", ConverterClass::ApicurioAvro)],
     &[
         honoured(
             "apicurio.registry.url",
@@ -225,12 +211,7 @@ pub(super) const APICURIO: Section = converter(
             "false",
             "register schemas that are new",
         ),
-        honoured(
-            "apicurio.registry.find-latest",
-            Boolean,
-            "false",
-            "the newest version of the artefact",
-        ),
+        only("apicurio.registry.find-latest", "false", &["false"], LATEST),
         only(
             "apicurio.registry.as-confluent",
             "false",
@@ -262,10 +243,10 @@ pub(super) const APICURIO: Section = converter(
 
 const fn converter(
     title: &'static str,
-    classes: &'static [&'static str],
+    classes: &'static [(&'static str, ConverterClass)],
     rules: &'static [Rule],
 ) -> Section {
-    Section { title, prefix: CONVERTER, classes, rules }
+    Section { title, of: Of::Converter(classes), rules }
 }
 
 /// Why a class of converters is refused, and what to write; for those that
@@ -281,10 +262,14 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "io.apicurio.registry.utils.converter.ExtJsonConverter",
-        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter or io.confluent.connect.json.JsonSchemaConverter",
+        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter",
     ),
+    ("io.apicurio.registry.utils.converter.ProtobufConverter", NO_PROTOBUF),
+    ("io.confluent.connect.protobuf.ProtobufConverter", NO_PROTOBUF),
     (
-        "io.apicurio.registry.utils.converter.ProtobufConverter",
-        "Walpost has it not; write io.confluent.connect.protobuf.ProtobufConverter at the registry's /apis/ccompat/v7",
+        "io.confluent.connect.json.JsonSchemaConverter",
+        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter, or io.confluent.connect.avro.AvroConverter for a registry",
     ),
 ];
+
+const NO_PROTOBUF: &str = "Walpost has it not; write io.confluent.connect.avro.AvroConverter for a registry, or io.debezium.converters.BinaryDataConverter for payloads that are Protobuf already";

@@ -1,44 +1,55 @@
 use super::{
-    Kind::{Boolean, File, Number, OneOf, Password, Text},
+    Kind::{Boolean, File, Number, OneOf, Password, Sql, Text},
     Rule, honoured, ignored,
     kind::COUNT,
     mapped, only, refused,
 };
-use crate::choices::SslMode;
+use crate::choices::{Choice, SslMode};
 
 const PLUGINS: &[&str] = &["pgoutput"];
 
 /// How the database is reached.
 pub(super) const RULES: &[Rule] = &[
-    honoured("database.hostname", Text, "", "host of the server"),
-    honoured("database.port", Number(1, 65_535), "5432", "port of the server"),
-    honoured("database.user", Text, "", "login role"),
-    honoured("database.password", Password, "", "its password"),
-    honoured("database.dbname", Text, "", "the database"),
+    honoured("database.hostname", Text, "", "host of the server").makes("postgres", "url"),
+    honoured("database.port", Number(1, 65_535), "5432", "port of the server")
+        .makes("postgres", "url"),
+    honoured("database.user", Text, "", "login role").makes("postgres", "url"),
+    honoured("database.password", Password, "", "its password").makes("postgres", "url"),
+    honoured("database.dbname", Text, "", "the database").makes("postgres", "url"),
     honoured(
         "database.sslmode",
         OneOf(SslMode::NAMES),
         "prefer",
         "whether TLS is used, and how the server is checked",
+    )
+    .makes("postgres", "url"),
+    honoured("database.sslcert", File, "", "file of the client's certificate")
+        .makes("postgres", "url"),
+    honoured("database.sslkey", File, "", "file of its key: PEM or DER; PKCS #12 is refused")
+        .makes("postgres", "url"),
+    refused(
+        "database.sslpassword",
+        "Walpost reads keys without a password; write the key to a file without one, and remove it",
     ),
-    honoured("database.sslcert", File, "", "file of the client's certificate"),
-    honoured("database.sslkey", File, "", "file of its key: PEM or DER; PKCS #12 is refused"),
-    honoured("database.sslpassword", Password, "", "password of the key"),
-    honoured("database.sslrootcert", File, "", "PEM file of certificate authorities"),
+    honoured("database.sslrootcert", File, "", "PEM file of certificate authorities")
+        .makes("postgres", "url"),
     only(
         "database.sslfactory",
         "",
         &["org.postgresql.ssl.LibPQFactory", "org.postgresql.ssl.NonValidatingFactory"],
         "it is a Java class; write database.sslmode and database.sslrootcert, or \
          org.postgresql.ssl.NonValidatingFactory for no check of the server",
-    ),
-    honoured("database.tcpKeepAlive", Boolean, "true", "keep-alive of TCP"),
+    )
+    .makes("postgres", "url"),
+    honoured("database.tcpKeepAlive", Boolean, "true", "keep-alive of TCP")
+        .makes("postgres", "url"),
     mapped(
         "database.query.timeout.ms",
         COUNT,
         "600000",
         "pipeline.statement_timeout_ms, at most 600,000",
-    ),
+    )
+    .makes("pipeline", "statement_timeout_ms"),
     ignored(
         "database.connection.timeout.ms",
         COUNT,
@@ -53,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     honoured(
         "database.initial.statements",
-        Text,
+        Sql,
         "",
         "statements of each SQL session at its beginning, separated by semicolons",
     ),

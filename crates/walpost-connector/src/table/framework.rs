@@ -1,10 +1,10 @@
 use super::{
-    Kind::{Boolean, Class, List, Name, Number, OneOf, Regexes, Text},
+    Kind::{Boolean, Class, List, Name, Number, OneOf, Patterns, Text},
     Rule, honoured, ignored,
     kind::{COUNT, LONG, POSITIVE},
     mapped, refused,
 };
-use crate::choices::{ExactlyOnce, TransactionBoundary};
+use crate::choices::{Choice, ExactlyOnce, TransactionBoundary};
 
 const CONNECTOR_CLASSES: &[&str] =
     &["io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector", "Postgres"];
@@ -12,7 +12,8 @@ const RELOAD: &[&str] = &["none", "restart"];
 
 /// What Kafka Connect itself reads of a connector.
 pub(super) const RULES: &[Rule] = &[
-    honoured("name", Text, "", "name of the connector and of its pipeline"),
+    honoured("name", Text, "", "name of the connector and of its pipeline")
+        .always_sets("pipeline", "name"),
     honoured("connector.class", OneOf(CONNECTOR_CLASSES), "", "has to be that of PostgreSQL"),
     ignored("connector.plugin.version", Text, "", "Walpost is of one version"),
     ignored("tasks.max", POSITIVE, "1", "there is always one task, as in Debezium"),
@@ -43,14 +44,16 @@ pub(super) const RULES: &[Rule] = &[
         OneOf(ExactlyOnce::NAMES),
         "requested",
         "sink.publish: required is \"transactional\"",
-    ),
+    )
+    .makes("sink", "publish"),
     mapped(
         "transaction.boundary",
         OneOf(TransactionBoundary::NAMES),
         "poll",
         "sink.transaction_interval_ms: Walpost ends transactions by time",
     ),
-    mapped("transaction.boundary.interval.ms", LONG, "", "sink.transaction_interval_ms"),
+    mapped("transaction.boundary.interval.ms", LONG, "", "sink.transaction_interval_ms")
+        .sets("sink", "transaction_interval_ms"),
     mapped("offsets.storage.topic", Name, "", "the topic of which a take-over reads the position"),
     honoured("topic.creation.groups", List, "", "aliases of groups of topics"),
     honoured("topic.creation.*", Text, "", "the groups, see below"),
@@ -78,8 +81,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Of a group of topics, behind its alias.
 pub(crate) const TOPIC_GROUP: &[Rule] = &[
-    honoured("include", Regexes, "", "the topics of the group; of the group default all"),
-    honoured("exclude", Regexes, "", "topics that are not of the group"),
+    honoured("include", Patterns, "", "the topics of the group; of the group default all"),
+    honoured("exclude", Patterns, "", "topics that are not of the group"),
     honoured(
         "partitions",
         Number(-1, i32::MAX as i64),

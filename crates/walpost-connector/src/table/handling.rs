@@ -2,7 +2,8 @@ use super::{
     Kind::{Boolean, List, Name, Number, OneOf, Regexes, Text},
     Rule, honoured, ignored, only,
 };
-use crate::choices::{
+use crate::choices::Choice;
+use walpost_encode::connect::{
     BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, NameAdjustment,
     TimePrecision,
 };
@@ -31,12 +32,13 @@ pub(super) const RULES: &[Rule] = &[
         "what interval is",
     ),
     honoured("hstore.handling.mode", OneOf(HstoreHandling::NAMES), "json", "what hstore is"),
-    honoured("money.fraction.digits", Number(0, 32_767), "2", "digits of money behind the point"),
-    honoured(
+    honoured("money.fraction.digits", Number(0, 255), "2", "digits of money behind the point"),
+    only(
         "field.name.adjustment.mode",
-        OneOf(NameAdjustment::NAMES),
         "none",
-        "how names of columns become legal in Avro",
+        &["none"],
+        "Walpost leaves names of columns as they are; write none, and scrub.invalid.names of the \
+         AvroConverter where a name is not legal in Avro",
     ),
     honoured(
         "schema.name.adjustment.mode",
@@ -44,11 +46,11 @@ pub(super) const RULES: &[Rule] = &[
         "none",
         "how names of schemas become legal in Avro",
     ),
-    ignored(
+    honoured(
         "include.unknown.datatypes",
         Boolean,
         "false",
-        "a column that the record needs is taken as PostgreSQL prints it, of whatever type",
+        "columns of a type that Debezium does not know: their text as bytes, else no such column",
     ),
     ignored(
         "unavailable.value.placeholder",

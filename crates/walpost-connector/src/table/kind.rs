@@ -1,6 +1,6 @@
-use walpost_router::Pattern;
+use walpost_router::{Pattern, PatternError};
 
-use crate::lists;
+use crate::{layer::SettingValue, lists};
 
 /// What a value may be. Blanks around it do not count, as in Kafka's `ConfigDef`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,16 @@ pub enum Kind {
     Number(i64, i64),
     /// Texts, separated by commas.
     List,
+    /// Statements of SQL, which never show.
+    Sql,
     /// A Java regular expression.
     Regex,
-    /// Java regular expressions, separated by commas; `\,` is a comma in one.
+    /// Java regular expressions of any case, separated by commas; `\,` is a
+    /// comma in one, as in Debezium's lists.
     Regexes,
+    /// Java regular expressions, separated by commas, which none of them has, as
+    /// in Kafka Connect's lists.
+    Patterns,
     /// The name of a Java class.
     Class,
     /// One of these, in any case.
@@ -42,22 +48,21 @@ pub(crate) const POSITIVE: Kind = Kind::Number(1, i32::MAX as i64);
 /// A time in milliseconds, or a size in bytes.
 pub(crate) const LONG: Kind = Kind::Number(0, i64::MAX);
 
+/// Regular expressions of one list.
+const MAX_PATTERNS: usize = 1_000;
+
 impl Kind {
     /// What is expected, where `value` is not that.
     pub(crate) fn problem(self, value: &str) -> Option<String> {
         let trimmed = value.trim();
         let is_right = match self {
-            Self::Text | Self::Password | Self::List => true,
+            Self::Text | Self::Password | Self::Sql | Self::List => true,
             Self::Boolean => parse_boolean(value).is_some(),
             Self::Number(low, high) => {
                 trimmed.parse::<i64>().is_ok_and(|number| (low..=high).contains(&number))
             }
-            Self::Regex => return regex_problem(Pattern::new(value).err()?),
-            Self::Regexes => {
-                let failed =
-                    lists::split_escaped(value).iter().find_map(|text| Pattern::new(text).err());
-                return regex_problem(failed?);
-            }
+            // Once, by whoever needs them: see `patterns`.
+            Self::Regex | Self::Regexes | Self::Patterns => true,
             Self::Class => is_class(trimmed),
             Self::OneOf(names) => names.iter().any(|name| name.eq_ignore_ascii_case(trimmed)),
             Self::Name => {
@@ -71,6 +76,41 @@ impl Kind {
             Self::Url | Self::File => !trimmed.is_empty(),
         };
         (!is_right).then(|| self.expected())
+    }
+
+    /// The regular expressions of a value, each compiled; none of another kind.
+    ///
+    /// # Errors
+    /// What is expected instead.
+    pub(crate) fn patterns(self, value: &str) -> Result<Vec<Pattern>, String> {
+        type Compile = fn(&str) -> Result<Pattern, PatternError>;
+        let (list, compile): (_, Compile) = match self {
+            Self::Regex => (vec![value.trim().to_owned()], Pattern::new),
+            Self::Regexes => (lists::split_escaped(value), Pattern::ignoring_case),
+            Self::Patterns => (lists::split(value), Pattern::new),
+            _ => return Ok(Vec::new()),
+        };
+        if list.len() > MAX_PATTERNS {
+            return Err(format!("at most {MAX_PATTERNS} regular expressions"));
+        }
+        list.iter().map(|text| compile(text)).collect::<Result<_, _>>().map_err(|error| {
+            let text = walpost_event::error_chain(&error).replace('\n', " ");
+            format!("a regular expression that both Java and Walpost read alike; {text}")
+        })
+    }
+
+    /// A value of this kind, as Walpost's own configuration has it.
+    pub(crate) fn value(self, text: String) -> SettingValue {
+        match self {
+            Self::Boolean => SettingValue::Boolean(parse_boolean(&text) == Some(true)),
+            Self::Number(..) => text.parse().map_or(SettingValue::Text(text), SettingValue::Number),
+            Self::OneOf(names) => {
+                let known = names.iter().find(|name| name.eq_ignore_ascii_case(&text));
+                known.map_or(SettingValue::Text(text), |name| (*name).into())
+            }
+            Self::List => SettingValue::List(lists::split(&text)),
+            _ => SettingValue::Text(text),
+        }
     }
 
     /// What a value has to be, for a person.
@@ -90,7 +130,8 @@ impl Kind {
             }
             Self::List => "texts, separated by commas".to_owned(),
             Self::Regex => "a regular expression".to_owned(),
-            Self::Regexes => "regular expressions, separated by commas".to_owned(),
+            Self::Regexes | Self::Patterns => "regular expressions, separated by commas".to_owned(),
+            Self::Sql => "SQL".to_owned(),
             Self::Class => "the name of a class".to_owned(),
             Self::OneOf(names) => match names {
                 [one] => (*one).to_owned(),
@@ -111,12 +152,6 @@ pub(crate) fn parse_boolean(value: &str) -> Option<bool> {
         "false" => Some(false),
         _ => None,
     }
-}
-
-#[allow(clippy::unnecessary_wraps, reason = "what a caller with `?` returns")]
-fn regex_problem(error: walpost_router::PatternError) -> Option<String> {
-    let text = walpost_event::error_chain(&error).replace('\n', " ");
-    Some(format!("a regular expression that both Java and Walpost read alike; {text}"))
 }
 
 fn is_class(text: &str) -> bool {

@@ -2,6 +2,7 @@
 //! the verdicts, the checks of values, and the page for those who come from
 //! Debezium.
 
+mod class;
 mod connector;
 pub(crate) mod converters;
 mod database;
@@ -16,7 +17,10 @@ mod snapshot;
 pub(crate) mod transforms;
 mod worker;
 
-pub use self::kind::Kind;
+pub use self::{
+    class::{ConverterClass, PredicateClass, TransformClass},
+    kind::Kind,
+};
 
 /// One property, or all whose names begin alike.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,31 @@ pub struct Rule {
     pub default: Option<&'static str>,
     /// What becomes of it.
     pub standing: Standing,
+    /// The key of Walpost's own configuration that it sets; `None` where none
+    /// can say it, or none is needed.
+    pub native: Option<Native>,
+}
+
+/// A key of Walpost's own configuration, which is in its default file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Native {
+    /// As `pipeline`.
+    pub section: &'static str,
+    /// As `slot`.
+    pub key: &'static str,
+    /// When it is set, and to what.
+    pub when: When,
+}
+
+/// When a property sets its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Where it is given, to its value. Its default is the key's as well.
+    Given,
+    /// Always: its default is not the key's.
+    Always,
+    /// As the settings say, which look at other properties as well.
+    Judged,
 }
 
 /// What becomes of a property.
@@ -55,23 +84,40 @@ pub enum Standing {
 pub struct Section {
     /// What they are about.
     pub title: &'static str,
-    /// What stands before each name in the file.
-    pub prefix: &'static str,
-    /// Classes under whose names they have a meaning; empty for all.
-    pub classes: &'static [&'static str],
+    /// Whose they are.
+    pub of: Of,
     /// The properties.
     pub rules: &'static [Rule],
 }
 
+/// What properties are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The connector itself.
+    Connector,
+    /// A transform of one of these classes; of each where there is none.
+    Transform(&'static [(&'static str, TransformClass)]),
+    /// A predicate, likewise.
+    Predicate(&'static [(&'static str, PredicateClass)]),
+    /// A converter, likewise.
+    Converter(&'static [(&'static str, ConverterClass)]),
+    /// A group of topics.
+    TopicGroup,
+    /// The producer.
+    Producer,
+    /// A worker.
+    Worker,
+}
+
 /// The table.
 pub const SECTIONS: &[Section] = &[
-    plain("Connector", "", framework::RULES),
-    plain("Database", "", database::RULES),
-    plain("Slot, publication and position", "", connector::RULES),
-    plain("Tables, columns and snapshot", "", snapshot::RULES),
-    plain("Types and names", "", handling::RULES),
-    plain("Heartbeats, queues, errors and the rest", "", operations::RULES),
-    plain("Former names", "", removed::RULES),
+    section("Connector", Of::Connector, framework::RULES),
+    section("Database", Of::Connector, database::RULES),
+    section("Slot, publication and position", Of::Connector, connector::RULES),
+    section("Tables, columns and snapshot", Of::Connector, snapshot::RULES),
+    section("Types and names", Of::Connector, handling::RULES),
+    section("Heartbeats, queues, errors and the rest", Of::Connector, operations::RULES),
+    section("Former names", Of::Connector, removed::RULES),
     transforms::ROUTER,
     transforms::COMMON,
     transforms::DECODE,
@@ -91,64 +137,130 @@ pub const SECTIONS: &[Section] = &[
     converters::BINARY_DATA,
     converters::SIMPLE_HEADER,
     converters::AVRO,
-    converters::JSON_SCHEMA,
-    converters::PROTOBUF,
     converters::REGISTRY,
     converters::APICURIO,
-    plain("Topics that are created", "topic.creation.<group>.", TOPIC_GROUP),
-    plain("Producer", "producer.override.", producer::RULES),
-    plain("Worker", "", worker::RULES),
+    section("Topics that are created", Of::TopicGroup, TOPIC_GROUP),
+    section("Producer", Of::Producer, producer::RULES),
+    section("Worker", Of::Worker, worker::RULES),
 ];
 
-const fn plain(title: &'static str, prefix: &'static str, rules: &'static [Rule]) -> Section {
-    Section { title, prefix, classes: &[], rules }
+const fn section(title: &'static str, of: Of, rules: &'static [Rule]) -> Section {
+    Section { title, of, rules }
 }
 
-/// The sections of the connector's own properties.
+impl Section {
+    /// What stands before each name in the file.
+    pub fn prefix(&self) -> &'static str {
+        match self.of {
+            Of::Connector | Of::Worker => "",
+            Of::Transform(_) => "transforms.<name>.",
+            Of::Predicate(_) => "predicates.<name>.",
+            Of::Converter(_) => "<converter>.",
+            Of::TopicGroup => "topic.creation.<group>.",
+            Of::Producer => "producer.override.",
+        }
+    }
+
+    /// Classes under whose names the properties have a meaning; none for all.
+    pub fn classes(&self) -> Vec<&'static str> {
+        fn names<T>(classes: &[(&'static str, T)]) -> Vec<&'static str> {
+            classes.iter().map(|(name, _)| *name).collect()
+        }
+        match self.of {
+            Of::Transform(classes) => names(classes),
+            Of::Predicate(classes) => names(classes),
+            Of::Converter(classes) => names(classes),
+            Of::Connector | Of::TopicGroup | Of::Producer | Of::Worker => Vec::new(),
+        }
+    }
+
+    /// Whether two sections are of things of one sort, whatever their classes.
+    fn is_beside(&self, of: Of) -> bool {
+        std::mem::discriminant(&self.of) == std::mem::discriminant(&of)
+    }
+}
+
+/// The connector's own properties.
 pub(crate) fn connector() -> impl Iterator<Item = &'static Rule> {
-    const OWN: usize = 7;
-    SECTIONS[..OWN].iter().flat_map(|section| section.rules)
+    SECTIONS.iter().filter(|section| section.of == Of::Connector).flat_map(|section| section.rules)
 }
 
 pub(crate) use self::{
     framework::TOPIC_GROUP, producer::RULES as PRODUCER, worker::RULES as WORKER,
 };
 
-/// The section of a transform, a predicate or a converter by its class.
-pub(crate) fn of_class(prefix: &str, class: &str) -> Option<&'static Section> {
-    let class = class.trim();
-    SECTIONS.iter().find(|section| section.prefix == prefix && section.classes.contains(&class))
+/// Of transforms of any class.
+pub(crate) const TRANSFORMS: Of = Of::Transform(&[]);
+/// Of predicates of any class.
+pub(crate) const PREDICATES: Of = Of::Predicate(&[]);
+/// Of converters of any class.
+pub(crate) const CONVERTERS: Of = Of::Converter(&[]);
+
+/// A transform's class by its name.
+pub(crate) fn transform(class: &str) -> Option<TransformClass> {
+    by_name(class, |of| if let Of::Transform(classes) = of { classes } else { &[] })
+}
+
+/// A predicate's class by its name.
+pub(crate) fn predicate(class: &str) -> Option<PredicateClass> {
+    by_name(class, |of| if let Of::Predicate(classes) = of { classes } else { &[] })
+}
+
+/// A converter's class by its name.
+pub(crate) fn converter(class: &str) -> Option<ConverterClass> {
+    by_name(class, |of| if let Of::Converter(classes) = of { classes } else { &[] })
+}
+
+fn by_name<T: Copy + 'static>(
+    class: &str,
+    classes: fn(Of) -> &'static [(&'static str, T)],
+) -> Option<T> {
+    let mut known = SECTIONS.iter().flat_map(|section| classes(section.of));
+    known.find(|(name, _)| *name == class.trim()).map(|(_, class)| *class)
 }
 
 /// The rules of a class: its own, and those of several or of all.
-pub(crate) fn rules_of(prefix: &str, class: &str) -> Vec<&'static Rule> {
-    let class = class.trim();
+pub(crate) fn rules_of(of: Of, class: &str) -> Vec<&'static Rule> {
     let is_of = |section: &&Section| {
-        section.prefix == prefix && (section.classes.is_empty() || section.classes.contains(&class))
+        let classes = section.classes();
+        section.is_beside(of) && (classes.is_empty() || classes.contains(&class.trim()))
     };
     SECTIONS.iter().filter(is_of).flat_map(|section| section.rules).collect()
 }
 
-/// All rules of names with this prefix, whatever their class.
-pub(crate) fn rules_with(prefix: &str) -> Vec<&'static Rule> {
-    let of_prefix = |section: &&Section| section.prefix == prefix;
-    SECTIONS.iter().filter(of_prefix).flat_map(|section| section.rules).collect()
+/// All rules of things of this sort, whatever their class.
+pub(crate) fn rules_with(of: Of) -> Vec<&'static Rule> {
+    SECTIONS.iter().filter(|section| section.is_beside(of)).flat_map(|s| s.rules).collect()
 }
 
-/// The classes that sections with this prefix are of, each once.
-pub(crate) fn classes(prefix: &str) -> Vec<&'static str> {
+/// The classes of things of this sort, each once.
+pub(crate) fn classes(of: Of) -> Vec<&'static str> {
     let mut classes: Vec<&'static str> = Vec::new();
-    for section in SECTIONS.iter().filter(|section| section.prefix == prefix) {
-        for class in section.classes {
-            if !classes.contains(class) {
-                classes.push(class);
-            }
+    for class in SECTIONS.iter().filter(|section| section.is_beside(of)).flat_map(Section::classes)
+    {
+        if !classes.contains(&class) {
+            classes.push(class);
         }
     }
     classes
 }
 
 impl Rule {
+    /// The same rule, with the key that the property sets where it is given.
+    const fn sets(self, section: &'static str, key: &'static str) -> Self {
+        Self { native: Some(Native { section, key, when: When::Given }), ..self }
+    }
+
+    /// The same rule, with the key that its default sets as well.
+    const fn always_sets(self, section: &'static str, key: &'static str) -> Self {
+        Self { native: Some(Native { section, key, when: When::Always }), ..self }
+    }
+
+    /// The same rule, with the key that the settings make of it.
+    const fn makes(self, section: &'static str, key: &'static str) -> Self {
+        Self { native: Some(Native { section, key, when: When::Judged }), ..self }
+    }
+
     /// Whether the rule is about a property of this name.
     pub fn is_about(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
@@ -170,7 +282,7 @@ pub(crate) fn find(
 
 const fn rule(name: &'static str, kind: Kind, default: &'static str, standing: Standing) -> Rule {
     let default = if default.is_empty() { None } else { Some(default) };
-    Rule { name, kind, default, standing }
+    Rule { name, kind, default, standing, native: None }
 }
 
 /// A property that does what it does in Debezium.

@@ -1,10 +1,10 @@
 use super::{
-    Kind::{Boolean, Name, OneOf, Text},
+    Kind::{Boolean, Name, OneOf, Sql, Text},
     Rule, honoured, ignored,
     kind::{COUNT, INT, LONG, POSITIVE},
     mapped, only,
 };
-use crate::choices::{FailureHandling, Tolerance};
+use crate::choices::{Choice, FailureHandling, Tolerance};
 
 const CONVERTING: &[&str] = &["skip", "warn", "fail"];
 
@@ -28,10 +28,12 @@ pub(super) const RULES: &[Rule] = &[
         "",
         "the topic, whole; without it prefix, topic.delimiter and topic.prefix",
     ),
-    honoured("heartbeat.action.query", Text, "", "SQL at each heartbeat"),
+    honoured("heartbeat.action.query", Sql, "", "SQL at each heartbeat"),
     ignored("max.batch.size", POSITIVE, "2048", "events go on as they come"),
-    mapped("max.queue.size", POSITIVE, "8192", "pipeline.in_flight_max_events, where it is given"),
-    mapped("max.queue.size.in.bytes", LONG, "0", "sink.queue_max_bytes, where it is above 0"),
+    mapped("max.queue.size", POSITIVE, "8192", "pipeline.in_flight_max_events, where it is given")
+        .makes("pipeline", "in_flight_max_events"),
+    mapped("max.queue.size.in.bytes", LONG, "0", "sink.queue_max_bytes, where it is above 0")
+        .makes("sink", "queue_max_bytes"),
     ignored(
         "poll.interval.ms",
         POSITIVE,
@@ -53,11 +55,11 @@ pub(super) const RULES: &[Rule] = &[
         "4000",
         "pipeline.drain_timeout_ms is the bound of a stop",
     ),
-    honoured(
+    mapped(
         "event.processing.failure.handling.mode",
         OneOf(FailureHandling::NAMES),
         "fail",
-        "an event that cannot be read; Walpost parks it under each, and stops under none",
+        "parking an event that cannot be read, whatever it says",
     ),
     mapped(
         "event.converting.failure.handling.mode",
@@ -65,20 +67,30 @@ pub(super) const RULES: &[Rule] = &[
         "warn",
         "parking the event, whatever it says",
     ),
-    honoured(
+    mapped(
         "errors.tolerance",
         OneOf(Tolerance::NAMES),
         "none",
-        "an event that a transform or converter fails on; Walpost parks it under both",
+        "parking an event that a transform or converter fails on, whatever it says",
     ),
-    honoured(
+    ignored(
         "errors.retry.timeout",
         super::Kind::Number(-1, i64::MAX),
         "0",
-        "how long such a failure is tried again, in milliseconds, -1 for ever",
+        "a transform or converter that fails on an event fails again; the event is parked",
     ),
-    honoured("errors.retry.delay.max.ms", LONG, "60000", "longest wait between such attempts"),
-    honoured("errors.log.enable", Boolean, "false", "a line in the log for such a failure"),
+    ignored(
+        "errors.retry.delay.max.ms",
+        LONG,
+        "60000",
+        "a transform or converter that fails on an event fails again; the event is parked",
+    ),
+    ignored(
+        "errors.log.enable",
+        Boolean,
+        "false",
+        "an event that is parked always has a line in the log",
+    ),
     only(
         "errors.log.include.messages",
         "false",
@@ -90,12 +102,13 @@ pub(super) const RULES: &[Rule] = &[
         Name,
         "",
         "pipeline.dead_letter_topic; a source has none in Kafka Connect",
-    ),
-    mapped(
+    )
+    .sets("pipeline", "dead_letter_topic"),
+    ignored(
         "errors.deadletterqueue.topic.replication.factor",
         POSITIVE,
         "3",
-        "the copies of that topic, where Walpost makes it",
+        "Walpost makes no such topic; create it",
     ),
     ignored(
         "errors.deadletterqueue.context.headers.enable",

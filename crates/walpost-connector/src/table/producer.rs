@@ -1,5 +1,5 @@
 use super::{
-    Kind::{Boolean, List, Name, Number, OneOf, Password, Text},
+    Kind::{Boolean, Name, Number, OneOf, Password, Text},
     Rule, honoured, ignored,
     kind::{COUNT, POSITIVE},
     mapped, only, refused,
@@ -16,9 +16,11 @@ const JAVA: &str = "it tunes Java's client, which Walpost does not use";
 
 /// Settings of the producer; see `settings/kafka.rs` for librdkafka's names.
 pub(crate) const RULES: &[Rule] = &[
-    honoured("bootstrap.servers", List, "", "kafka.bootstrap.servers"),
-    honoured("client.id", Text, "", "kafka.client.id"),
-    honoured("client.dns.lookup", OneOf(LOOKUP), "use_all_dns_ips", "kafka.client.dns.lookup"),
+    honoured("bootstrap.servers", Text, "", "kafka.bootstrap.servers")
+        .sets("kafka", "bootstrap.servers"),
+    honoured("client.id", Text, "", "kafka.client.id").sets("kafka", "client.id"),
+    honoured("client.dns.lookup", OneOf(LOOKUP), "use_all_dns_ips", "kafka.client.dns.lookup")
+        .sets("kafka", "client.dns.lookup"),
     mapped("acks", OneOf(ACKS), "all", "acks = all, whatever it says"),
     mapped("enable.idempotence", Boolean, "false", "idempotence, whatever it says"),
     mapped(
@@ -26,53 +28,72 @@ pub(crate) const RULES: &[Rule] = &[
         POSITIVE,
         "1",
         "kafka.max.in.flight.requests.per.connection, at most 5; order is kept",
-    ),
-    honoured("batch.size", POSITIVE, "16384", "kafka.batch.size"),
-    honoured("linger.ms", COUNT, "5", "kafka.linger.ms"),
-    honoured("compression.type", OneOf(COMPRESSION), "none", "kafka.compression.type"),
-    mapped("compression.gzip.level", Number(-1, 9), "-1", "kafka.compression.level"),
-    mapped("compression.lz4.level", Number(1, 12), "9", "kafka.compression.level"),
-    mapped("compression.zstd.level", Number(-131_072, 22), "3", "kafka.compression.level"),
-    mapped("max.request.size", Number(1000, 1_000_000_000), "1048576", "kafka.message.max.bytes"),
-    mapped("buffer.memory", Number(1, i64::MAX), "33554432", "sink.queue_max_bytes"),
-    mapped("request.timeout.ms", Number(10, 300_000), "30000", "kafka.socket.timeout.ms"),
-    honoured("retry.backoff.ms", Number(1, 300_000), "100", "kafka.retry.backoff.ms"),
-    honoured("retry.backoff.max.ms", Number(1, 300_000), "1000", "kafka.retry.backoff.max.ms"),
-    honoured("reconnect.backoff.ms", Number(0, 3_600_000), "50", "kafka.reconnect.backoff.ms"),
+    )
+    .makes("kafka", "max.in.flight.requests.per.connection"),
+    honoured("batch.size", POSITIVE, "16384", "kafka.batch.size").sets("kafka", "batch.size"),
+    honoured("linger.ms", COUNT, "5", "kafka.linger.ms").sets("kafka", "linger.ms"),
+    honoured("compression.type", OneOf(COMPRESSION), "none", "kafka.compression.type")
+        .sets("kafka", "compression.type"),
+    mapped("compression.gzip.level", Number(-1, 9), "-1", "kafka.compression.level")
+        .makes("kafka", "compression.level"),
+    mapped("compression.lz4.level", Number(1, 12), "9", "kafka.compression.level")
+        .makes("kafka", "compression.level"),
+    mapped("compression.zstd.level", Number(-131_072, 22), "3", "kafka.compression.level")
+        .makes("kafka", "compression.level"),
+    mapped("max.request.size", Number(1000, 1_000_000_000), "1048576", "kafka.message.max.bytes")
+        .sets("kafka", "message.max.bytes"),
+    mapped("buffer.memory", Number(1, i64::MAX), "33554432", "sink.queue_max_bytes")
+        .makes("sink", "queue_max_bytes"),
+    mapped("request.timeout.ms", Number(10, 300_000), "30000", "kafka.socket.timeout.ms")
+        .sets("kafka", "socket.timeout.ms"),
+    honoured("retry.backoff.ms", Number(1, 300_000), "100", "kafka.retry.backoff.ms")
+        .sets("kafka", "retry.backoff.ms"),
+    honoured("retry.backoff.max.ms", Number(1, 300_000), "1000", "kafka.retry.backoff.max.ms")
+        .sets("kafka", "retry.backoff.max.ms"),
+    honoured("reconnect.backoff.ms", Number(0, 3_600_000), "50", "kafka.reconnect.backoff.ms")
+        .sets("kafka", "reconnect.backoff.ms"),
     honoured(
         "reconnect.backoff.max.ms",
         Number(0, 3_600_000),
         "1000",
         "kafka.reconnect.backoff.max.ms",
-    ),
-    honoured("metadata.max.age.ms", Number(1, 86_400_000), "300000", "kafka.metadata.max.age.ms"),
-    honoured("connections.max.idle.ms", COUNT, "540000", "kafka.connections.max.idle.ms"),
+    )
+    .sets("kafka", "reconnect.backoff.max.ms"),
+    honoured("metadata.max.age.ms", Number(1, 86_400_000), "300000", "kafka.metadata.max.age.ms")
+        .sets("kafka", "metadata.max.age.ms"),
+    honoured("connections.max.idle.ms", COUNT, "540000", "kafka.connections.max.idle.ms")
+        .sets("kafka", "connections.max.idle.ms"),
     honoured(
         "socket.connection.setup.timeout.ms",
         Number(1000, i32::MAX as i64),
         "10000",
         "kafka.socket.connection.setup.timeout.ms",
-    ),
+    )
+    .sets("kafka", "socket.connection.setup.timeout.ms"),
     ignored("socket.connection.setup.timeout.max.ms", COUNT, "30000", JAVA),
     mapped(
         "send.buffer.bytes",
         Number(-1, 100_000_000),
         "131072",
         "kafka.socket.send.buffer.bytes",
-    ),
+    )
+    .makes("kafka", "socket.send.buffer.bytes"),
     mapped(
         "receive.buffer.bytes",
         Number(-1, 100_000_000),
         "32768",
         "kafka.socket.receive.buffer.bytes",
-    ),
+    )
+    .makes("kafka", "socket.receive.buffer.bytes"),
     honoured(
         "transaction.timeout.ms",
         Number(1000, i32::MAX as i64),
         "60000",
         "kafka.transaction.timeout.ms",
-    ),
-    honoured("enable.metrics.push", Boolean, "true", "kafka.enable.metrics.push"),
+    )
+    .sets("kafka", "transaction.timeout.ms"),
+    honoured("enable.metrics.push", Boolean, "true", "kafka.enable.metrics.push")
+        .sets("kafka", "enable.metrics.push"),
     ignored("retries", COUNT, "2147483647", FOREVER),
     ignored("delivery.timeout.ms", COUNT, "2147483647", FOREVER),
     ignored("max.block.ms", Number(0, i64::MAX), "9223372036854775807", FOREVER),
@@ -112,6 +133,7 @@ pub(crate) const RULES: &[Rule] = &[
         &["", "io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor"],
         "it is a Java class that may change records; remove it",
     ),
+    ignored("confluent.*", Text, "", "it is of an interceptor that does nothing here"),
     refused(
         "transactional.id",
         "Walpost has one for each pipeline; write exactly.once.support = required",
@@ -126,19 +148,22 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     ignored("config.providers", Text, "", "placeholders are replaced before"),
     refused("security.providers", "it names Java classes; remove it"),
-    honoured("security.protocol", OneOf(PROTOCOLS), "PLAINTEXT", "kafka.security.protocol"),
+    honoured("security.protocol", OneOf(PROTOCOLS), "PLAINTEXT", "kafka.security.protocol")
+        .sets("kafka", "security.protocol"),
     honoured(
         "sasl.mechanism",
         OneOf(MECHANISMS),
         "GSSAPI",
         "kafka.sasl.mechanism; GSSAPI and OAUTHBEARER are not built in",
-    ),
+    )
+    .sets("kafka", "sasl.mechanism"),
     mapped(
         "sasl.jaas.config",
         Password,
         "",
         "kafka.sasl.username and kafka.sasl.password, of PlainLoginModule or ScramLoginModule",
-    ),
+    )
+    .makes("kafka", "sasl.password"),
     refused(
         "sasl.client.callback.handler.class",
         "it is a Java class; write user and password in sasl.jaas.config",
@@ -151,9 +176,10 @@ pub(crate) const RULES: &[Rule] = &[
     refused("sasl.oauthbearer.*", "OAUTHBEARER is not built in; write another sasl.mechanism"),
     refused("sasl.kerberos.*", "GSSAPI is not built in; write another sasl.mechanism"),
     ignored("sasl.login.*", Text, "", "it is of mechanisms that are not built in"),
-    mapped("ssl.truststore.location", super::Kind::File, "", "kafka.ssl.ca.location"),
+    mapped("ssl.truststore.location", super::Kind::File, "", "kafka.ssl.ca.location")
+        .sets("kafka", "ssl.ca.location"),
     only("ssl.truststore.type", "JKS", &["PEM"], PEM),
-    mapped("ssl.truststore.certificates", Text, "", "kafka.ssl.ca.pem"),
+    mapped("ssl.truststore.certificates", Text, "", "kafka.ssl.ca.pem").sets("kafka", "ssl.ca.pem"),
     refused("ssl.truststore.password", "PEM has none; convert the store to PEM, and remove it"),
     mapped(
         "ssl.keystore.location",
@@ -161,19 +187,28 @@ pub(crate) const RULES: &[Rule] = &[
         "",
         "kafka.ssl.keystore.location for PKCS12, else kafka.ssl.certificate.location and \
          kafka.ssl.key.location",
-    ),
+    )
+    .makes("kafka", "ssl.certificate.location"),
     mapped("ssl.keystore.type", OneOf(&["PEM", "PKCS12"]), "JKS", "which of these; JKS is refused"),
-    mapped("ssl.keystore.password", Password, "", "kafka.ssl.keystore.password"),
-    mapped("ssl.keystore.key", Password, "", "kafka.ssl.key.pem"),
-    mapped("ssl.keystore.certificate.chain", Text, "", "kafka.ssl.certificate.pem"),
-    honoured("ssl.key.password", Password, "", "kafka.ssl.key.password"),
+    mapped("ssl.keystore.password", Password, "", "kafka.ssl.keystore.password")
+        .makes("kafka", "ssl.keystore.password"),
+    mapped("ssl.keystore.key", Password, "", "kafka.ssl.key.pem").sets("kafka", "ssl.key.pem"),
+    mapped("ssl.keystore.certificate.chain", Text, "", "kafka.ssl.certificate.pem")
+        .sets("kafka", "ssl.certificate.pem"),
+    honoured("ssl.key.password", Password, "", "kafka.ssl.key.password")
+        .sets("kafka", "ssl.key.password"),
     mapped(
         "ssl.endpoint.identification.algorithm",
         OneOf(&["https", ""]),
         "https",
         "kafka.ssl.endpoint.identification.algorithm, where \"\" is none",
+    )
+    .makes("kafka", "ssl.endpoint.identification.algorithm"),
+    refused(
+        "ssl.cipher.suites",
+        "its names are Java's, and librdkafka takes OpenSSL's; remove it, and write those to \
+         kafka.ssl.cipher.suites of Walpost's own configuration",
     ),
-    honoured("ssl.cipher.suites", Text, "", "kafka.ssl.cipher.suites, as OpenSSL names them"),
     ignored("ssl.protocol", Text, "TLSv1.3", "OpenSSL takes the newest that both sides have"),
     ignored(
         "ssl.enabled.protocols",

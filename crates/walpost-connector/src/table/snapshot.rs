@@ -1,10 +1,10 @@
 use super::{
-    Kind::{Boolean, List, OneOf, Regexes, Text},
+    Kind::{Boolean, List, OneOf, Regexes, Sql, Text},
     Rule, honoured, ignored,
     kind::{COUNT, LONG, POSITIVE},
     mapped, only, refused,
 };
-use crate::choices::SnapshotMode;
+use crate::choices::{Choice, SnapshotMode};
 
 const ISOLATION: &[&str] =
     &["serializable", "repeatable_read", "read_committed", "read_uncommitted"];
@@ -48,7 +48,8 @@ pub(super) const RULES: &[Rule] = &[
         "initial",
         "when rows that are in the tables already are published; never is no_data, and exported \
          initial",
-    ),
+    )
+    .makes("pipeline", "initial"),
     mapped(
         "snapshot.mode.configuration.based.snapshot.data",
         Boolean,
@@ -94,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     honoured(
         "snapshot.select.statement.overrides.*",
-        Text,
+        Sql,
         "",
         "the SELECT for the table that follows",
     ),
@@ -143,11 +144,11 @@ pub(super) const RULES: &[Rule] = &[
     ),
     ignored("query.fetch.size", COUNT, "0", "rows come as they are needed"),
     ignored("read.only", Boolean, "false", "it is about snapshots that a signal starts"),
-    ignored(
+    mapped(
         "signal.data.collection",
         Text,
         "",
-        "no signal is taken; a row in that table is an error when it comes, not a silence",
+        "no outbox: Walpost takes no signals, and a row in that table is an error when it comes",
     ),
     only(
         "signal.enabled.channels",

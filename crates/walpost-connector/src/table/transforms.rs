@@ -1,13 +1,8 @@
 use super::{
     Kind::{Boolean, List, OneOf, Regex, Text},
-    Rule, Section, honoured, ignored, router,
+    Of, PredicateClass, Rule, Section, TransformClass, honoured, ignored, only, router,
 };
-use crate::choices::HeaderOperation;
-
-/// What stands before the options of a transform.
-pub(crate) const TRANSFORM: &str = "transforms.<name>.";
-/// What stands before the options of a predicate.
-pub(crate) const PREDICATE: &str = "predicates.<name>.";
+use crate::choices::{Choice, HeaderOperation};
 
 pub(super) const COMMON: Section = transform(
     "Of every transform",
@@ -29,18 +24,29 @@ pub(super) const PREDICATE_COMMON: Section = predicate(
     ],
 );
 
-pub(super) const ROUTER: Section =
-    transform("Outbox Event Router", &["io.debezium.transforms.outbox.EventRouter"], router::RULES);
+pub(super) const ROUTER: Section = transform(
+    "Outbox Event Router",
+    &[("io.debezium.transforms.outbox.EventRouter", TransformClass::Router)],
+    router::RULES,
+);
 
 pub(super) const DECODE: Section = transform(
     "Logical messages as rows",
-    &["io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"],
-    &[honoured("fields.null.include", Boolean, "false", "keep members that are null")],
+    &[(
+        "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent",
+        TransformClass::DecodeMessages,
+    )],
+    &[only(
+        "fields.null.include",
+        "false",
+        &["false"],
+        "members that are null are left out, as Debezium does by default; write false",
+    )],
 );
 
 pub(super) const REGEX_ROUTER: Section = transform(
     "RegexRouter",
-    &["org.apache.kafka.connect.transforms.RegexRouter"],
+    &[("org.apache.kafka.connect.transforms.RegexRouter", TransformClass::RegexRouter)],
     &[
         honoured("regex", Regex, "", "matched against the whole topic"),
         honoured("replacement", Text, "", "the new topic, in Java's syntax of replacements"),
@@ -49,7 +55,7 @@ pub(super) const REGEX_ROUTER: Section = transform(
 
 pub(super) const INSERT_HEADER: Section = transform(
     "InsertHeader",
-    &["org.apache.kafka.connect.transforms.InsertHeader"],
+    &[("org.apache.kafka.connect.transforms.InsertHeader", TransformClass::InsertHeader)],
     &[
         honoured("header", Text, "", "name of the header"),
         honoured(
@@ -63,15 +69,15 @@ pub(super) const INSERT_HEADER: Section = transform(
 
 pub(super) const DROP_HEADERS: Section = transform(
     "DropHeaders",
-    &["org.apache.kafka.connect.transforms.DropHeaders"],
+    &[("org.apache.kafka.connect.transforms.DropHeaders", TransformClass::DropHeaders)],
     &[honoured("headers", List, "", "names of the headers that go")],
 );
 
 pub(super) const HEADER_FROM: Section = transform(
     "HeaderFrom",
     &[
-        "org.apache.kafka.connect.transforms.HeaderFrom$Key",
-        "org.apache.kafka.connect.transforms.HeaderFrom$Value",
+        ("org.apache.kafka.connect.transforms.HeaderFrom$Key", TransformClass::HeaderFromKey),
+        ("org.apache.kafka.connect.transforms.HeaderFrom$Value", TransformClass::HeaderFromValue),
     ],
     &[
         honoured("fields", List, "", "fields that become headers"),
@@ -81,41 +87,53 @@ pub(super) const HEADER_FROM: Section = transform(
     ],
 );
 
-pub(super) const FILTER: Section =
-    transform("Filter", &["org.apache.kafka.connect.transforms.Filter"], &[]);
+pub(super) const FILTER: Section = transform(
+    "Filter",
+    &[("org.apache.kafka.connect.transforms.Filter", TransformClass::Filter)],
+    &[],
+);
 
 pub(super) const TOPIC_NAME_MATCHES: Section = predicate(
     "TopicNameMatches",
-    &["org.apache.kafka.connect.transforms.predicates.TopicNameMatches"],
+    &[(
+        "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        PredicateClass::TopicNameMatches,
+    )],
     &[honoured("pattern", Regex, "", "matches the whole topic")],
 );
 
 pub(super) const HAS_HEADER_KEY: Section = predicate(
     "HasHeaderKey",
-    &["org.apache.kafka.connect.transforms.predicates.HasHeaderKey"],
+    &[(
+        "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
+        PredicateClass::HasHeaderKey,
+    )],
     &[honoured("name", Text, "", "a header of this name is there")],
 );
 
 pub(super) const RECORD_IS_TOMBSTONE: Section = predicate(
     "RecordIsTombstone",
-    &["org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"],
+    &[(
+        "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+        PredicateClass::RecordIsTombstone,
+    )],
     &[],
 );
 
 const fn transform(
     title: &'static str,
-    classes: &'static [&'static str],
+    classes: &'static [(&'static str, TransformClass)],
     rules: &'static [Rule],
 ) -> Section {
-    Section { title, prefix: TRANSFORM, classes, rules }
+    Section { title, of: Of::Transform(classes), rules }
 }
 
 const fn predicate(
     title: &'static str,
-    classes: &'static [&'static str],
+    classes: &'static [(&'static str, PredicateClass)],
     rules: &'static [Rule],
 ) -> Section {
-    Section { title, prefix: PREDICATE, classes, rules }
+    Section { title, of: Of::Predicate(classes), rules }
 }
 
 /// Why a class of transforms is refused, and what to write; for those that

@@ -6,10 +6,13 @@ use super::{
 };
 
 const OTHERS: &str = "it is about Kafka Connect's own workers";
+const OF_WORKERS: &str = "it is of the worker's own connections and not of its producers; write it \
+                          with producer. before its name";
 
 /// Of a worker's file, beside that of the connector.
 pub(crate) const RULES: &[Rule] = &[
-    honoured("bootstrap.servers", List, "localhost:9092", "kafka.bootstrap.servers"),
+    honoured("bootstrap.servers", List, "localhost:9092", "kafka.bootstrap.servers")
+        .makes("kafka", "bootstrap.servers"),
     honoured("key.converter", Class, "", "of connectors that name none"),
     honoured("key.converter.*", Text, "", "options of that converter"),
     honoured("value.converter", Class, "", "of connectors that name none"),
@@ -56,15 +59,10 @@ pub(crate) const RULES: &[Rule] = &[
         "exactly.once.support of the connector decides",
     ),
     honoured("topic.creation.enable", Boolean, "true", "with false topic.creation.* does nothing"),
-    honoured(
-        "security.protocol",
-        Text,
-        "PLAINTEXT",
-        "of the producer, where producer.* says nothing",
-    ),
-    honoured("sasl.*", Text, "", "of the producer, where producer.* says nothing"),
-    honoured("ssl.*", Text, "", "of the producer, where producer.* says nothing"),
-    honoured("client.dns.lookup", Text, "", "of the producer, where producer.* says nothing"),
+    ignored("security.protocol", Text, "PLAINTEXT", OF_WORKERS),
+    ignored("sasl.*", Text, "", OF_WORKERS),
+    ignored("ssl.*", Text, "", OF_WORKERS),
+    ignored("client.dns.lookup", Text, "", OF_WORKERS),
     ignored("consumer.*", Text, "", "a source has no consumer"),
     ignored("admin.*", Text, "", "topics are made through the producer's connection"),
     ignored(

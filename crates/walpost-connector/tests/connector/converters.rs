@@ -2,57 +2,82 @@ use walpost_connector::{Converter, HeaderConverter, Origin, Properties, Unknown,
 
 use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
 
+const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
+const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
+const ENVELOPE: (&str, &str) =
+    ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+const EXPANDED: (&str, &str) = ("transforms.outbox.table.expand.json.payload", "true");
+
+/// Properties, the one that is refused, and what is said of it.
+type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+
+const WRONG: &[Case] = &[
+    (&[("key.converter", BYTES)], "key.converter", "delegate.converter.type"),
+    (&[("key.converter", BINARY)], "key.converter", "delegate.converter.type"),
+    (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
+    (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
+    (
+        &[("value.converter", BYTES), ("binary.handling.mode", "hex")],
+        "value.converter",
+        "write bytes there",
+    ),
+    (
+        &[("value.converter", "io.debezium.converters.ByteArrayConverter")],
+        "value.converter",
+        "BinaryDataConverter",
+    ),
+    (
+        &[("value.converter", "org.apache.kafka.connect.converters.LongConverter")],
+        "value.converter",
+        "write one of",
+    ),
+    (
+        &[("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter")],
+        "value.converter",
+        "of headers alone",
+    ),
+    (&[("header.converter", BYTES)], "header.converter", "the header id is none"),
+    (
+        &[("value.converter", BYTES), ("heartbeat.interval.ms", "1000")],
+        "value.converter",
+        "fails at the first heartbeat",
+    ),
+    (
+        &[("value.converter", "io.confluent.connect.json.JsonSchemaConverter")],
+        "value.converter",
+        "write org.apache.kafka.connect.json.JsonConverter",
+    ),
+    (
+        &[("value.converter", "io.confluent.connect.protobuf.ProtobufConverter")],
+        "value.converter",
+        "write io.confluent.connect.avro.AvroConverter",
+    ),
+    (
+        &[("value.converter", "io.confluent.connect.avro.AvroConverter")],
+        "value.converter.schema.registry.url",
+        "it is missing",
+    ),
+    (
+        &[("value.converter", BINARY), ("value.converter.delegate.converter.type", "a.B")],
+        "value.converter.delegate.converter.type",
+        "write one of",
+    ),
+    (
+        &[("value.converter", JSON), ("column.propagate.source.type", ".*")],
+        "column.propagate.source.type",
+        "schemas.enable = false",
+    ),
+];
+
 #[test]
-fn converters_that_cannot_carry_what_the_router_makes_are_refused() {
-    const BYTES: &str = "org.apache.kafka.connect.converters.ByteArrayConverter";
-    const BINARY: &str = "io.debezium.converters.BinaryDataConverter";
-    const ENVELOPE: (&str, &str) =
-        ("transforms.outbox.table.fields.additional.placement", "a:envelope");
-    const EXPANDED: (&str, &str) = ("transforms.outbox.table.expand.json.payload", "true");
-    for (more, property, says) in [
-        (&[("key.converter", BYTES)][..], "key.converter", "delegate.converter.type"),
-        (&[("key.converter", BINARY)], "key.converter", "delegate.converter.type"),
-        (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
-        (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
-        (
-            &[("value.converter", BYTES), ("binary.handling.mode", "hex")],
-            "value.converter",
-            "write bytes there",
-        ),
-        (
-            &[("value.converter", "io.debezium.converters.ByteArrayConverter")],
-            "value.converter",
-            "BinaryDataConverter",
-        ),
-        (
-            &[("value.converter", "org.apache.kafka.connect.converters.LongConverter")],
-            "value.converter",
-            "write one of",
-        ),
-        (
-            &[("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter")],
-            "value.converter",
-            "of headers alone",
-        ),
-        (&[("header.converter", BYTES)], "header.converter", "the header id is none"),
-        (
-            &[("value.converter", "io.confluent.connect.avro.AvroConverter")],
-            "value.converter.schema.registry.url",
-            "it is missing",
-        ),
-        (
-            &[("value.converter", BINARY), ("value.converter.delegate.converter.type", "a.B")],
-            "value.converter.delegate.converter.type",
-            "write one of",
-        ),
-        (
-            &[("value.converter", JSON), ("column.propagate.source.type", ".*")],
-            "column.propagate.source.type",
-            "schemas.enable = false",
-        ),
-    ] {
+fn converters_that_cannot_carry_what_comes_to_them_are_refused() {
+    for (more, property, says) in WRONG {
         refused(more, property, says);
     }
+}
+
+#[test]
+fn converters_that_can_are_taken_and_what_is_strange_is_told() {
     for more in [EXPANDED, ENVELOPE] {
         let judgement = judged(&[more]);
         let row = row(&judgement, "value.converter");
@@ -133,4 +158,30 @@ fn an_option_of_another_converter_does_nothing_and_an_unknown_one_is_refused() {
         name,
         "did you mean value.converter.schemas.enable?",
     );
+}
+
+#[test]
+fn options_of_avro_that_change_bytes_and_are_not_built_are_refused() {
+    let class = ("value.converter", "io.confluent.connect.avro.AvroConverter");
+    let url = ("value.converter.schema.registry.url", "http://registry");
+    for (option, value) in [
+        ("use.latest.version", "true"),
+        ("use.schema.id", "7"),
+        ("use.latest.with.metadata", "a=b"),
+        ("use.schema.guid", "x"),
+        ("normalize.schemas", "true"),
+        ("enhanced.avro.schema.support", "true"),
+        ("ignore.default.for.nullables", "true"),
+        ("generalized.sum.type.support", "true"),
+        ("allow.optional.map.keys", "true"),
+        ("schema.registry.ssl.truststore.location", "/ca.pem"),
+        ("schema.registry.ssl.keystore.type", "PEM"),
+        ("value.schema.id.serializer", "x.HeaderSchemaIdSerializer"),
+        ("no.such.option", "x"),
+    ] {
+        let name = format!("value.converter.{option}");
+        refused(&[class, url, (&name, value)], &name, "");
+    }
+    let connector = settings(&[class, url, ("value.converter.use.latest.version", "false")]);
+    assert!(matches!(connector.converters.value, Converter::Avro(_)));
 }

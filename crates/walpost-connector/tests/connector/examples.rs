@@ -2,9 +2,11 @@ use std::{fs, path::PathBuf};
 
 use walpost_connector::{
     Action, AutoCreate, Connector, Converter, HeaderConverter, InitialState, Login, Properties,
-    Reference, SnapshotMode, SslMode, SubjectStrategy, Test, Unknown, Verdict, Verdicts, judge,
+    Reference, SettingValue, SnapshotMode, SubjectStrategy, Test, Unknown, Verdict, Verdicts,
+    judge,
 };
-use walpost_router::MissingColumn;
+
+use super::{laid, text};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectors"))
@@ -53,39 +55,46 @@ fn every_example_is_a_connector_and_no_secret_of_it_shows() {
 #[test]
 fn an_outbox_of_quarkus() {
     let (connector, verdicts) = example("quarkus.json");
-    assert_eq!(connector.name, "warehouse");
+    assert_eq!(text(&connector, "pipeline.name"), "warehouse");
     assert_eq!(connector.initial_state, InitialState::Running);
     assert_eq!(connector.snapshot.mode, SnapshotMode::NoData);
     assert_eq!(connector.publication.autocreate, AutoCreate::Filtered);
-    assert!(connector.tables.reads("public", "OutboxEvent"));
-    assert!(!connector.tables.reads("public", "outboxevents"));
+    assert!(connector.tables.reads("public", "OutboxEvent", "walpost"));
+    assert!(!connector.tables.reads("public", "outboxevents", "walpost"));
     let router = &connector.transforms.router;
-    assert_eq!(router.config.event_timestamp.as_deref(), Some("timestamp"));
-    assert_eq!(router.config.topic_replacement, "${routedByValue}.events");
+    assert_eq!(text(&connector, "router.event_timestamp"), "timestamp");
+    assert_eq!(text(&connector, "router.topic_replacement"), "${routedByValue}.events");
     assert_eq!(router.tracing.context_column, "tracingspancontext");
     assert!(router.tracing.only_with_context);
     let password = verdicts.row("database.password").unwrap();
     assert_eq!(password.value.as_deref(), Some("${env:WAREHOUSE_PASSWORD}"));
-    let connected = connector.database.password.unwrap();
-    assert_eq!(connected.expose(), "hunter2 of WAREHOUSE_PASSWORD");
+    let url = text(&connector, "postgres.url");
+    assert!(url.contains("password='hunter2 of WAREHOUSE_PASSWORD'"), "{url}");
 }
 
 #[test]
 fn columns_with_names_of_their_own() {
     let (connector, _) = example("custom-columns.json");
-    let config = &connector.transforms.router.config;
-    assert_eq!((&*config.event_id, &*config.event_key), ("event_id", "invoice_number"));
-    assert_eq!((&*config.event_payload, &*config.route_by_field), ("body", "destination"));
-    assert_eq!(config.additional_missing, MissingColumn::Ignore);
-    assert!(config.tombstone_on_empty_payload);
-    assert_eq!(connector.database.tls.mode, SslMode::VerifyFull);
-    assert!(connector.slot.failover);
+    for (key, expected) in [
+        ("router.event_id", "event_id"),
+        ("router.event_key", "invoice_number"),
+        ("router.event_payload", "body"),
+        ("router.route_by_field", "destination"),
+        ("router.additional_missing", "ignore"),
+        ("pipeline.dead_letter_topic", "billing-dead-letters"),
+        ("kafka.compression.type", "zstd"),
+        ("kafka.linger.ms", "5"),
+    ] {
+        assert_eq!(text(&connector, key), expected, "{key}");
+    }
+    let tombstone = laid(&connector, "router.tombstone_on_empty_payload");
+    assert_eq!(tombstone, Some(&SettingValue::Boolean(true)));
+    let url = text(&connector, "postgres.url");
+    let tls = "sslmode='verify-full' sslrootcert='/etc/walpost/authorities.pem'";
+    assert!(url.contains(tls), "{url}");
     let columns = |name| connector.tables.reads_column("billing", "outbox_events", name);
     assert!(columns("body") && !columns("debug_host") && !columns("internal_note"));
     assert!(connector.skipped.update && !connector.skipped.insert);
-    assert_eq!(connector.errors.dead_letter_topic.as_deref(), Some("billing-dead-letters"));
-    assert_eq!(connector.kafka.settings["compression.type"].expose(), "zstd");
-    assert_eq!(connector.kafka.settings["linger.ms"].expose(), "5");
 }
 
 #[test]
@@ -96,7 +105,7 @@ fn json_with_its_schema_and_topics_that_are_made() {
     assert!(!key.schemas && value.schemas);
     assert_eq!(connector.converters.header, HeaderConverter::Simple);
     let router = &connector.transforms.router;
-    assert!(router.has_envelope() && router.expansion.is_some());
+    assert!(router.has_envelope && router.expansion.is_some());
     assert_eq!(router.schema_version.as_deref(), Some("version"));
     let topics = connector.topic_creation.unwrap();
     let compacted = topics.group("outbox.event.customer").unwrap();
@@ -125,7 +134,7 @@ fn messages_without_a_table() {
     let prefixes = &connector.messages.prefixes;
     assert!(prefixes.passes("outbox") && prefixes.passes("outbox-eu") && !prefixes.passes("x"));
     let before = &connector.transforms.before;
-    assert!(matches!(before[0].action, Action::DecodeMessages { keeps_null: true }));
+    assert!(matches!(before[0].action, Action::DecodeMessages));
 }
 
 #[test]
@@ -135,7 +144,7 @@ fn rows_that_are_there_already() {
     assert!(connector.publication.via_partition_root);
     let [only] = connector.snapshot.overrides.as_slice() else { panic!("one override") };
     assert_eq!(only.table, "public.outbox");
-    assert!(only.statement.starts_with("select * from public.outbox where"));
+    assert!(only.statement.expose().starts_with("select * from public.outbox where"));
     let tables = connector.snapshot.tables.unwrap();
     assert!(tables[0].matches("PUBLIC.outbox") && !tables[0].matches("public.outbox_archive"));
 }
@@ -165,22 +174,24 @@ fn values_under_a_schema_of_a_registry() {
     assert_eq!(registry.urls[0].expose(), "https://registry:8081");
     assert!(matches!(&registry.login, Login::Basic { user, .. } if user == "user"));
     assert_eq!(registry.subject, SubjectStrategy::TopicRecordName);
-    assert!(!registry.auto_register && registry.use_latest);
+    assert!(!registry.auto_register);
 }
 
 #[test]
 fn properties_beside_those_of_a_worker() {
     let (connector, verdicts) = example("returns.properties");
-    assert!(connector.tables.reads("public", "outbox"));
+    assert!(connector.tables.reads("public", "outbox", "walpost"));
     assert!(matches!(connector.converters.value, Converter::Json(json) if !json.schemas));
-    assert_eq!(connector.transforms.router.config.additional_missing, MissingColumn::Ignore);
-    let placement = connector.transforms.router.config.additional_placement.as_deref();
-    assert_eq!(placement, Some("type:header:eventType,tenant:header"));
-    let settings = &connector.kafka.settings;
-    assert_eq!(settings["bootstrap.servers"].expose(), "kafka-1:9093,kafka-2:9093");
-    assert_eq!(settings["sasl.username"].expose(), "connect");
-    assert_eq!(settings["sasl.password"].expose(), "hunter2 of password");
-    assert_eq!(settings["ssl.ca.location"].expose(), "/etc/walpost/authorities.pem");
+    for (key, expected) in [
+        ("router.additional_missing", "ignore"),
+        ("router.additional_placement", "type:header:eventType,tenant:header"),
+        ("kafka.bootstrap.servers", "kafka-1:9093,kafka-2:9093"),
+        ("kafka.sasl.username", "connect"),
+        ("kafka.sasl.password", "hunter2 of password"),
+        ("kafka.ssl.ca.location", "/etc/walpost/authorities.pem"),
+    ] {
+        assert_eq!(text(&connector, key), expected, "{key}");
+    }
     assert_eq!(connector.offsets.file, Some(PathBuf::from("/var/lib/connect/offsets")));
     assert_eq!(verdicts.row("plugin.path").unwrap().verdict, Verdict::Ignored);
 }

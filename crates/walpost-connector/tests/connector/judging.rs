@@ -1,9 +1,9 @@
 use walpost_connector::{
-    AutoCreate, ContextHeaders, Filter, InitialState, LsnFlushMode, OffsetMismatch, Properties,
+    AutoCreate, ContextHeaders, InitialState, LsnFlushMode, OffsetMismatch, Properties,
     SnapshotMode, Unknown, Verdict, judge,
 };
 
-use super::{judged, refused, row, settings, verdict, with};
+use super::{judged, laid, refused, row, settings, text, verdict, with};
 
 #[test]
 fn a_misspelt_property_is_refused_with_the_nearest_name_or_told() {
@@ -159,7 +159,7 @@ fn former_names_and_values_that_are_still_meant_are_read() {
 
 #[test]
 fn defaults_are_those_of_debezium_and_the_dangerous_ones_are_told() {
-    let properties = with(&[]);
+    let properties = with(&[("table.include.list", "public.outbox")]);
     let left_out = ["snapshot.mode", "plugin.name", "publication.autocreate.mode"];
     let rest = properties.iter().filter(|property| !left_out.contains(&&*property.name));
     let properties = Properties::from_pairs(rest.map(|p| (p.name.clone(), p.value.clone())));
@@ -172,16 +172,16 @@ fn defaults_are_those_of_debezium_and_the_dangerous_ones_are_told() {
     let connector = judgement.connector.unwrap();
     assert_eq!(connector.snapshot.mode, SnapshotMode::Initial);
     assert_eq!(connector.publication.autocreate, AutoCreate::AllTables);
-    assert_eq!(connector.publication.name, "dbz_publication");
-    assert_eq!((&*connector.slot.name, connector.database.port), ("debezium", 5432));
-    assert_eq!(connector.tables.tables, Filter::All);
+    assert_eq!(text(&connector, "pipeline.publication"), "dbz_publication");
+    assert_eq!(text(&connector, "pipeline.slot"), "debezium");
+    assert!(text(&connector, "postgres.url").contains(" port='5432' "));
+    assert!(!connector.tables.has_no_filter());
     assert!(connector.skipped.truncate && !connector.skipped.update);
     assert_eq!(connector.context_headers, ContextHeaders::Four);
     assert_eq!(connector.heartbeat.interval_ms, None);
-    assert_eq!(connector.errors.retry_timeout_ms, Some(0));
-    assert_eq!(connector.queue.max_events, None);
+    assert_eq!(laid(&connector, "pipeline.in_flight_max_events"), None);
     assert_eq!(connector.topic_creation, None);
-    assert_eq!(connector.kafka.settings.len(), 0);
+    assert!(connector.settings.iter().all(|setting| setting.section != "kafka"));
 }
 
 #[test]
@@ -215,15 +215,15 @@ fn tables_are_those_that_debezium_reads() {
         ("billing", "ttt", false),
         ("pg_catalog", "outbox", false),
     ] {
-        assert_eq!(connector.tables.reads(schema, table), expected, "{schema}.{table}");
+        assert_eq!(connector.tables.reads(schema, table, "walpost"), expected, "{schema}.{table}");
     }
     let connector = settings(&[("table.exclude.list", "public.other")]);
-    assert!(connector.tables.reads("public", "outbox"));
-    assert!(!connector.tables.reads("public", "other"));
-    assert!(!connector.tables.reads("information_schema", "tables"));
-    assert!(!connector.tables.reads("pg_temp_3", "x"));
+    assert!(connector.tables.reads("public", "outbox", "walpost"));
+    assert!(!connector.tables.reads("public", "other", "walpost"));
+    assert!(!connector.tables.reads("information_schema", "tables", "walpost"));
+    assert!(!connector.tables.reads("pg_temp_3", "x", "walpost"));
     let connector = settings(&[("table.ignore.builtin", "false")]);
-    assert!(connector.tables.reads("pg_catalog", "pg_class"));
+    assert!(connector.tables.reads("pg_catalog", "pg_class", "walpost"));
 }
 
 #[test]
@@ -288,4 +288,89 @@ fn heartbeats_are_those_of_debezium() {
     let (found, note) = verdict(&[("heartbeat.action.query", "select 1")]);
     assert_eq!(found, Verdict::Ignored);
     assert!(note.contains("there are no heartbeats"), "{note}");
+}
+
+#[test]
+fn without_a_filter_every_table_would_be_an_outbox() {
+    for mode in ["all_tables", "filtered"] {
+        let mode = ("publication.autocreate.mode", mode);
+        refused(&[mode], "table.include.list", "every table of the database would be an outbox");
+        for filter in ["table.include.list", "schema.include.list", "table.exclude.list"] {
+            assert!(judged(&[mode, (filter, "public.outbox")]).connector.is_some(), "{filter}");
+        }
+    }
+    assert!(settings(&[("publication.autocreate.mode", "disabled")]).tables.has_no_filter());
+}
+
+#[test]
+fn of_walposts_own_tables_the_outbox_alone_is_one() {
+    let tables = settings(&[("table.include.list", ".*")]).tables;
+    for (table, expected) in [
+        ("outbox", true),
+        ("outbox_20260101", true),
+        ("outbox_archive", false),
+        ("outbox_archive_default", false),
+        ("outbox_key", false),
+        ("parked", false),
+        ("checkpoint", false),
+    ] {
+        assert_eq!(tables.reads("events", table, "events"), expected, "{table}");
+        assert!(tables.reads("public", table, "events"), "{table}");
+    }
+}
+
+#[test]
+fn the_table_of_signals_is_no_outbox_and_known() {
+    let tables = settings(&[("signal.data.collection", "public.signals")]).tables;
+    assert!(tables.is_signal("public", "signals"));
+    assert!(!tables.reads("public", "signals", "walpost"));
+    assert!(tables.reads("public", "outbox", "walpost"));
+    let (found, note) = verdict(&[("signal.data.collection", "public.signals")]);
+    assert_eq!(found, Verdict::Mapped);
+    assert!(note.contains("is an error when it comes"), "{note}");
+    refused(&[("signal.data.collection", "signals")], "signal.data.collection", "no schema.table");
+}
+
+#[test]
+fn messages_by_which_walpost_moves_rows_are_no_events() {
+    let messages = settings(&[]).messages;
+    assert!(messages.takes("outbox") && !messages.takes("walpost-move"));
+}
+
+#[test]
+fn unknown_names_are_passed_over_only_where_debezium_does() {
+    let converter = ("value.converter.schemas.enabled", "false");
+    let producer = ("producer.override.compresion.type", "lz4");
+    let more = with(&[converter, producer, ("value.converter", super::JSON), ("no.such", "x")]);
+    let judgement = judge(&more, None, Unknown::Warn);
+    for (name, expected) in [
+        (converter.0, Verdict::Refused),
+        (producer.0, Verdict::Refused),
+        ("no.such", Verdict::Ignored),
+    ] {
+        assert_eq!(row(&judgement, name).verdict, expected, "{name}");
+    }
+    let option = "transforms.outbox.no.such";
+    let judgement = judge(&with(&[(option, "x")]), None, Unknown::Warn);
+    assert_eq!(row(&judgement, option).verdict, Verdict::Ignored);
+}
+
+#[test]
+fn a_name_that_no_pipeline_has_is_refused() {
+    refused(&[("name", &"x".repeat(64))], "name", "write at most 63");
+    assert!(judged(&[("name", &"x".repeat(63))]).connector.is_some());
+}
+
+#[test]
+fn blanks_around_a_value_are_taken_away_as_there() {
+    let connector = settings(&[
+        ("transforms.outbox.route.topic.regex", " (.*) "),
+        ("transforms.outbox.route.topic.replacement", " events.$1 "),
+        ("database.password", " p w "),
+        ("producer.override.ssl.key.password", " hunter2 "),
+    ]);
+    assert_eq!(text(&connector, "router.topic_regex"), "(.*)");
+    assert_eq!(text(&connector, "router.topic_replacement"), "events.$1");
+    assert!(text(&connector, "postgres.url").contains("password=' p w '"));
+    assert_eq!(text(&connector, "kafka.ssl.key.password"), "hunter2");
 }

@@ -1,16 +1,21 @@
-use walpost_connector::{Kafka, Properties, Unknown, Verdict, judge};
+use walpost_connector::{Connector, Properties, SettingValue, Unknown, Verdict, judge};
 
-use super::{refused, row, settings, verdict, with};
+use super::{judged, laid, refused, row, settings, verdict, with};
 
-fn kafka(more: &[(&str, &str)]) -> Kafka {
+fn kafka(more: &[(&str, &str)]) -> Connector {
     let more: Vec<(String, &str)> =
         more.iter().map(|(name, value)| (format!("producer.override.{name}"), *value)).collect();
     let more: Vec<(&str, &str)> = more.iter().map(|(name, value)| (&**name, *value)).collect();
-    settings(&more).kafka
+    settings(&more)
 }
 
-fn names(kafka: &Kafka) -> Vec<(&str, &str)> {
-    kafka.settings.iter().map(|(name, value)| (name.as_str(), value.expose())).collect()
+/// What `[kafka]` has, in order.
+fn names(connector: &Connector) -> Vec<(&str, &str)> {
+    let kafka = connector.settings.iter().filter(|setting| setting.section == "kafka");
+    let mut names: Vec<(&str, &str)> =
+        kafka.map(|setting| (setting.key, setting.value.as_text().expect("a text"))).collect();
+    names.sort_unstable();
+    names
 }
 
 #[test]
@@ -32,7 +37,7 @@ fn settings_of_the_producer_have_librdkafkas_names() {
     let expected = [
         ("batch.size", "131072"),
         ("compression.level", "5"),
-        ("compression.type", "ZSTD"),
+        ("compression.type", "zstd"),
         ("max.in.flight.requests.per.connection", "5"),
         ("message.max.bytes", "2000000"),
         ("socket.receive.buffer.bytes", "65536"),
@@ -40,7 +45,7 @@ fn settings_of_the_producer_have_librdkafkas_names() {
         ("socket.timeout.ms", "40000"),
     ];
     assert_eq!(names(&found), expected);
-    assert_eq!(found.queue_max_bytes, Some(1_000_000));
+    assert_eq!(laid(&found, "sink.queue_max_bytes"), Some(&SettingValue::Number(1_000_000)));
     let (found, note) = verdict(&[
         ("producer.override.compression.gzip.level", "9"),
         ("producer.override.compression.type", "lz4"),
@@ -81,7 +86,7 @@ fn tls_and_passwords_are_found_and_do_not_show() {
         ("ssl.keystore.location", "/app.p12"),
         ("ssl.keystore.password", " p "),
     ]);
-    let expected = [("ssl.keystore.location", "/app.p12"), ("ssl.keystore.password", " p ")];
+    let expected = [("ssl.keystore.location", "/app.p12"), ("ssl.keystore.password", "p")];
     assert_eq!(names(&store), expected);
 }
 
@@ -103,6 +108,11 @@ fn what_librdkafka_cannot_do_is_refused() {
             )],
             "producer.override.partitioner.class",
             "Java's default",
+        ),
+        (
+            &[("producer.override.ssl.cipher.suites", "TLS_AES_128_GCM_SHA256")],
+            "producer.override.ssl.cipher.suites",
+            "Java's",
         ),
         (
             &[("producer.override.interceptor.classes", "a.B")],
@@ -143,13 +153,13 @@ fn what_librdkafka_cannot_do_is_refused() {
         ),
     ] {
         refused(more, property, says);
-        let shown = format!("{:?}", super::judged(more).verdicts);
+        let shown = format!("{:?}", judged(more).verdicts);
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 }
 
 #[test]
-fn the_connector_comes_before_the_workers_producer_and_that_before_the_worker() {
+fn the_connector_comes_before_the_workers_producer_and_the_worker_gives_the_brokers_alone() {
     let worker = Properties::from_pairs([
         ("bootstrap.servers", "worker:9092"),
         ("security.protocol", "SSL"),
@@ -162,12 +172,27 @@ fn the_connector_comes_before_the_workers_producer_and_that_before_the_worker() 
     let connector = with(&[("producer.override.batch.size", "2000")]);
     let judgement = judge(&connector, Some(&worker), Unknown::Refuse);
     assert_eq!(row(&judgement, "linger.ms").verdict, Verdict::Ignored);
-    let expected = [
-        ("batch.size", "2000"),
-        ("bootstrap.servers", "producer:9092"),
-        ("linger.ms", "7"),
-        ("security.protocol", "SSL"),
-        ("ssl.ca.pem", "-----BEGIN"),
-    ];
-    assert_eq!(names(&judgement.connector.unwrap().kafka), expected);
+    let expected =
+        [("batch.size", "2000"), ("bootstrap.servers", "producer:9092"), ("linger.ms", "7")];
+    assert_eq!(names(judgement.connector.as_ref().unwrap()), expected);
+    for name in ["security.protocol", "ssl.truststore.certificates"] {
+        let row = row(&judgement, name);
+        assert_eq!(row.verdict, Verdict::Ignored, "{row}");
+        assert!(row.note.contains("write it with producer. before its name"), "{row}");
+    }
+    let brokers = judgement.settings().iter().find(|setting| setting.key == "bootstrap.servers");
+    assert_eq!(brokers.unwrap().property, "producer.bootstrap.servers");
+}
+
+#[test]
+fn of_two_bounds_on_what_waits_the_loser_is_told() {
+    let both = [("producer.override.buffer.memory", "1000"), ("max.queue.size.in.bytes", "2000")];
+    let judgement = judged(&both);
+    let row = row(&judgement, both[0].0);
+    assert_eq!(row.verdict, Verdict::Ignored, "{row}");
+    assert!(row.note.contains("max.queue.size.in.bytes"), "{row}");
+    let connector = judgement.connector.unwrap();
+    assert_eq!(laid(&connector, "sink.queue_max_bytes"), Some(&SettingValue::Number(2000)));
+    let unbounded = settings(&[both[0], ("max.queue.size.in.bytes", "0")]);
+    assert_eq!(laid(&unbounded, "sink.queue_max_bytes"), Some(&SettingValue::Number(1000)));
 }

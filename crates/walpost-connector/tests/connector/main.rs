@@ -2,9 +2,11 @@
 
 mod bounds;
 mod converters;
+mod encode;
 mod examples;
 mod judging;
 mod kafka;
+mod layer;
 mod manual;
 mod names;
 mod placeholders;
@@ -12,7 +14,9 @@ mod robust;
 mod table;
 mod transforms;
 
-use walpost_connector::{Connector, Judgement, Properties, Row, Unknown, Verdict, judge};
+use walpost_connector::{
+    Connector, Judgement, Properties, Row, Setting, SettingValue, Unknown, Verdict, judge,
+};
 
 /// The least that is a connector.
 const BASE: &[(&str, &str)] = &[
@@ -51,6 +55,19 @@ fn settings(more: &[(&str, &str)]) -> Connector {
         Ok((connector, _)) => connector,
         Err(refused) => panic!("{refused}"),
     }
+}
+
+/// What the layer has for a key, as `section.key`; `None` for nothing.
+fn laid<'a>(connector: &'a Connector, key: &str) -> Option<&'a SettingValue> {
+    let is_it = |setting: &&Setting| format!("{}.{}", setting.section, setting.key) == key;
+    connector.settings.iter().find(is_it).map(|setting| &setting.value)
+}
+
+/// The same of a text.
+#[track_caller]
+fn text<'a>(connector: &'a Connector, key: &str) -> &'a str {
+    let value = laid(connector, key).unwrap_or_else(|| panic!("{key} is not laid"));
+    value.as_text().unwrap_or_else(|| panic!("{key} is {value}"))
 }
 
 #[track_caller]

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use walpost_connector::{Properties, SECTIONS, Unknown, Verdict, judge};
+use walpost_connector::{Properties, SECTIONS, Section, Unknown, Verdict, judge};
 
 use super::with;
 
@@ -9,7 +9,7 @@ fn name() -> impl Strategy<Value = String> {
         .iter()
         .flat_map(|section| {
             let prefix =
-                section.prefix.replace("<name>", "t").replace("<converter>", "value.converter");
+                section.prefix().replace("<name>", "t").replace("<converter>", "value.converter");
             let prefix = prefix.replace("<group>", "default");
             section.rules.iter().map(move |rule| format!("{prefix}{}", rule.name.replace('*', "t")))
         })
@@ -25,8 +25,8 @@ fn name() -> impl Strategy<Value = String> {
 
 /// Values of the table, and others.
 fn value() -> impl Strategy<Value = String> {
-    let classes = SECTIONS.iter().flat_map(|section| section.classes);
-    let classes: Vec<String> = classes.map(|class| (*class).to_owned()).collect();
+    let classes = SECTIONS.iter().flat_map(Section::classes);
+    let classes: Vec<String> = classes.map(str::to_owned).collect();
     prop_oneof![
         3 => proptest::sample::select(classes),
         3 => Just("t,outbox".to_owned()),

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use walpost_connector::{
-    Kind, Origin, Properties, Rule, SECTIONS, Section, Standing, Unknown, Verdict, judge,
+    Kind, Of, Origin, Properties, Rule, SECTIONS, Section, Standing, Unknown, Verdict, judge,
 };
 
 use super::{
@@ -28,8 +28,7 @@ fn every_option_of_the_router_has_a_row() {
 
 #[test]
 fn every_property_of_the_connector_has_a_row() {
-    let plain =
-        || SECTIONS.iter().filter(|section| section.prefix.is_empty() && section.title != "Worker");
+    let plain = || SECTIONS.iter().filter(|section| section.of == Of::Connector);
     for name in CONNECTOR {
         let found = plain().flat_map(|section| section.rules).any(|rule| rule.is_about(name));
         assert!(found, "{name}");
@@ -44,8 +43,7 @@ fn no_name_is_in_the_table_twice_and_each_default_is_of_its_kind() {
             assert!(!again, "{} of {}", rule.name, section.title);
         }
     }
-    let names =
-        SECTIONS.iter().filter(|section| section.prefix.is_empty() && section.title != "Worker");
+    let names = SECTIONS.iter().filter(|section| section.of == Of::Connector);
     let mut seen = BTreeMap::new();
     for section in names {
         for rule in section.rules {
@@ -83,13 +81,6 @@ fn beside(section: &Section, rule: &Rule) -> Vec<(&'static str, &'static str)> {
             vec![("value.converter.basic.auth.credentials.source", "USER_INFO")]
         }
         "delegate.converter.type.*" => vec![("value.converter.delegate.converter.type", JSON)],
-        "use.latest.version" => vec![("value.converter.auto.register.schemas", "false")],
-        name if name.starts_with("schema.registry.ssl.truststore.loc") => {
-            vec![("value.converter.schema.registry.ssl.truststore.type", "PEM")]
-        }
-        name if name.starts_with("schema.registry.ssl.keystore.loc") => {
-            vec![("value.converter.schema.registry.ssl.keystore.type", "PEM")]
-        }
         "ssl.truststore.location" => vec![("producer.override.ssl.truststore.type", "PEM")],
         "ssl.keystore.location" => vec![("producer.override.ssl.keystore.type", "PEM")],
         "compression.gzip.level" => vec![("producer.override.compression.type", "gzip")],
@@ -117,6 +108,8 @@ fn good(rule: &Rule) -> String {
         "transaction.boundary" => "interval",
         "partitions" | "replication.factor" => "-1",
         "max.queue.size" => "9000",
+        "signal.data.collection" => "public.signals",
+        "delegate.converter.type.schemas.enable" => "true",
         "max.batch.size" => "100",
         _ => "",
     };
@@ -138,22 +131,24 @@ fn bad(kind: Kind) -> Option<String> {
         Kind::Boolean => "yes".to_owned(),
         Kind::Number(_, high) => format!("{high}0"),
         Kind::OneOf(_) => "no-such-value".to_owned(),
-        Kind::Regex | Kind::Regexes => "(".to_owned(),
+        Kind::Regex | Kind::Regexes | Kind::Patterns => "(".to_owned(),
         Kind::Class => "a..b".to_owned(),
         Kind::Name => "a b".to_owned(),
         Kind::SlotName => "Slot".to_owned(),
-        Kind::Text | Kind::Password | Kind::List | Kind::Url | Kind::File => return None,
+        Kind::Text | Kind::Password | Kind::Sql | Kind::List | Kind::Url | Kind::File => {
+            return None;
+        }
     })
 }
 
 /// A connector with one property of a section, under its whole name.
 fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(String, String)>) {
-    let mut prefix = section.prefix.replace("<name>", "t").replace("<group>", "default");
+    let mut prefix = section.prefix().replace("<name>", "t").replace("<group>", "default");
     let mut more: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, value: &str| more.push((name.to_owned(), value.to_owned()));
     let regex_router = "org.apache.kafka.connect.transforms.RegexRouter";
-    let class = section.classes.first().copied().unwrap_or(regex_router);
-    match section.prefix {
+    let class = section.classes().first().copied().unwrap_or(regex_router);
+    match section.prefix() {
         "transforms.<name>." if section.title == "Outbox Event Router" => {
             prefix = "transforms.outbox.".to_owned();
         }
@@ -162,7 +157,7 @@ fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(Strin
             add("transforms", if before { "t,outbox" } else { "outbox,t" });
             add(
                 "transforms.t.type",
-                if class.contains("HeaderFrom") { section.classes[1] } else { class },
+                if class.contains("HeaderFrom") { section.classes()[1] } else { class },
             );
             add("transforms.outbox.table.fields.additional.placement", "a:envelope");
             for (name, value) in [
@@ -175,7 +170,7 @@ fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(Strin
                 ("operation", "copy"),
             ] {
                 let is_of_it = |other: &Rule| other.name == name;
-                let is_common = section.classes.is_empty() && name.starts_with("re");
+                let is_common = section.classes().is_empty() && name.starts_with("re");
                 if is_common || section.rules.iter().any(is_of_it) {
                     add(&format!("transforms.t.{name}"), value);
                 }
@@ -189,7 +184,7 @@ fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(Strin
         }
         "<converter>." => {
             prefix = "value.converter.".to_owned();
-            let class = if section.classes.is_empty() { STRING } else { class };
+            let class = if section.classes().is_empty() { STRING } else { class };
             add("value.converter", class);
             if class.starts_with("io.confluent") {
                 add("value.converter.schema.registry.url", "http://r");
@@ -316,8 +311,7 @@ fn every_property_of_a_worker_has_the_verdict_that_the_table_says() {
             (_, name) if name.ends_with("converter") || name.ends_with("converter.*") => {
                 &[Verdict::Ignored]
             }
-            (_, "producer.*" | "sasl.*" | "ssl.*") => &[Verdict::Ignored],
-            (_, "security.protocol" | "client.dns.lookup") => &[Verdict::Refused],
+            (_, "producer.*") => &[Verdict::Refused],
             (Standing::Mapped(_), _) => &[Verdict::Mapped],
             (Standing::Ignored(_), _) => &[Verdict::Ignored],
             _ => &[Verdict::Honoured],

@@ -1,9 +1,7 @@
-use walpost_connector::{
-    Action, HeaderOperation, JsonEmptyArray, JsonNull, NameAdjustment, Test, Verdict,
-};
-use walpost_router::{InvalidOperation, MissingColumn};
+use walpost_connector::{Action, HeaderOperation, Test, Verdict};
+use walpost_encode::connect::{EmptyArray, NameAdjustment, NullField};
 
-use super::{judged, refused, row, settings, verdict};
+use super::{judged, refused, row, settings, text, verdict};
 
 const ROUTER: &str = "io.debezium.transforms.outbox.EventRouter";
 const REGEX_ROUTER: &str = "org.apache.kafka.connect.transforms.RegexRouter";
@@ -23,13 +21,13 @@ fn options_of_the_router_are_the_routers() {
         ("value.converter", super::JSON),
     ]);
     let router = &connector.transforms.router;
-    assert_eq!(router.config.invalid_operation, InvalidOperation::Fatal);
-    assert_eq!(router.config.additional_missing, MissingColumn::Ignore);
-    assert_eq!(router.config.event_id, "event_id");
+    assert_eq!(text(&connector, "router.invalid_operation"), "fatal");
+    assert_eq!(text(&connector, "router.additional_missing"), "ignore");
+    assert_eq!(text(&connector, "router.event_id"), "event_id");
     let expansion = router.expansion.unwrap();
-    assert_eq!(expansion.null, JsonNull::OptionalBytes);
-    assert_eq!(expansion.empty_array, JsonEmptyArray::OptionalString);
-    assert_eq!(router.field_names, NameAdjustment::AvroUnicode);
+    assert_eq!(expansion.null, NullField::OptionalBytes);
+    assert_eq!(expansion.empty_array, EmptyArray::OptionalString);
+    assert_eq!(expansion.names, NameAdjustment::AvroUnicode);
     assert_eq!((&*router.tracing.operation, router.tracing.only_with_context), ("relay", false));
 }
 
@@ -172,4 +170,24 @@ fn a_router_under_a_condition_says_what_becomes_of_the_rest() {
     assert!(row.note.contains("published by nobody"), "{row}");
     let condition = judgement.connector.unwrap().transforms.router.condition.unwrap();
     assert!(condition.negate && condition.test == Test::IsTombstone);
+}
+
+#[test]
+fn what_a_message_decodes_to_is_written_as_text_alone() {
+    let decode = [("transforms", "t,outbox"), ("transforms.t.type", DECODE)];
+    assert!(settings(&decode).transforms.decodes_messages());
+    let avro = "io.confluent.connect.avro.AvroConverter";
+    let registry = ("value.converter.schema.registry.url", "http://registry");
+    for (more, property) in [
+        (vec![("value.converter", super::JSON)], "value.converter"),
+        (vec![("key.converter", super::JSON)], "key.converter"),
+        (vec![("header.converter", super::JSON)], "header.converter"),
+        (vec![("value.converter", avro), registry], "value.converter"),
+    ] {
+        refused(&[&decode[..], &more].concat(), property, "StringConverter");
+    }
+    let envelope = ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+    refused(&[decode[0], decode[1], envelope], "transforms.outbox.type", "as headers");
+    let nulls = ("transforms.t.fields.null.include", "true");
+    refused(&[decode[0], decode[1], nulls], nulls.0, "write false");
 }
