@@ -1,4 +1,4 @@
-use walpost_encode::connect::BinaryHandling;
+use walpost_encode::connect::{BinaryHandling, TimePrecision};
 
 use crate::{
     choices::AutoCreate,
@@ -6,10 +6,10 @@ use crate::{
     layer::Setting,
     properties::{InitialState, Properties},
     settings::{
-        ContextHeaders, Converter, Converters, Database, Handling, HeaderConverter, Heartbeat,
-        Messages, Offsets, Progress, Publication, SkippedOperations, Slot, Snapshot, Tables,
-        TopicCreation, Transforms, converters, database, filters, handling, kafka, operations,
-        slot, snapshot, topics, transforms,
+        Action, ContextHeaders, Converter, Converters, Database, Handling, HeaderConverter,
+        Heartbeat, Messages, Offsets, Progress, Publication, SkippedOperations, Slot, Snapshot,
+        Tables, TopicCreation, Transforms, converters, database, filters, handling, kafka,
+        operations, slot, snapshot, topics, transforms,
     },
     table::{self, Of},
     verdicts::{Origin, Refused, Row, Verdict, Verdicts},
@@ -291,7 +291,35 @@ impl Check<'_> {
             false => self.text(judge),
         }
         self.messages(judge);
+        self.nulls(judge);
+        self.timestamp(judge);
         self.propagated_types(judge);
+    }
+
+    /// Debezium's router fails on times that are no numbers.
+    fn timestamp(&self, judge: &mut Judge) {
+        let alias = &self.transforms.router.alias;
+        let name = format!("transforms.{alias}.table.field.event.timestamp");
+        let mode = self.handling.columns.time;
+        let fails = matches!(mode, TimePrecision::Connect | TimePrecision::IsoString);
+        let mut scope = judge.plain(Origin::Connector);
+        if fails && scope.given(&name).is_some() {
+            let note = "and Debezium fails on it under this time.precision.mode, which changes \
+                        nothing here";
+            scope.tell(&name, note);
+        }
+    }
+
+    /// Only members of a structure have defaults that JSON writes.
+    fn nulls(&self, judge: &mut Judge) {
+        let Converter::Json(json) = self.converters.value else { return };
+        if !json.replace_null_with_default && !self.transforms.router.makes_structure() {
+            let origin = converters::origin(judge, VALUE);
+            let name = format!("{VALUE}.replace.null.with.default");
+            let note = "but a bare payload that is NULL is its column's default all the same, as \
+                        in Debezium";
+            judge.plain(origin).tell(&name, note);
+        }
     }
 
     /// Where the value's converter takes bytes alone.
@@ -343,6 +371,11 @@ impl Check<'_> {
             let note = "what a message decodes to is written as text alone; write \
                         org.apache.kafka.connect.storage.StringConverter";
             refuse(judge, name, note);
+        }
+        for step in self.transforms.before.iter().filter(|s| s.action == Action::DecodeMessages) {
+            let note = "where a member that is no text, such as a number or an object, is written \
+                        as the message has it: Debezium writes what Java makes of it";
+            judge.plain(Origin::Connector).tell(&format!("transforms.{}.type", step.alias), note);
         }
         if self.transforms.router.makes_structure() {
             let note = "an envelope or expanded JSON of a decoded message is not built; write \

@@ -85,8 +85,8 @@ impl Judge {
             // Its file is for connectors and plug-ins of every kind.
             Of::Worker => Unknown::Warn,
             // They know names that the table may lack, and do something by them.
-            Of::Converter(_) | Of::Producer => Unknown::Refuse,
-            Of::Connector | Of::Transform(_) | Of::Predicate(_) | Of::TopicGroup => self.unknown,
+            Of::Converter(_) | Of::Producer | Of::Predicate(_) => Unknown::Refuse,
+            Of::Connector | Of::Transform(_) | Of::TopicGroup => self.unknown,
         };
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == origin) {
             let Some(name) = entry.property.name.strip_prefix(&prefix) else { continue };

@@ -18,7 +18,7 @@
 //! let (connector, verdicts) = judge(&properties, None, Unknown::Refuse).into_connector()?;
 //! let slot = connector.settings.iter().find(|setting| setting.key == "slot").unwrap();
 //! assert_eq!((slot.section, slot.value.as_text()), ("pipeline", Some("orders")));
-//! assert_eq!((&*slot.property, slot.at.map(|at| at.line)), ("slot.name", Some(13)));
+//! assert_eq!((&*slot.property, slot.at.map(|at| at.line)), ("slot.name", Some(14)));
 //! assert_eq!(connector.transforms.router.alias, "outbox");
 //! assert_eq!(verdicts.counts().refused, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

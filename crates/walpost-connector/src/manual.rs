@@ -40,13 +40,7 @@ fn row(rule: &Rule) -> String {
         Standing::Ignored(why) => ("ignored".to_owned(), format!("because {why}")),
         Standing::Refused(why) => ("refused".to_owned(), format!("because {why}")),
         Standing::Only(_, why) => ("refused otherwise".to_owned(), format!("because {why}")),
-        Standing::Alias(of) => (
-            "mapped".to_owned(),
-            match of.split_once(", ") {
-                Some((of, note)) => format!("to `{of}`, {note}"),
-                None => format!("to `{of}`, its name now"),
-            },
-        ),
+        Standing::Alias(of) => ("mapped".to_owned(), format!("to `{of}`, its name now")),
         Standing::Removed(now) => {
             ("refused".to_owned(), format!("because Debezium removed it; write `{now}`"))
         }

@@ -178,7 +178,9 @@ impl Producer<'_> {
         }
         let levels = table::PRODUCER.iter().filter(|rule| rule.name == self.level_name());
         for rule in levels {
-            let level = self.get(rule.name).map(str::to_owned);
+            let level = self.get(rule.name).and_then(|level| level.parse::<i64>().ok());
+            // Of librdkafka, whatever the kind.
+            let level = level.map(|level| level.clamp(-1, 12).to_string());
             found.extend(level.map(|level| (rule.name, "compression.level", level)));
         }
         for (java, ours) in [

@@ -62,7 +62,7 @@ const OPTIONS: [&str; 13] = [
     "table.field.event.type",
     "table.field.event.payload",
     "table.field.event.timestamp",
-    "table.fields.additional.placement",
+    PLACEMENT,
     MISSING,
     MISSING_BEFORE_3_6,
     "table.op.invalid.behavior",
@@ -71,6 +71,7 @@ const OPTIONS: [&str; 13] = [
     "route.topic.replacement",
     "route.tombstone.on.empty.payload",
 ];
+const PLACEMENT: &str = "table.fields.additional.placement";
 const MISSING: &str = "table.field.additional.missing";
 const MISSING_BEFORE_3_6: &str = "table.fields.additional.error.on.missing";
 const SCHEMA_VERSION: &str = "table.field.event.schema.version";
@@ -92,11 +93,13 @@ pub(crate) fn read(
         );
     }
     let config = config(scope)?;
+    let members = members(&config);
+    check_members(scope, &members);
     lay(scope, &config);
     let mut router = OutboxRouter {
         alias,
         condition,
-        has_envelope: has_envelope(&config),
+        has_envelope: !members.is_empty(),
         expansion: expansion(scope),
         schema_version: scope.given(SCHEMA_VERSION),
         tracing: Tracing {
@@ -112,14 +115,48 @@ pub(crate) fn read(
         );
         router.schema_version = None;
     }
+    tell(scope);
     Some(router)
 }
 
-fn has_envelope(config: &RouterConfig) -> bool {
+/// The names of the envelope's members beside the payload; none for no envelope.
+fn members(config: &RouterConfig) -> Vec<&str> {
     let list = config.additional_placement.as_deref().unwrap_or_default();
-    list.split(',').any(|entry| {
-        entry.split(':').nth(1).is_some_and(|part| part.trim().eq_ignore_ascii_case("envelope"))
-    })
+    list.split(',')
+        .filter_map(|entry| {
+            let mut parts = entry.split(':').map(str::trim);
+            let (column, placement) = (parts.next()?, parts.next()?);
+            let is_member = placement.eq_ignore_ascii_case("envelope");
+            is_member.then(|| parts.next().unwrap_or(column))
+        })
+        .collect()
+}
+
+/// Debezium's task fails at the first event where two have one name.
+fn check_members(scope: &mut Scope<'_>, members: &[&str]) {
+    let is_twice =
+        |(index, name): &(usize, &&str)| **name == "payload" || members[..*index].contains(*name);
+    if let Some((_, name)) = members.iter().enumerate().find(is_twice) {
+        let note = format!("two members of the envelope are named {name}; write another alias");
+        scope.refuse(PLACEMENT, note);
+    }
+}
+
+fn tell(scope: &mut Scope<'_>) {
+    if scope.boolean("table.expand.json.payload")
+        && scope.choice::<NameAdjustment>(FIELD_NAMES) != NameAdjustment::None
+    {
+        let note = "but an event with a member whose name has to change is parked: Debezium \
+                    writes null for it";
+        scope.tell(FIELD_NAMES, note);
+    }
+    if scope.given(MISSING_BEFORE_3_6).is_some() && !scope.has(MISSING) {
+        let note = format!(
+            "{MISSING}, for which Debezium took it up to 3.5; since then it takes it for nothing, \
+             and fails on a missing column"
+        );
+        scope.map(MISSING_BEFORE_3_6, note);
+    }
 }
 
 /// The keys of `[router]`, with what holds in Debezium without an option.

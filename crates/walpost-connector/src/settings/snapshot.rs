@@ -38,6 +38,8 @@ pub struct SelectOverride {
 }
 
 const MODE: &str = "snapshot.mode";
+/// Tables of one list.
+const MAX_OVERRIDES: usize = 1_000;
 const OVERRIDES: &str = "snapshot.select.statement.overrides";
 
 pub(crate) fn read(scope: &mut Scope<'_>) -> Snapshot {
@@ -95,6 +97,11 @@ fn mode(scope: &mut Scope<'_>) -> SnapshotMode {
 /// Each table of the list has a statement, and each statement a table.
 fn overrides(scope: &mut Scope<'_>) -> Vec<SelectOverride> {
     let tables = scope.list(OVERRIDES);
+    if tables.len() > MAX_OVERRIDES {
+        let note = format!("it has {} tables; write at most {MAX_OVERRIDES}", tables.len());
+        scope.refuse(OVERRIDES, note);
+        return Vec::new();
+    }
     for (table, _) in scope.beginning(&format!("{OVERRIDES}.")) {
         if !tables.contains(&table) {
             let name = format!("{OVERRIDES}.{table}");

@@ -254,11 +254,13 @@ const fn converter(
 pub(crate) const REFUSED: &[(&str, &str)] = &[
     (
         "io.debezium.converters.ByteArrayConverter",
-        "it fails on what the connector gives for bytea; write io.debezium.converters.BinaryDataConverter",
+        "it fails on what the connector gives for bytea; write \
+         io.debezium.converters.BinaryDataConverter",
     ),
     (
         "io.debezium.converters.CloudEventsConverter",
-        "it makes events of change events, and behind the router there are none; write JsonConverter, and place what the event should say",
+        "it makes events of change events, and behind the router there are none; write \
+         JsonConverter, and place what the event should say",
     ),
     (
         "io.apicurio.registry.utils.converter.ExtJsonConverter",
@@ -268,8 +270,11 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("io.confluent.connect.protobuf.ProtobufConverter", NO_PROTOBUF),
     (
         "io.confluent.connect.json.JsonSchemaConverter",
-        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter, or io.confluent.connect.avro.AvroConverter for a registry",
+        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter, or \
+         io.confluent.connect.avro.AvroConverter for a registry",
     ),
 ];
 
-const NO_PROTOBUF: &str = "Walpost has it not; write io.confluent.connect.avro.AvroConverter for a registry, or io.debezium.converters.BinaryDataConverter for payloads that are Protobuf already";
+const NO_PROTOBUF: &str = "Walpost has it not; write io.confluent.connect.avro.AvroConverter for a \
+                           registry, or io.debezium.converters.BinaryDataConverter for payloads \
+                           that are Protobuf already";

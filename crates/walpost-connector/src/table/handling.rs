@@ -97,7 +97,8 @@ pub(super) const RULES: &[Rule] = &[
         "converters",
         "",
         &[""],
-        "it names Java classes that change values; remove them, and store what the record should have",
+        "it names Java classes that change values; remove them, and store what the record should \
+         have",
     ),
     only("post.processors", "", &[""], "it names Java classes that change values; remove them"),
     only(
@@ -116,7 +117,8 @@ pub(super) const RULES: &[Rule] = &[
         "provide.transaction.metadata",
         "false",
         &["false"],
-        "Walpost writes no records of BEGIN and END; write false, and see the header walpost-position",
+        "Walpost writes no records of BEGIN and END; write false, and see the header \
+         walpost-position",
     ),
     ignored("topic.transaction", Text, "transaction", "Walpost writes no records of transactions"),
     ignored(
@@ -135,7 +137,8 @@ pub(super) const RULES: &[Rule] = &[
         "topic.delimiter",
         Name,
         ".",
-        "stands between the parts of the name of the heartbeats' topic; the router names the others",
+        "stands between the parts of the name of the heartbeats' topic; the router names the \
+         others",
     ),
     ignored("topic.cache.size", Text, "10000", "the router has a cache of its own"),
     honoured(

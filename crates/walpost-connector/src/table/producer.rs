@@ -31,15 +31,20 @@ pub(crate) const RULES: &[Rule] = &[
     )
     .makes("kafka", "max.in.flight.requests.per.connection"),
     honoured("batch.size", POSITIVE, "16384", "kafka.batch.size").sets("kafka", "batch.size"),
-    honoured("linger.ms", COUNT, "5", "kafka.linger.ms").sets("kafka", "linger.ms"),
+    honoured("linger.ms", Number(0, 900_000), "5", "kafka.linger.ms").sets("kafka", "linger.ms"),
     honoured("compression.type", OneOf(COMPRESSION), "none", "kafka.compression.type")
         .sets("kafka", "compression.type"),
     mapped("compression.gzip.level", Number(-1, 9), "-1", "kafka.compression.level")
         .makes("kafka", "compression.level"),
     mapped("compression.lz4.level", Number(1, 12), "9", "kafka.compression.level")
         .makes("kafka", "compression.level"),
-    mapped("compression.zstd.level", Number(-131_072, 22), "3", "kafka.compression.level")
-        .makes("kafka", "compression.level"),
+    mapped(
+        "compression.zstd.level",
+        Number(-131_072, 22),
+        "3",
+        "kafka.compression.level, at most 12",
+    )
+    .makes("kafka", "compression.level"),
     mapped("max.request.size", Number(1000, 1_000_000_000), "1048576", "kafka.message.max.bytes")
         .sets("kafka", "message.max.bytes"),
     mapped("buffer.memory", Number(1, i64::MAX), "33554432", "sink.queue_max_bytes")

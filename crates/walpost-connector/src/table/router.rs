@@ -10,22 +10,26 @@ const OPERATION: &[&str] = &["warn", "error", "fatal"];
 
 /// Of `io.debezium.transforms.outbox.EventRouter`.
 pub(super) const RULES: &[Rule] = &[
-    honoured("table.field.event.id", Text, "id", "column of the header id").sets("router", "event_id"),
-    honoured("table.field.event.key", Text, "aggregateid", "column of the record's key").sets("router", "event_key"),
+    honoured("table.field.event.id", Text, "id", "column of the header id")
+        .sets("router", "event_id"),
+    honoured("table.field.event.key", Text, "aggregateid", "column of the record's key")
+        .sets("router", "event_key"),
     ignored(
         "table.field.event.type",
         Text,
         "type",
         "Debezium reads it nowhere; the type becomes a header by table.fields.additional.placement",
     ),
-    honoured("table.field.event.payload", Text, "payload", "column of the value").sets("router", "event_payload"),
+    honoured("table.field.event.payload", Text, "payload", "column of the value")
+        .sets("router", "event_payload"),
     honoured(
         "table.field.event.timestamp",
         Text,
         "",
-        "column of the record's time, timestamp or, on which Debezium fails, timestamptz; else the time \
-         of handling",
-    ).sets("router", "event_timestamp"),
+        "column of the record's time, timestamp or, on which Debezium fails, timestamptz; else \
+         the time of handling",
+    )
+    .sets("router", "event_timestamp"),
     honoured(
         "table.field.event.schema.version",
         Text,
@@ -37,26 +41,24 @@ pub(super) const RULES: &[Rule] = &[
         Text,
         "",
         "further columns, as column:placement[:alias] with placement header, envelope or partition",
-    ).always_sets("router", "additional_placement"),
+    )
+    .always_sets("router", "additional_placement"),
     honoured(
         "table.field.additional.missing",
         OneOf(MISSING),
         "error",
         "a row without such a column: error parks it, ignore leaves the placement out",
-    ).makes("router", "additional_missing"),
-    alias(
-        "table.fields.additional.error.on.missing",
-        Boolean,
-        "table.field.additional.missing, which Debezium took it for up to 3.5, and takes it for \
-         nothing since",
     )
     .makes("router", "additional_missing"),
+    alias("table.fields.additional.error.on.missing", Boolean, "table.field.additional.missing")
+        .makes("router", "additional_missing"),
     honoured(
         "table.op.invalid.behavior",
         OneOf(OPERATION),
         "warn",
         "an UPDATE of the outbox: warn and error log it, fatal parks it",
-    ).sets("router", "invalid_operation"),
+    )
+    .sets("router", "invalid_operation"),
     honoured(
         "table.expand.json.payload",
         Boolean,
@@ -75,25 +77,29 @@ pub(super) const RULES: &[Rule] = &[
         "ignore",
         "then: members that are []",
     ),
-    honoured("route.by.field", Text, "aggregatetype", "column that names the topic").sets("router", "route_by_field"),
+    honoured("route.by.field", Text, "aggregatetype", "column that names the topic")
+        .sets("router", "route_by_field"),
     honoured(
         "route.topic.regex",
         Text,
         "(?<routedByValue>.*)",
         "matched against the whole of that column",
-    ).sets("router", "topic_regex"),
+    )
+    .sets("router", "topic_regex"),
     honoured(
         "route.topic.replacement",
         Text,
         "outbox.event.${routedByValue}",
         "the topic, in Java's syntax of replacements",
-    ).sets("router", "topic_replacement"),
+    )
+    .sets("router", "topic_replacement"),
     honoured(
         "route.tombstone.on.empty.payload",
         Boolean,
         "false",
         "a payload that is NULL or blank gives a record without a value",
-    ).sets("router", "tombstone_on_empty_payload"),
+    )
+    .sets("router", "tombstone_on_empty_payload"),
     honoured(
         "tracing.span.context.field",
         Text,
@@ -111,8 +117,8 @@ pub(super) const RULES: &[Rule] = &[
         "field.name.adjustment.mode",
         OneOf(NameAdjustment::NAMES),
         "none",
-        "names of members that Avro does not allow, where the payload is expanded; an event with such \
-         a member is parked, for Debezium writes null for it",
+        "names of members that Avro does not allow, where the payload is expanded; an event \
+         with such a member is parked, for Debezium writes null for it",
     ),
     removed("table.field.payload", "table.field.event.payload"),
     removed("table.field.payload.id", "table.field.event.key"),

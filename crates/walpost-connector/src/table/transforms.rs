@@ -141,11 +141,13 @@ const fn predicate(
 pub(crate) const REFUSED: &[(&str, &str)] = &[
     (
         "io.debezium.transforms.Filter",
-        "it runs a script, which Walpost has not; write a row filter (pipeline.row_filter), or leave the rows out where they are written",
+        "it runs a script, which Walpost has not; write a row filter (pipeline.row_filter), or \
+         leave the rows out where they are written",
     ),
     (
         "io.debezium.transforms.ContentBasedRouter",
-        "it runs a script, which Walpost has not; let route.by.field name a column that says the topic",
+        "it runs a script, which Walpost has not; let route.by.field name a column that says the \
+         topic",
     ),
     (
         "io.debezium.transforms.ExtractNewRecordState",

@@ -208,3 +208,115 @@ fn statements_do_not_show() {
     let connector = judgement.connector.unwrap();
     assert_eq!(connector.database.initial_statements[1].expose(), "select ';'");
 }
+
+/// What no flat key can say: regexes, chains, groups and tables of SQL.
+const OF_TABLES: &[&str] = &[
+    "transforms",
+    "transforms.*",
+    "predicates",
+    "predicates.*",
+    "topic.creation.groups",
+    "topic.creation.*",
+    "schema.include.list",
+    "schema.exclude.list",
+    "table.include.list",
+    "table.exclude.list",
+    "table.ignore.builtin",
+    "column.include.list",
+    "column.exclude.list",
+    "message.prefix.exclude.list",
+    "signal.data.collection",
+    "snapshot.include.collection.list",
+    "snapshot.select.statement.overrides",
+    "snapshot.select.statement.overrides.*",
+    "database.initial.statements",
+    "producer.override.*",
+    "key.converter.*",
+    "value.converter.*",
+    "header.converter.*",
+];
+
+/// What one key could say, and none does yet: the connector's structures have it.
+const WITHOUT_A_KEY: &[&str] = &[
+    "binary.handling.mode",
+    "decimal.handling.mode",
+    "extended.headers.enabled",
+    "field.name.adjustment.mode",
+    "flush.lsn.source",
+    "header.converter",
+    "heartbeat.action.query",
+    "heartbeat.interval.ms",
+    "hstore.handling.mode",
+    "include.unknown.datatypes",
+    "internal.slot.seek.to.known.offset.on.start",
+    "interval.handling.mode",
+    "key.converter",
+    "lsn.flush.mode",
+    "money.fraction.digits",
+    "offset.mismatch.strategy",
+    "offsets.storage.topic",
+    "publish.via.partition.root",
+    "schema.name.adjustment.mode",
+    "skipped.operations",
+    "slot.drop.on.stop",
+    "slot.seek.to.known.offset.on.start",
+    "slot.stream.params",
+    "snapshot.mode.configuration.based.snapshot.data",
+    "snapshot.mode.configuration.based.snapshot.on.data.error",
+    "snapshot.mode.configuration.based.start.stream",
+    "table.expand.json.payload",
+    "table.field.event.schema.version",
+    "table.json.payload.empty.array.behavior",
+    "table.json.payload.null.behavior",
+    "time.precision.mode",
+    "topic.delimiter",
+    "topic.heartbeat.name",
+    "topic.heartbeat.prefix",
+    "topic.prefix",
+    "tracing.operation.name",
+    "tracing.span.context.field",
+    "tracing.with.context.field.only",
+    "value.converter",
+    "walpost.debezium.version",
+];
+
+/// What Walpost does whatever they say, as their verdicts tell.
+const WITHOUT_A_CHOICE: &[&str] = &[
+    "column.propagate.source.type",
+    "connector.class",
+    "custom.sanitize.pattern",
+    "datatype.propagate.source.type",
+    "errors.max.retries",
+    "errors.tolerance",
+    "event.converting.failure.handling.mode",
+    "event.processing.failure.handling.mode",
+    "plugin.name",
+    "retriable.restart.connector.wait.ms",
+    "slot.failover",
+    "slot.max.retries",
+    "slot.retry.delay.ms",
+    "snapshot.isolation.mode",
+    "transaction.boundary",
+];
+
+#[test]
+fn every_property_that_does_something_has_a_key_or_a_reason_for_none() {
+    let mut without: Vec<&str> = Vec::new();
+    for (section, rule) in rules() {
+        let is_plain = section.of == Of::Connector || section.title == "Outbox Event Router";
+        let does = match rule.standing {
+            Standing::Honoured(_) | Standing::Mapped(_) | Standing::Alias(_) => true,
+            Standing::Ignored(_)
+            | Standing::Only(..)
+            | Standing::Refused(_)
+            | Standing::Removed(_) => false,
+        };
+        if is_plain && does && rule.native.is_none() {
+            without.push(rule.name);
+        }
+    }
+    without.sort_unstable();
+    let mut reasons = [OF_TABLES, WITHOUT_A_KEY, WITHOUT_A_CHOICE].concat();
+    reasons.sort_unstable();
+    assert_eq!(without, reasons);
+}

@@ -170,3 +170,17 @@ fn a_value_from_elsewhere_shows_in_no_verdict_and_no_error() {
         }
     }
 }
+
+#[test]
+fn a_file_is_read_once_for_all_of_its_properties() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("pg.properties");
+    fs::write(&path, "user=app\npassword=hunter2\n").unwrap();
+    let mut providers = Providers::new(Allowed::everything());
+    let at = path.display();
+    assert_eq!(resolved(&format!("${{file:{at}:user}}"), &mut providers).unwrap(), "app");
+    fs::write(&path, "user=other\npassword=other\n").unwrap();
+    let again = resolved(&format!("${{file:{at}:password}}"), &mut providers).unwrap();
+    assert_eq!(again, "hunter2", "both are of one reading");
+    assert!(!format!("{providers:?}").contains("hunter2"));
+}

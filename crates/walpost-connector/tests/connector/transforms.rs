@@ -37,6 +37,8 @@ fn what_the_router_cannot_use_is_refused_at_its_option() {
         ("table.fields.additional.placement", "type:headr", "expected column:placement[:alias]"),
         ("table.fields.additional.placement", ":header", "expected column:placement[:alias]"),
         ("table.fields.additional.placement", "", "is empty"),
+        ("table.fields.additional.placement", "a:envelope:payload", "are named payload"),
+        ("table.fields.additional.placement", "a:envelope:x,x:envelope", "are named x"),
         ("route.topic.regex", "(?=x).*", "without look-around"),
         ("route.topic.regex", "a*+", "Java reads differently"),
         ("route.topic.replacement", "${nope}", "no group named"),
@@ -55,6 +57,48 @@ fn what_the_router_cannot_use_is_refused_at_its_option() {
         "transforms.outbox.table.fields.additional.error.on.missing",
         "says otherwise",
     );
+}
+
+#[test]
+fn where_debezium_fails_or_loses_something_it_is_told() {
+    let expand = ("transforms.outbox.table.expand.json.payload", "true");
+    let time = "transforms.outbox.table.field.event.timestamp";
+    for (more, expected, says) in [
+        (
+            vec![("transforms.outbox.field.name.adjustment.mode", "avro"), expand],
+            Verdict::Honoured,
+            "is parked: Debezium writes null",
+        ),
+        (
+            vec![("transforms.outbox.table.fields.additional.error.on.missing", "true")],
+            Verdict::Mapped,
+            "since then it takes it for nothing",
+        ),
+        (
+            vec![(time, "at"), ("time.precision.mode", "isostring")],
+            Verdict::Honoured,
+            "Debezium fails on it",
+        ),
+        (
+            vec![
+                ("value.converter.replace.null.with.default", "false"),
+                ("value.converter", super::JSON),
+            ],
+            Verdict::Honoured,
+            "default all the same",
+        ),
+        (
+            vec![("transforms.t.type", DECODE), ("transforms", "t,outbox")],
+            Verdict::Honoured,
+            "what Java makes of it",
+        ),
+    ] {
+        let (found, note) = verdict(&more);
+        assert_eq!(found, expected, "{note}");
+        assert!(note.contains(says), "{note}");
+    }
+    let (_, note) = verdict(&[(time, "at")]);
+    assert_eq!(note, "");
 }
 
 #[test]
