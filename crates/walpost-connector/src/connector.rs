@@ -71,6 +71,19 @@ pub struct Judgement {
 impl Judgement {
     /// The keys of Walpost's own configuration that the connector sets, with the
     /// property behind each and its place; none if something is refused.
+    ///
+    /// ```
+    /// use walpost_connector::{Properties, Unknown, judge};
+    ///
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectors/quarkus.json");
+    /// # let file = std::fs::read(path)?;
+    /// let judgement = judge(&Properties::read(&file)?, None, Unknown::Refuse);
+    /// let shown: Vec<String> =
+    ///     judgement.settings().iter().map(|setting| format!("{setting:?}")).collect();
+    /// assert!(shown.contains(&"pipeline.initial = \"skip\" by snapshot.mode".to_owned()));
+    /// assert!(shown.contains(&"postgres.url = *** by database.hostname".to_owned()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settings(&self) -> &[Setting] {
         self.connector.as_ref().map(|connector| &*connector.settings).unwrap_or_default()
     }
@@ -140,8 +153,8 @@ const ELSEWHERE: [&str; 7] = [
     "producer.override.",
     "topic.creation.",
 ];
-const ELSEWHERE_OF_WORKER: [&str; 5] =
-    ["key.converter.", "value.converter.", "header.converter.", "producer.", "bootstrap.servers."];
+const ELSEWHERE_OF_WORKER: [&str; 4] =
+    ["key.converter.", "value.converter.", "header.converter.", "producer."];
 
 fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     judge.scope((Of::Worker, Origin::Worker), "", table::WORKER, &ELSEWHERE_OF_WORKER);

@@ -14,7 +14,7 @@ const FOREVER: &str = "Walpost tries for ever, and parks what the brokers refuse
 const PEM: &str = "librdkafka reads PEM alone; convert the store, and write PEM";
 const JAVA: &str = "it tunes Java's client, which Walpost does not use";
 
-/// Settings of the producer; see `settings/kafka.rs` for librdkafka's names.
+/// Properties of Java's producer, with librdkafka's names as keys.
 pub(crate) const RULES: &[Rule] = &[
     honoured("bootstrap.servers", Text, "", "kafka.bootstrap.servers")
         .sets("kafka", "bootstrap.servers"),

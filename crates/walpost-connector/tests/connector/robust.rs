@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use walpost_connector::{Properties, SECTIONS, Section, Unknown, Verdict, judge};
 
@@ -68,6 +70,9 @@ proptest! {
             prop_assert!(row.verdict == Verdict::Honoured || !row.note.is_empty(), "{}", row);
         }
         prop_assert_eq!(judgement.connector.is_some(), judgement.verdicts.is_usable());
+        let keys = judgement.settings().iter().map(|setting| (setting.section, setting.key));
+        let distinct: BTreeSet<_> = keys.clone().collect();
+        prop_assert_eq!(distinct.len(), keys.count(), "{:?}", judgement.settings());
     }
 
     #[test]
