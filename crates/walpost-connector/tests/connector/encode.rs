@@ -1,36 +1,18 @@
 //! That no option is honoured which walpost-encode does not have, and none of its
 //! options is forgotten: each structure is taken apart and made whole again.
 
-use walpost_connector::{Avro, Handling, Json, JsonExpansion, SubjectStrategy};
+use walpost_connector::{
+    Avro, Converter, Handling, Json, JsonExpansion, Login, Registry, SubjectStrategy,
+};
 use walpost_encode::{
     avro::{AvroOptions, Credentials, RegistryConfig, SubjectName},
-    connect::{ColumnOptions, ExpandOptions, JsonConverterOptions, OnDifference, ShapeOptions},
+    connect::{
+        BinaryHandling, ColumnOptions, DecimalHandling, ExpandOptions, HstoreHandling,
+        IntervalHandling, JsonConverterOptions, NameAdjustment, OnDifference, TimePrecision,
+    },
 };
 
-use super::{JSON, settings};
-
-fn shape(topic_prefix: String, handling: Handling) -> ShapeOptions {
-    let Handling { columns, schema_names } = handling;
-    let ColumnOptions {
-        time,
-        decimal,
-        binary,
-        interval,
-        hstore,
-        money_fraction_digits,
-        unknown_types,
-    } = columns;
-    let columns = ColumnOptions {
-        time,
-        decimal,
-        binary,
-        interval,
-        hstore,
-        money_fraction_digits,
-        unknown_types,
-    };
-    ShapeOptions { topic_prefix, schema_names, columns }
-}
+use super::{JSON, refused, settings};
 
 fn json(options: Json) -> JsonConverterOptions {
     let Json { schemas, decimal, replace_null_with_default } = options;
@@ -49,7 +31,6 @@ fn expansion(options: JsonExpansion) -> ExpandOptions {
 }
 
 fn avro(options: &Avro) -> (AvroOptions, RegistryConfig) {
-    use walpost_connector::{Login, Registry};
     let Avro { registry, meta_data, scrubs_names } = options;
     let Registry { urls, login, subject, auto_register } = registry;
     let avro = AvroOptions {
@@ -85,12 +66,10 @@ fn settings_are_options_of_the_conversion_and_their_defaults_are_the_same() {
         ("value.converter", JSON),
         ("transforms.outbox.table.expand.json.payload", "true"),
     ]);
-    let shape = shape(connector.topic_prefix.clone(), connector.handling);
-    let expected = ShapeOptions { topic_prefix: "shop".to_owned(), ..ShapeOptions::default() };
-    assert_eq!(shape, expected);
-    let walpost_connector::Converter::Json(value) = connector.converters.value else {
-        panic!("JSON")
-    };
+    let Handling { columns, schema_names } = connector.handling;
+    assert_eq!(columns, ColumnOptions::default());
+    assert_eq!(schema_names, NameAdjustment::default());
+    let Converter::Json(value) = connector.converters.value else { panic!("JSON") };
     assert_eq!(json(value), JsonConverterOptions::default());
     let expanded = connector.transforms.router.expansion.unwrap();
     assert_eq!(expansion(expanded), ExpandOptions::default());
@@ -111,9 +90,7 @@ fn every_option_of_a_registry_reaches_its_client() {
             "io.confluent.kafka.serializers.subject.RecordNameStrategy",
         ),
     ]);
-    let walpost_connector::Converter::Avro(options) = &connector.converters.value else {
-        panic!("Avro")
-    };
+    let Converter::Avro(options) = &connector.converters.value else { panic!("Avro") };
     let (options, registry) = avro(options);
     assert_eq!(options.subject, SubjectName::Record);
     assert!(!options.connect_meta_data && options.scrub_invalid_names);
@@ -123,12 +100,35 @@ fn every_option_of_a_registry_reaches_its_client() {
 }
 
 #[test]
-fn columns_of_unknown_types_are_taken_where_they_are_asked_for() {
-    let asked = settings(&[("include.unknown.datatypes", "true")]);
-    assert!(asked.handling.columns.unknown_types);
-    let digits = settings(&[("money.fraction.digits", "4")]);
-    assert_eq!(digits.handling.columns.money_fraction_digits, 4);
+fn every_option_of_columns_reaches_the_conversion() {
+    let connector = settings(&[
+        ("time.precision.mode", "connect"),
+        ("decimal.handling.mode", "double"),
+        ("binary.handling.mode", "base64-url-safe"),
+        ("interval.handling.mode", "string"),
+        ("hstore.handling.mode", "map"),
+        ("money.fraction.digits", "4"),
+        ("include.unknown.datatypes", "true"),
+        ("schema.name.adjustment.mode", "avro_unicode"),
+    ]);
+    let Handling { columns, schema_names } = connector.handling;
+    let ColumnOptions {
+        time,
+        decimal,
+        binary,
+        interval,
+        hstore,
+        money_fraction_digits,
+        unknown_types,
+    } = columns;
+    assert_eq!(time, TimePrecision::Connect);
+    assert_eq!(decimal, DecimalHandling::Double);
+    assert_eq!(binary, BinaryHandling::Base64UrlSafe);
+    assert_eq!(interval, IntervalHandling::String);
+    assert_eq!(hstore, HstoreHandling::Map);
+    assert_eq!((money_fraction_digits, unknown_types), (4, true));
+    assert_eq!(schema_names, NameAdjustment::AvroUnicode);
     let name = "field.name.adjustment.mode";
-    super::refused(&[(name, "avro")], name, "write none");
-    super::refused(&[("money.fraction.digits", "256")], "money.fraction.digits", "from 0 to 255");
+    refused(&[(name, "avro")], name, "write none");
+    refused(&[("money.fraction.digits", "256")], "money.fraction.digits", "from 0 to 255");
 }
