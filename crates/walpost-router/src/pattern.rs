@@ -107,4 +107,12 @@ mod tests {
             assert!(matches!(Pattern::new(text), Err(PatternError::Regex(_))), "{text}");
         }
     }
+
+    #[test]
+    fn a_pattern_that_takes_a_megabyte_is_refused() {
+        let large = r"\w{100}";
+        assert!(Regex::new(large).is_ok(), "the crate's own bound is ten times as large");
+        assert!(matches!(Pattern::new(large), Err(PatternError::Regex(_))));
+        assert!(Pattern::new(r"\w{10}").is_ok());
+    }
 }
