@@ -27,6 +27,7 @@
 //! No I/O, but for `providers.rs`, which reads files and the environment as far
 //! as it is allowed. What the settings do is not here.
 
+mod check;
 mod choices;
 mod connector;
 mod error;
