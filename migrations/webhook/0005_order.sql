@@ -240,6 +240,13 @@ returns bigint language sql stable as $$
     from {schema}.webhook_destination p where p.name = place and p.ordering <> 'none'
 $$;
 
+-- First attempts and retries are found apart, so that neither is looked for among the
+-- others.
+drop index {schema}.webhook_due;
+create index webhook_due on {schema}.webhook_delivery
+    (destination, (least(attempts, 1)), next_attempt_at, id)
+    where state = 'pending';
+
 drop function {schema}.webhook_backlog(text, bigint);
 
 -- What is not done of each destination, or of the one that is named: of each state
@@ -301,11 +308,17 @@ as $$
         select count(*) as pending,
             greatest(0, max(extract(epoch from now() - each.since)))::float8 as oldest
         from (
-            select case when d.attempts = 0 and d.next_attempt_at < 'infinity'
-                then d.next_attempt_at else d.created_at end as since
+            (select d.created_at as since
             from {schema}.webhook_delivery d
-            where d.destination = n.name and d.state = 'pending'
-            order by d.next_attempt_at, d.id limit at_most
+            where d.destination = n.name and d.state = 'pending' and least(d.attempts, 1) = 1
+            order by d.next_attempt_at, d.id limit at_most)
+            union all
+            (select case when d.next_attempt_at < 'infinity'
+                then d.next_attempt_at else d.created_at end
+            from {schema}.webhook_delivery d
+            where d.destination = n.name and d.state = 'pending' and least(d.attempts, 1) = 0
+            order by d.next_attempt_at, d.id limit at_most)
+            limit at_most
         ) as each
     ) as w
     where which is null or n.name = which
