@@ -62,22 +62,23 @@ begin
         status_type, more, deliveries, m.id_column, id_type);
 end $$;
 
-create function {schema}.webhook_mark_ended() returns trigger
-    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+-- Events of which a transaction told that may not have seen all of their deliveries, until
+-- one that does has told it again.
+create table {schema}.webhook_mark_again (event_id text collate "C" not null);
+revoke all on {schema}.webhook_mark_again from public;
+
+comment on table {schema}.webhook_mark_again is
+    'Events whose marks were made by an older snapshot, until a sender has made them anew';
+
+-- Who ends another delivery of the same event sees ours, or we see its: each statement
+-- below has a snapshot of its own, where that is read committed. In one order, so that no
+-- two wait for each other.
+create function {schema}.webhook_mark_events(ids text[]) returns void
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     m {schema}.webhook_mark;
-    ids text[];
     one text;
 begin
-    select array_agg(distinct n.event_id) into ids from changed n join before b on b.id = n.id
-        where n.state <> b.state
-        and (n.state in ('delivered', 'failed') or b.state in ('delivered', 'failed'));
-    if ids is null then
-        return null;
-    end if;
-    -- Who ends another delivery of the same event sees ours, or we see its: each
-    -- statement below has a snapshot of its own. In one order, so that no two wait
-    -- for each other.
     perform pg_advisory_xact_lock(hashtext('walpost.webhook_mark'), l.key)
         from (select distinct hashtext(e) as key from unnest(ids) e order by 1) l;
     for m in select * from {schema}.webhook_mark order by outbox loop
@@ -101,7 +102,42 @@ begin
                     using hint = 'call webhook_mark again, or delete its row of webhook_mark';
         end;
     end loop;
+end $$;
+
+create function {schema}.webhook_mark_ended() returns trigger
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ids text[];
+begin
+    select array_agg(distinct n.event_id) into ids from changed n join before b on b.id = n.id
+        where n.state <> b.state
+        and (n.state in ('delivered', 'failed') or b.state in ('delivered', 'failed'));
+    if ids is null then
+        return null;
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+        insert into {schema}.webhook_mark_again (event_id) select unnest(ids);
+    end if;
+    perform {schema}.webhook_mark_events(ids);
     return null;
+end $$;
+
+-- What senders call now and then, in transactions that are read committed. It tells what is
+-- so, and anybody may have it told.
+create function {schema}.webhook_marked_again() returns void
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ids text[];
+begin
+    with again as (
+        delete from {schema}.webhook_mark_again where ctid = any (array(
+            select a.ctid from {schema}.webhook_mark_again a limit 1000 for update skip locked))
+        returning event_id
+    )
+    select array_agg(distinct event_id) into ids from again;
+    if ids is not null then
+        perform {schema}.webhook_mark_events(ids);
+    end if;
 end $$;
 
 -- From now on each row of the outbox says what became of its deliveries: pending

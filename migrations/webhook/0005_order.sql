@@ -21,7 +21,7 @@ comment on column {schema}.webhook_destination.ordering is
 comment on column {schema}.webhook_destination.failed_are_passed is
     'Whether a delivery that failed lets those behind it go';
 comment on column {schema}.webhook_destination.cursor_id is
-    'Where all go in order: up to this id nothing is to be sent';
+    'Where all go in order: up to this id nothing is to be sent but what webhook_sent_again has';
 
 -- What those behind it wait for. One that is delivered, or given up by somebody, is in
 -- neither, and one without an order key never.
@@ -29,8 +29,22 @@ create index webhook_order on {schema}.webhook_delivery (destination, order_key,
     where order_key is not null and state in ('pending', 'sending', 'held', 'unknown');
 create index webhook_order_failed on {schema}.webhook_delivery (destination, order_key, id)
     where order_key is not null and state = 'failed' and outcome is distinct from 'settled';
-create index webhook_blocked on {schema}.webhook_delivery (destination, blocked_by)
+create index webhook_blocked on {schema}.webhook_delivery (destination, blocked_by, id)
     where blocked_by is not null;
+-- What is to get an order where all go in one.
+create index webhook_unordered on {schema}.webhook_delivery (destination, id)
+    where order_key is distinct from '' and state in ('pending', 'failed', 'held', 'unknown');
+
+-- Where all go in order: what was passed and is sent again. The next claim begins at it.
+-- Rows of their own, as nobody waits for a transaction that inserts one.
+create table {schema}.webhook_sent_again (
+    destination text collate "C" not null,
+    delivery bigint not null
+);
+create index webhook_sent_again_destination on {schema}.webhook_sent_again (destination);
+revoke all on {schema}.webhook_sent_again from public;
+comment on table {schema}.webhook_sent_again is
+    'Deliveries behind the cursor that are to be sent again, until a claim has seen it';
 
 -- The second key of the lock under which deliveries of an order key are numbered: 256
 -- for each destination, so that many keys in one transaction take few locks.
@@ -38,33 +52,32 @@ create function {schema}.webhook_order_lock(destination text, order_key text) re
     language sql immutable parallel safe
     as $$ select (hashtext(destination) & -256) | (hashtext(order_key) & 255) $$;
 
--- Before it is there: what is in the archive is not created again, and what has an
--- order gets its number under a lock that is held until the transaction ends. So no
--- number comes to light behind a larger one of the same key. The inserter needs no
--- right on the other tables.
-create or replace function {schema}.webhook_archived() returns trigger
+-- The order key of a delivery that is created: where all go in order that is the empty
+-- one, which nobody else may say. One that has a key gets its number under a lock that is
+-- held until the transaction ends, so no number comes to light behind a larger one of the
+-- same key. Runs behind webhook_archived and webhook_guard, whose names come first. The
+-- inserter needs no right on the other tables.
+create function {schema}.webhook_numbered() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    is_there boolean;
-    ordered text;
 begin
-    select exists (select from {schema}.webhook_archive a
-            where a.event_id = new.event_id and a.destination = new.destination),
-        (select p.ordering from {schema}.webhook_destination p where p.name = new.destination)
-        into is_there, ordered;
-    if is_there then
-        return null;
-    end if;
-    if ordered = 'all' then
+    if exists (select from {schema}.webhook_destination p
+        where p.name = new.destination and p.ordering = 'all')
+    then
         new.order_key := '';
+    elsif new.order_key = '' then
+        raise exception 'an order key has one byte at least' using errcode = 'WP010';
     end if;
     if new.order_key is not null then
         perform pg_advisory_xact_lock(hashtext('walpost.webhook_order'),
             {schema}.webhook_order_lock(new.destination, new.order_key));
-        new.id := nextval(format('%I.webhook_delivery_id_seq', tg_table_schema)::regclass);
+        new.id := nextval(pg_get_serial_sequence(
+            format('%I.%I', tg_table_schema, tg_table_name), 'id')::regclass);
     end if;
     return new;
 end $$;
+
+create trigger webhook_numbered before insert on {schema}.webhook_delivery
+    for each row execute function {schema}.webhook_numbered();
 
 -- The one table of transitions.
 create or replace function {schema}.webhook_guard() returns trigger language plpgsql as $$
@@ -178,12 +191,15 @@ end $$;
 
 -- Those that were found behind it are due once it is done. Whoever finds one behind
 -- another locks that one first, so that none is missed: this statement sees what was
--- committed while its transaction waited.
+-- committed while its transaction waited, if that is read committed. What it does not see,
+-- or somebody has locked, senders find as they look whether what is waited for is done.
 create function {schema}.webhook_let_go() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update {schema}.webhook_delivery d set blocked_by = null
-        where d.destination = old.destination and d.blocked_by = old.id;
+        where d.id in (select b.id from {schema}.webhook_delivery b
+            where b.destination = old.destination and b.blocked_by = old.id
+            for update skip locked);
     return null;
 end $$;
 
@@ -195,19 +211,19 @@ create trigger webhook_let_go_of_deleted after delete on {schema}.webhook_delive
     when (old.order_key is not null and old.state = 'failed')
     execute function {schema}.webhook_let_go();
 
--- The cursor goes back to one that was passed and is sent again, or was in no order.
-create function {schema}.webhook_go_back() returns trigger
+-- Whoever claims may be passing it now, and does not see this transaction: so it is not
+-- the cursor that goes back here.
+create function {schema}.webhook_again() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    update {schema}.webhook_destination p set cursor_id = new.id - 1
-        where p.name = new.destination and p.cursor_id >= new.id;
+    insert into {schema}.webhook_sent_again (destination, delivery)
+        values (new.destination, new.id);
     return null;
 end $$;
 
-create trigger webhook_go_back after update on {schema}.webhook_delivery for each row
-    when (new.order_key = '' and new.state <> 'delivered'
-        and (old.order_key is distinct from '' or old.state = 'failed' and new.state = 'pending'))
-    execute function {schema}.webhook_go_back();
+create trigger webhook_again after update on {schema}.webhook_delivery for each row
+    when (new.order_key = '' and old.state = 'failed' and new.state = 'pending')
+    execute function {schema}.webhook_again();
 
 -- The first delivery of an order key that is not done. By the order of an index, which
 -- no statistics turn into another plan.
@@ -337,6 +353,7 @@ declare
     noted constant text := 'delivery, number, ended_at, outcome, status, elapsed_ms, detail';
     changed constant text := 'state, attempts, fence, lease_until, claimed_by, next_attempt_at, '
         'finished_at, outcome, blocked_by';
+    again text;
     place text;
     deliveries text;
     attempts text;
@@ -353,13 +370,15 @@ begin
         from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_destination);
     select t.typrelid::regclass::text into archive
         from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_archive);
+    select t.typrelid::regclass::text into again
+        from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_sent_again);
     granted := case kind
         when 'reader' then format('select (%s)', seen)
         when 'writer' then
             'insert (destination, event_id, event_type, idempotency_key, path, content_type, body, '
             'retry_limit, retry_wait_ms, next_attempt_at, order_key), '
             'select (id, event_id, destination, state)'
-        when 'sender' then format('select, update (%s)', changed)
+        when 'sender' then format('select, update (%s, order_key)', changed)
         when 'operator' then format('select (%s), update (%s)', seen, changed)
         when 'pruner' then format('select (%s), update (body), delete', seen)
     end;
@@ -368,8 +387,8 @@ begin
             kind;
     end if;
     if kind = 'reader' then
-        execute format('revoke all on %s, %s, %s, %s from %I', deliveries, attempts, destinations,
-            archive, grantee);
+        execute format('revoke all on %s, %s, %s, %s, %s from %I', deliveries, attempts,
+            destinations, archive, again, grantee);
     end if;
     execute format('grant usage on schema %s to %I', place, grantee);
     execute format('grant %s on %s to %I', granted, deliveries, grantee);
@@ -379,6 +398,7 @@ begin
     end if;
     if kind = 'sender' then
         execute format('grant select, insert on %s to %I', attempts, grantee);
+        execute format('grant select, delete on %s to %I', again, grantee);
     elsif kind <> 'writer' then
         execute format('grant select (%s) on %s to %I', noted, attempts, grantee);
     end if;

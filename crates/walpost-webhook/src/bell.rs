@@ -1,14 +1,13 @@
 use std::{
     collections::BTreeMap,
     future::poll_fn,
-    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
     select,
-    sync::{Notify, mpsc},
+    sync::{Notify, oneshot},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -22,8 +21,6 @@ pub(crate) const CHANNEL: &str = "walpost_webhook";
 const LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks whether the session still answers.
 const EVERY: Duration = Duration::from_secs(60);
-/// Names that wait to be passed on; where there are more, all are woken.
-const HEARD_MAX: usize = 1_024;
 
 /// Hears of new deliveries and wakes the [processors](crate::Processor) that send them:
 /// one session for all of a process.
@@ -45,32 +42,31 @@ const HEARD_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Bell {
     database: Database,
-    by_name: Mutex<BTreeMap<String, Vec<Arc<Notify>>>>,
+    woken: Arc<Woken>,
 }
+
+/// Who is woken, by the destination.
+#[derive(Debug, Default)]
+struct Woken(Mutex<BTreeMap<String, Vec<Arc<Notify>>>>);
 
 /// A session that listens.
 struct Session {
     client: Client,
-    heard: mpsc::Receiver<Heard>,
+    /// Ready when the connection has ended.
+    ended: oneshot::Receiver<()>,
     /// Ends with this value.
     _connection: JoinSet<()>,
-}
-
-enum Heard {
-    Of(String),
-    /// More than there was room for.
-    Many,
 }
 
 impl Bell {
     /// Of deliveries in this database.
     pub fn new(database: Database) -> Self {
-        Self { database, by_name: Mutex::default() }
+        Self { database, woken: Arc::default() }
     }
 
     /// Wakes whoever waits, from now on.
     pub(crate) fn add(&self, destination: &str, wake: Arc<Notify>) {
-        self.lock().entry(destination.to_owned()).or_default().push(wake);
+        self.woken.lock().entry(destination.to_owned()).or_default().push(wake);
     }
 
     /// Listens until `shutdown` is ready. Where that is not possible, or the session is
@@ -86,12 +82,12 @@ impl Bell {
     async fn listen(&self) {
         let mut failures = 0_u32;
         loop {
-            match timeout(LIMIT, open(&self.database)).await {
+            match timeout(LIMIT, open(&self.database, &self.woken)).await {
                 Ok(Ok(session)) => {
                     failures = 0;
                     // Of what came before nobody has told.
-                    self.wake_all();
-                    self.pass_on(session).await;
+                    self.woken.wake_all();
+                    last(session).await;
                     tracing::info!("the session that hears of deliveries has ended");
                 }
                 Ok(Err(problem)) => told(&mut failures, &problem),
@@ -100,29 +96,25 @@ impl Bell {
             sleep(again(failures.max(1))).await;
         }
     }
+}
 
-    /// Until the session ends.
-    async fn pass_on(&self, mut session: Session) {
-        let mut every = pin!(sleep(EVERY));
-        loop {
-            select! {
-                heard = session.heard.recv() => match heard {
-                    Some(Heard::Of(destination)) => self.wake(&destination),
-                    Some(Heard::Many) => self.wake_all(),
-                    None => return,
-                },
-                () = &mut every => {
-                    // A session that was cut off says nothing about it.
-                    let answer = timeout(LIMIT, session.client.simple_query("")).await;
-                    if !matches!(answer, Ok(Ok(_))) {
-                        return;
-                    }
-                    every.set(sleep(EVERY));
+/// Until the session ends.
+async fn last(mut session: Session) {
+    loop {
+        select! {
+            _ = &mut session.ended => return,
+            () = sleep(EVERY) => {
+                // A session that was cut off says nothing about it.
+                let answer = timeout(LIMIT, session.client.simple_query("")).await;
+                if !matches!(answer, Ok(Ok(_))) {
+                    return;
                 }
             }
         }
     }
+}
 
+impl Woken {
     fn wake(&self, destination: &str) {
         for each in self.lock().get(destination).into_iter().flatten() {
             each.notify_one();
@@ -136,33 +128,30 @@ impl Bell {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Arc<Notify>>>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn open(database: &Database) -> Result<Session, String> {
+async fn open(database: &Database, woken: &Arc<Woken>) -> Result<Session, String> {
     let stream = database.open().await.map_err(|error| error_chain(&error))?;
     let mut config = database.config().clone();
     // The stream is encrypted already where it has to be.
     config.ssl_mode(SslMode::Disable);
     let started = config.connect_raw(stream, NoTls).await;
     let (client, mut connection) = started.map_err(|error| error_chain(&error))?;
-    let (sender, heard) = mpsc::channel(HEARD_MAX);
-    let mut task = JoinSet::new();
+    let (end, ended) = oneshot::channel();
+    let (mut task, woken) = (JoinSet::new(), Arc::clone(woken));
     task.spawn(async move {
-        let mut missed = false;
+        let _end: oneshot::Sender<()> = end;
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            let AsyncMessage::Notification(notification) = message else { continue };
-            let heard = match missed {
-                true => Heard::Many,
-                false => Heard::Of(notification.payload().to_owned()),
-            };
-            missed = sender.try_send(heard).is_err();
+            if let AsyncMessage::Notification(notification) = message {
+                woken.wake(notification.payload());
+            }
         }
     });
     let listen = format!("set idle_session_timeout = 0; listen {CHANNEL}");
     client.batch_execute(&listen).await.map_err(|error| error_chain(&error))?;
-    Ok(Session { client, heard, _connection: task })
+    Ok(Session { client, ended, _connection: task })
 }
 
 fn told(failures: &mut u32, problem: &str) {

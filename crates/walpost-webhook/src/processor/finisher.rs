@@ -7,7 +7,7 @@ use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error as PgError, IsolationLevel, Transaction};
 use walpost_event::{RetrySchedule, jitter};
 
 use super::{
@@ -18,7 +18,7 @@ use crate::{
     Order, StoreError, Verdict,
     failpoint::Failpoint,
     metrics::What,
-    store::{Ended, Finished, Lapsed},
+    store::{BOUNDS, Ended, Finished, Lapsed},
 };
 
 /// How many ends one statement writes down.
@@ -174,11 +174,11 @@ async fn write(
     let opened = shared.gate.has_opened();
     let may_alert = shared.may_alert(ended, opened);
     if gone.is_empty() && !may_alert {
-        return deliveries.finish(client, ended).await;
+        return deliveries.finish_alone(client, ended).await;
     }
     let failed =
         |error: tokio_postgres::Error| deliveries.error("ending deliveries", "sender", &error);
-    let mut tx = client.transaction().await.map_err(failed)?;
+    let mut tx = read_committed(client).await.map_err(failed)?;
     let mut finished = deliveries.finish(&tx, ended).await?;
     // Whoever has lost its claim has no say any more.
     if gone.iter().any(|claim| finished.held.contains(claim)) {
@@ -193,6 +193,15 @@ async fn write(
         shared.gate.told();
     }
     Ok(finished)
+}
+
+/// What ends a delivery has to see who was found behind it meanwhile, whatever the
+/// database's default is.
+pub(super) async fn read_committed(client: &mut Client) -> Result<Transaction<'_>, PgError> {
+    let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+    let tx = begin.start().await?;
+    tx.batch_execute(BOUNDS).await?;
+    Ok(tx)
 }
 
 /// Counts an end, and says it.

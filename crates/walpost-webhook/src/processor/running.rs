@@ -13,27 +13,20 @@ use tokio_postgres::Client;
 
 use super::{
     Shared,
-    attempt::ToFinish,
-    finisher::{STATEMENT_TIMEOUT, again, tell},
+    attempt::{Fate, ToFinish},
+    finisher::{STATEMENT_TIMEOUT, again},
+    upkeep::{UPKEEP, Upkeep},
 };
 use crate::{
-    Failure, Order, Outcome, StoreError,
+    Order, StoreError,
     breaker::Permit,
     failpoint::Failpoint,
-    metrics::What,
     rate::Bucket,
-    store::{Claim, Claimed, End, Ended, Line, Room},
+    store::{Ask, Claim, Claimed, Line, Room, Unread},
 };
 
-/// Between two looks for claims whose leases have ended, and for deliveries of a
-/// destination that is disabled.
-const UPKEEP: Duration = Duration::from_millis(500);
-/// How many of them at once.
-const UPKEEP_MAX: u32 = 1_000;
 /// Between two claims whose cause is that somebody says there is something.
 const WAKE_GAP: Duration = Duration::from_millis(5);
-/// Between two looks for deliveries of transactions that began before all went in order.
-const ADOPT: Duration = Duration::from_secs(60);
 /// Of those that are looked at because others are behind them.
 const BEYOND_MIN: u32 = 64;
 const BEYOND_MAX: u32 = 1_000;
@@ -47,12 +40,10 @@ pub(super) struct Running {
     ends: mpsc::Sender<ToFinish>,
     jobs: JoinSet<()>,
     session: Option<Client>,
-    registered: bool,
-    /// Whether nothing waits any more for what it need not wait for.
-    let_go: bool,
-    adopted: Option<Instant>,
+    upkeep: Upkeep,
+    /// What is claimed and not read, while that is so.
+    unread: Option<Unread>,
     claimed: Option<Instant>,
-    kept_up: Option<Instant>,
     /// Of the destination's rate.
     bucket: Option<Bucket>,
     /// Of the breaker, in which the last claim was permitted.
@@ -75,11 +66,9 @@ impl Running {
             ends,
             jobs: JoinSet::new(),
             session: None,
-            registered: false,
-            let_go: false,
-            adopted: None,
+            upkeep: Upkeep::default(),
+            unread: None,
             claimed: None,
-            kept_up: None,
             bucket,
             era: 0,
             was_full: false,
@@ -104,6 +93,7 @@ impl Running {
                 detail: format!("no answer in {STATEMENT_TIMEOUT:?}"),
             }),
         };
+        self.give_back().await;
         match worked {
             Ok(()) => {
                 self.failures = 0;
@@ -187,55 +177,56 @@ impl Running {
     }
 
     async fn work(&mut self, room: Room) -> Result<(), StoreError> {
-        let settings = &self.shared.settings;
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.settings;
         let (deliveries, name) = (&settings.deliveries, &*settings.name);
         let (order, on_head_failure) = (settings.order, settings.on_head_failure);
         let line = Line { order, on_head_failure, beyond: self.beyond };
-        let client = self.shared.session(&mut self.session).await?;
-        if !self.registered {
-            deliveries.register(client, name, line).await?;
-            self.registered = true;
-        }
-        if !self.let_go {
-            let let_go = deliveries.let_go(client, name, (line, UPKEEP_MAX)).await?;
-            self.let_go = let_go < u64::from(UPKEEP_MAX);
-        }
-        if order == Order::All && self.adopted.is_none_or(|at| at.elapsed() >= ADOPT) {
-            let adopted = deliveries.adopt(client, name, UPKEEP_MAX).await?;
-            self.adopted = (adopted < u64::from(UPKEEP_MAX)).then(Instant::now);
-        }
-        if self.kept_up.is_none_or(|at| at.elapsed() >= UPKEEP) {
-            self.kept_up = Some(Instant::now());
-            lapse(&self.shared, client).await?;
-            let look = self.shared.standing.look();
-            let is_disabled = deliveries.is_disabled(client, name).await?;
-            self.shared.standing.seen(look, is_disabled);
-            deliveries.hold(client, name, UPKEEP_MAX).await?;
+        let client = shared.session(&mut self.session).await?;
+        if !self.upkeep.keep_up(&shared, client, line).await? {
+            self.was_full = true;
+            return Ok(());
         }
         if room.deliveries == 0 {
             return Ok(());
         }
-        let terms = (settings.lease, &*settings.claimed_by);
+        let ask = Ask { room, line, lease: settings.lease, claimed_by: &settings.claimed_by };
         self.claimed = Some(Instant::now());
-        let look = self.shared.standing.look();
+        let look = shared.standing.look();
         self.is_woken = false;
-        let claimed = deliveries.claim(client, name, (room, line), terms).await?;
-        self.shared.standing.seen(look, claimed.is_disabled);
+        let claimed = deliveries.claim(client, name, &ask).await?;
+        shared.standing.seen(look, claimed.is_disabled);
         self.was_full = claimed.is_full || (claimed.is_cut && claimed.blocked > 0);
-        self.shared.has_retries.store(claimed.has_retries, Ordering::Relaxed);
+        shared.has_retries.store(claimed.has_retries, Ordering::Relaxed);
         self.beyond = beyond(self.beyond, room, &claimed);
         if let Some(bucket) = &mut self.bucket {
-            bucket.take(Instant::now(), claimed.claims.len() as u32);
+            bucket.take(Instant::now(), claimed.len() as u32);
         }
-        self.start(claimed.claims);
+        if claimed.len() == 0 {
+            return Ok(());
+        }
+        Failpoint::Claimed.reached();
+        let mut claims = claimed.claims;
+        if !claimed.unread.lapsed.is_empty() {
+            let unread = self.unread.insert(claimed.unread);
+            claims.extend(deliveries.read(client, unread).await?);
+            self.unread = None;
+        }
+        self.start(claims);
         Ok(())
     }
 
-    fn start(&mut self, claims: Vec<Claim>) {
-        if claims.is_empty() {
-            return;
+    /// What is claimed and cannot be read is somebody's turn again at once.
+    async fn give_back(&mut self) {
+        let Some(Unread { lapsed, deadline }) = self.unread.take() else { return };
+        for unsent in lapsed {
+            let fate = Fate::Unsent(unsent);
+            // Nobody receives only where the processor was dropped.
+            let _ = self.ends.send(ToFinish { fate, deadline }).await;
         }
-        Failpoint::Claimed.reached();
+    }
+
+    fn start(&mut self, claims: Vec<Claim>) {
         for claim in claims {
             let is_retry = claim.lapsed.attempt > 1;
             let weight = Weight::of(&self.shared, claim.message.body.len(), is_retry);
@@ -314,7 +305,7 @@ impl Running {
 
 /// Of those that were looked at many were behind others: look further.
 fn beyond(before: u32, room: Room, claimed: &Claimed) -> u32 {
-    if claimed.is_cut && (claimed.claims.len() as u64) < u64::from(room.deliveries) {
+    if claimed.is_cut && (claimed.len() as u64) < u64::from(room.deliveries) {
         return (before * 2).clamp(BEYOND_MIN, BEYOND_MAX);
     }
     if claimed.blocked == 0 { 0 } else { before }
@@ -354,32 +345,4 @@ impl Drop for Weight {
             shared.wake.notify_one();
         }
     }
-}
-
-/// Ends claims whose leases have ended: nobody knows what became of them.
-async fn lapse(shared: &Shared, client: &mut Client) -> Result<(), StoreError> {
-    let deliveries = &shared.settings.deliveries;
-    let failed =
-        |error: tokio_postgres::Error| deliveries.error("ending lapsed claims", "sender", &error);
-    let mut tx = client.transaction().await.map_err(failed)?;
-    let lapsed = deliveries.lapsed(&tx, &shared.settings.name, UPKEEP_MAX).await?;
-    if lapsed.is_empty() {
-        return Ok(());
-    }
-    let outcome = Outcome::Unanswered { failure: Failure::LeaseExpired, sent: true };
-    let ended: Vec<Ended> = lapsed
-        .into_iter()
-        .map(|lapsed| shared.judged(lapsed, End::without_call(outcome, String::new())))
-        .collect();
-    let held = deliveries.finish(&tx, &ended).await?.held;
-    // Of the breaker whoever ends an attempt tells.
-    if shared.may_alert(&ended, false) {
-        shared.alert(&mut tx, &ended, &held, false).await?;
-    }
-    tx.commit().await.map_err(failed)?;
-    shared.metrics.add(What::Stuck, held.len() as u64);
-    for each in &ended {
-        tell(shared, each, held.contains(&each.lapsed.claim()));
-    }
-    Ok(())
 }

@@ -1,4 +1,8 @@
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    convert,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tokio::join;
@@ -7,7 +11,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, StoreError, millis};
+use super::{Deliveries, StoreError, millis, order::at_once};
 use crate::{Message, OnHeadFailure, Order, Schedule};
 
 /// A delivery that is ours until its lease ends.
@@ -44,15 +48,28 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    fn passes_failed(self) -> bool {
+    pub(super) fn passes_failed(self) -> bool {
         self.on_head_failure == OnHeadFailure::Skip
     }
 }
 
+/// What is asked of a look for deliveries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) room: Room,
+    pub(crate) line: Line,
+    pub(crate) lease: Duration,
+    /// Name of who claims.
+    pub(crate) claimed_by: &'a str,
+}
+
 /// What a look for deliveries has found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Claimed {
+    /// Without an order: with what is sent.
     pub(crate) claims: Vec<Claim>,
+    /// By an order: without it.
+    pub(crate) unread: Unread,
     /// Whether there are more for which there was no room.
     pub(crate) is_full: bool,
     /// Nothing is claimed for a destination that is disabled.
@@ -63,6 +80,21 @@ pub(crate) struct Claimed {
     pub(crate) is_cut: bool,
     /// Whether there may be more retries.
     pub(crate) has_retries: bool,
+}
+
+impl Claimed {
+    /// How many are claimed.
+    pub(crate) fn len(&self) -> usize {
+        self.claims.len() + self.unread.lapsed.len()
+    }
+}
+
+/// Claims that are committed, and what is sent is not read yet.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    pub(crate) lapsed: Vec<Lapsed>,
+    /// As that of a [`Claim`].
+    pub(crate) deadline: Instant,
 }
 
 /// What a claim's end needs, also where its owner is gone.
@@ -104,79 +136,62 @@ impl Lapsed {
     }
 }
 
-impl Claim {
-    fn read(row: &Row, deadline: Instant) -> Self {
-        let body: Vec<u8> = row.get(8);
-        let message = Message {
-            key: row.get(5),
-            path: row.get(6),
-            content_type: row.get(7),
-            body: Bytes::from(body),
-        };
-        Self { lapsed: Lapsed::read(row), message, deadline }
+/// Columns of a claim: those of [`Lapsed`], then what was seen, in the first row of several.
+const SEEN: usize = 5;
+/// Behind them what is sent, where that is read with it.
+const SENT: usize = SEEN + 4;
+
+/// What is sent, of columns from this one on.
+fn message(row: &Row, column: usize) -> Message {
+    let body: Vec<u8> = row.get(column + 3);
+    Message {
+        key: row.get(column),
+        path: row.get(column + 1),
+        content_type: row.get(column + 2),
+        body: Bytes::from(body),
+    }
+}
+
+impl Claimed {
+    fn read(rows: &[Row], (room, deadline): (Room, Instant)) -> Self {
+        let first = rows.first();
+        let said = |column| first.is_some_and(|row| row.get(SEEN + column));
+        let is_one = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();
+        let (mut claims, mut lapsed) = (Vec::new(), Vec::new());
+        for row in rows.iter().filter(is_one) {
+            match row.len() > SENT {
+                true => {
+                    let message = message(row, SENT);
+                    claims.push(Claim { lapsed: Lapsed::read(row), message, deadline });
+                }
+                false => lapsed.push(Lapsed::read(row)),
+            }
+        }
+        let count = claims.len() + lapsed.len();
+        let blocked = first.map_or(0, |row| row.get::<_, i64>(SEEN + 3));
+        Self {
+            claims,
+            unread: Unread { lapsed, deadline },
+            is_full: said(0) || count >= room.deliveries as usize,
+            // With no room for any nothing is known.
+            has_retries: said(1) || room.retries == 0,
+            is_cut: said(2),
+            blocked: u64::try_from(blocked).unwrap_or_default(),
+            is_disabled: false,
+        }
     }
 }
 
 impl Deliveries {
-    /// Makes a destination known, and how its deliveries go.
-    pub(crate) async fn register(
-        &self,
-        client: &Client,
-        destination: &str,
-        line: Line,
-    ) -> Result<(), StoreError> {
-        let (order, passes_failed) = (line.order.as_str(), line.passes_failed());
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&destination, Type::TEXT), (&order, Type::TEXT), (&passes_failed, Type::BOOL)];
-        let known = client.execute_typed(&self.sql.register, &parameters).await;
-        known.map(drop).map_err(|error| self.error("registering it", "sender", &error))
-    }
-
-    /// Makes up to `limit` deliveries due that were found behind others by another
-    /// order, or that nobody has let go; how many.
-    pub(crate) async fn let_go(
-        &self,
-        client: &Client,
-        destination: &str,
-        (line, limit): (Line, u32),
-    ) -> Result<u64, StoreError> {
-        let (limit, passes_failed) = (i64::from(limit), line.passes_failed());
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&destination, Type::TEXT), (&limit, Type::INT8), (&passes_failed, Type::BOOL)];
-        let sql = &self.sql.order;
-        let let_go = match line.order {
-            Order::Key => client.execute_typed(&sql.let_passed_go, &parameters).await,
-            Order::None | Order::All => {
-                client.execute_typed(&sql.let_all_go, &parameters[..2]).await
-            }
-        };
-        let_go.map_err(|error| self.error("letting deliveries go", "sender", &error))
-    }
-
-    /// Has up to `limit` deliveries go with all others in order that were created before
-    /// the destination said so; how many.
-    pub(crate) async fn adopt(
-        &self,
-        client: &Client,
-        destination: &str,
-        limit: u32,
-    ) -> Result<u64, StoreError> {
-        let limit = i64::from(limit);
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&destination, Type::TEXT), (&limit, Type::INT8)];
-        let adopted = client.execute_typed(&self.sql.order.adopt, &parameters).await;
-        adopted.map_err(|error| self.error("ordering deliveries", "sender", &error))
-    }
-
     /// Claims what is due and its turn, in one statement, which counts each attempt
     /// before it is made. What the destination's row says is from right before it.
     pub(crate) async fn claim(
         &self,
         client: &Client,
         destination: &str,
-        (room, line): (Room, Line),
-        (lease, name): (Duration, &str),
+        ask: &Ask<'_>,
     ) -> Result<Claimed, StoreError> {
+        let Ask { room, line, lease, claimed_by } = *ask;
         let deadline = Instant::now() + lease;
         let (limit, lease_ms) = (i64::from(room.deliveries), millis(lease));
         let bytes = i64::try_from(room.bytes).unwrap_or(i64::MAX);
@@ -186,7 +201,7 @@ impl Deliveries {
             (&destination, Type::TEXT),
             (&limit, Type::INT8),
             (&lease_ms, Type::INT8),
-            (&name, Type::TEXT),
+            (&claimed_by, Type::TEXT),
             (&bytes, Type::INT8),
             (&room.is_empty, Type::BOOL),
             (&retries, Type::INT8),
@@ -196,7 +211,7 @@ impl Deliveries {
         let all: [(&(dyn ToSql + Sync), Type); 4] = [
             (&destination, Type::TEXT),
             (&lease_ms, Type::INT8),
-            (&name, Type::TEXT),
+            (&claimed_by, Type::TEXT),
             (&passes_failed, Type::BOOL),
         ];
         let order = &self.sql.order;
@@ -212,45 +227,52 @@ impl Deliveries {
             Order::All => self.claim_in_turn(client, destination, (&order.claim_all, &all)).await,
         };
         let rows = rows.map_err(|error| self.error("claiming deliveries", "sender", &error))?;
-        let is_one = |row: &&Row| row.get::<_, Option<i64>>(0).is_some();
-        let claims: Vec<Claim> =
-            rows.iter().filter(is_one).map(|row| Claim::read(row, deadline)).collect();
-        let first = rows.first();
-        let by_key = first.filter(|_| line.order == Order::Key);
-        let was_cut = line.order != Order::All && first.is_some_and(|row| row.get(9));
-        let blocked = by_key.map_or(0, |row| row.get::<_, i64>(12));
-        let has_retries = line.order != Order::All && first.is_some_and(|row| row.get(10));
-        Ok(Claimed {
-            is_full: was_cut || claims.len() >= room.deliveries as usize,
-            claims,
-            is_disabled: is_disabled?,
-            blocked: u64::try_from(blocked).unwrap_or_default(),
-            is_cut: by_key.is_some_and(|row| row.get(11)),
-            // With no room for any nothing is known.
-            has_retries: has_retries || room.retries == 0,
-        })
+        Ok(Claimed { is_disabled: is_disabled?, ..Claimed::read(&rows, (room, deadline)) })
     }
 
-    /// Claims one after the other of a destination, whoever makes them: each sees what
-    /// those before it have claimed. In one round trip, whose transaction ends in it.
+    /// Claims one after the other of a destination, whoever makes them.
     async fn claim_in_turn(
         &self,
         client: &Client,
         destination: &str,
         (sql, parameters): (&str, &[(&(dyn ToSql + Sync), Type)]),
     ) -> (Result<bool, StoreError>, Result<Vec<Row>, PgError>) {
-        let lock = [(&destination as &(dyn ToSql + Sync), Type::TEXT)];
-        // Sent in this order; behind a failure the end is a roll-back.
-        let (begun, locked, is_disabled, rows, ended) = join!(
-            biased;
-            client.batch_execute("begin isolation level read committed"),
-            client.query_typed(&self.sql.order.lock, &lock),
-            self.is_disabled(client, destination),
-            client.query_typed(sql, parameters),
-            client.batch_execute("commit"),
-        );
-        let rows = begun.and(locked).and(rows).and_then(|rows| ended.map(|()| rows));
+        let mut is_disabled = Ok(false);
+        let asked = async {
+            let (disabled, rows) = join!(
+                biased;
+                self.is_disabled(client, destination),
+                client.query_typed(sql, parameters),
+            );
+            is_disabled = disabled;
+            rows
+        };
+        let asked = self.locked(client, destination, asked);
+        let rows = at_once(client, asked, convert::identity).await;
         (is_disabled, rows)
+    }
+
+    /// What is sent of claims that are committed, without those that somebody else has by
+    /// now. By a transaction that locks nothing, since it may be long until all is read.
+    pub(crate) async fn read(
+        &self,
+        client: &Client,
+        unread: &Unread,
+    ) -> Result<Vec<Claim>, StoreError> {
+        let Unread { ref lapsed, deadline } = *unread;
+        let (ids, fences): (Vec<i64>, Vec<i64>) = lapsed.iter().map(Lapsed::claim).unzip();
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY)];
+        let contents = client.query_typed(&self.sql.order.contents, &parameters);
+        let rows = at_once(client, contents, convert::identity).await;
+        let rows = rows.map_err(|error| self.error("reading deliveries", "sender", &error))?;
+        let mut messages: HashMap<i64, Message> =
+            rows.iter().map(|row| (row.get(0), message(row, 1))).collect();
+        let with = |lapsed: &Lapsed| {
+            let message = messages.remove(&lapsed.id)?;
+            Some(Claim { lapsed: *lapsed, message, deadline })
+        };
+        Ok(lapsed.iter().filter_map(with).collect())
     }
 
     /// Whether a destination is disabled.

@@ -116,10 +116,11 @@ impl StoreError {
 }
 
 /// Conflicts, locks, resources, shutdowns, and the way to the server; a server that
-/// is a standby, and a transaction that took too long a break.
+/// is a standby, a transaction that took too long a break, and a queue of notifications
+/// that is full until whoever listens reads on.
 fn is_passing(code: &str) -> bool {
     matches!(code.get(..2), Some("08" | "40" | "53" | "55" | "57" | "58"))
-        || matches!(code, "25006" | "25P03")
+        || matches!(code, "25006" | "25P03" | "54000")
 }
 
 /// What names and does not quote.
@@ -156,7 +157,9 @@ mod tests {
 
     #[test]
     fn what_passes_is_tried_again() {
-        for code in ["08006", "40001", "40P01", "53300", "55P03", "57P01", "25006", "25P03"] {
+        for code in
+            ["08006", "40001", "40P01", "53300", "55P03", "57P01", "25006", "25P03", "54000"]
+        {
             assert!(is_passing(code), "{code}");
         }
         for code in ["22021", "23505", "25001", "25P02", "42501", "42601", "WP010"] {

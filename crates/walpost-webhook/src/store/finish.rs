@@ -1,11 +1,11 @@
 use std::collections::HashSet;
 
 use tokio_postgres::{
-    GenericClient,
+    Client, Error as PgError, GenericClient,
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, StoreError, claim::Lapsed, millis};
+use super::{Deliveries, StoreError, claim::Lapsed, millis, order::at_once};
 use crate::{Attempt, Outcome, Verdict};
 
 /// Why a destination is disabled that answered 410.
@@ -77,7 +77,18 @@ pub(crate) struct Finished {
 }
 
 impl Deliveries {
-    /// Writes down the ends of claims of one destination. In one transaction where `client` is one, and else in one statement.
+    /// The same as [`finish`](Self::finish) in a transaction of its own.
+    pub(crate) async fn finish_alone(
+        &self,
+        client: &Client,
+        ended: &[Ended],
+    ) -> Result<Finished, StoreError> {
+        let failed = |error: PgError| self.error("ending deliveries", "sender", &error);
+        at_once(client, self.finish(client, ended), failed).await
+    }
+
+    /// Writes down the ends of claims of one destination, in the transaction of `client`,
+    /// which has to be read committed: those behind them may have been found meanwhile.
     pub(crate) async fn finish(
         &self,
         client: &impl GenericClient,

@@ -6,6 +6,7 @@ mod error;
 mod finish;
 mod look;
 mod operator_sql;
+mod order;
 mod order_sql;
 mod places;
 mod prune;
@@ -35,8 +36,10 @@ pub use self::{
 };
 
 pub(crate) use self::{
-    claim::{Claim, Claimed, Lapsed, Line, Room},
+    claim::{Ask, Claim, Claimed, Lapsed, Line, Room, Unread},
     finish::{End, Ended, Finished},
+    order::Looked,
+    order_sql::BOUNDS,
     prune::{ATTEMPTED as PRUNING, Part},
 };
 
@@ -93,7 +96,7 @@ pub struct NewDelivery {
     /// When to try first; at once unless set.
     pub not_before: Option<SystemTime>,
     /// Those with the same one go to the destination in the order of their creation,
-    /// where that keeps [an order](crate::Order::Key): up to 512 bytes. Whoever creates
+    /// where that keeps [an order](crate::Order::Key): 1 to 512 bytes. Whoever creates
     /// one holds back others who do, for this key, until the transaction has ended.
     pub order_key: Option<String>,
 }
@@ -131,7 +134,7 @@ impl NewDelivery {
             ("idempotency_key", key.len(), 1, TEXT_BYTES_MAX),
             ("path", of(path), 0, PATH_BYTES_MAX),
             ("content_type", of(content_type), 0, TEXT_BYTES_MAX),
-            ("order_key", of(&self.order_key), 0, TEXT_BYTES_MAX),
+            ("order_key", self.order_key.as_ref().map_or(1, String::len), 1, TEXT_BYTES_MAX),
         ] {
             if !(min_bytes..=max_bytes).contains(&bytes) {
                 return Err(StoreError::Bounds { what, bytes, min_bytes, max_bytes });
@@ -250,6 +253,7 @@ impl Deliveries {
         let has_order = orders.iter().any(Option::is_some);
         let notifies = self.notifies.unwrap_or_default();
         let sql = sql.of(has_order, notifies);
+        let sql = sql.of(self.notifies);
         let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
             (&destinations, Type::TEXT_ARRAY),
             (&events, Type::TEXT_ARRAY),

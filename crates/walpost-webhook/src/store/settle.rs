@@ -1,10 +1,12 @@
-//! What an operator decides about deliveries that do not go on by themselves.
+//! What an operator decides about deliveries that do not go on by themselves: those that
+//! failed, are held or unknown.
 
 use tokio_postgres::{Client, Error as PgError, Row, types::Type};
 
 use super::{Deliveries, DeliveryState, StoreError};
 
-/// What somebody found out about a delivery whose outcome was unknown.
+/// What somebody has found out about a delivery, or decided. One that is given up stays
+/// with its body: only what is delivered moves to the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// It has arrived.
@@ -35,7 +37,8 @@ impl Deliveries {
         self.decide(client, deliveries, (&self.sql.operator.retry, "retrying deliveries")).await
     }
 
-    /// Ends deliveries whose outcome is unknown, by somebody who has looked: their
+    /// Ends deliveries whose outcome is unknown, and gives up those that are held or have
+    /// failed, by somebody who has looked: their
     /// outcome is `settled` from then on, and their attempts say what was known.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 use postgres_protocol::escape::escape_identifier;
 
-use super::{operator_sql::OperatorSql, order_sql::OrderSql};
+use super::{
+    operator_sql::OperatorSql,
+    order_sql::{CLAIMED, OrderSql},
+};
 use crate::bell::CHANNEL;
 
 /// The statements, with their schema.
@@ -30,12 +33,9 @@ pub(crate) struct Sql {
 /// Creates deliveries.
 #[derive(Debug)]
 pub(crate) struct Insert {
-    /// Where none has an order key.
-    pub(crate) plain: String,
-    /// Where one has.
-    pub(crate) numbered: String,
+    plain: String,
     /// The same, and who sends is told.
-    told: [String; 2],
+    told: String,
 }
 
 impl Sql {
@@ -56,15 +56,14 @@ impl Sql {
                  from (values ('')) as none (d) where false \
                  on conflict (event_id, destination) do nothing"
             ),
-            // In one order, so that no two inserters wait for each other.
+            // In one order, so that no two inserters wait for each other. Of one order key as
+            // given: whoever waits for its lock holds none of its rows.
             insert: Insert::new(
                 &schema,
-                "e collate \"C\", d collate \"C\"",
-                // Of one order key as given: whoever waits for its lock holds none of its rows.
-                "d collate \"C\", (q is null), case when q is null then e collate \"C\" end, o",
+                "d collate \"C\", (k is null), case when k is null then e collate \"C\" end, o",
             ),
             #[cfg(feature = "relay")]
-            insert_in_order: Insert::new(&schema, "o", "o"),
+            insert_in_order: Insert::new(&schema, "o"),
             is_disabled: is("disabled"),
             claim: claim(&deliveries, &is("active")),
             lapsed: format!(
@@ -85,7 +84,7 @@ impl Sql {
                  values ($1, $2, $3) on conflict (name) do update \
                  set ordering = excluded.ordering, \
                  failed_are_passed = excluded.failed_are_passed, \
-                 cursor_id = case when p.ordering = excluded.ordering then p.cursor_id else 0 end \
+                 cursor_id = 0 \
                  where (p.ordering, p.failed_are_passed) \
                  is distinct from (excluded.ordering, excluded.failed_are_passed)"
             ),
@@ -109,9 +108,9 @@ impl Sql {
 }
 
 /// Up to `$2` deliveries of destination `$1`, up to `$7` of them retries, `$5` bytes of
-/// them together, or with `$6` the first one whatever it has; whether more are due, and
-/// whether that many retries are. In the order of an index, also where statistics are
-/// old, as those of a queue often are.
+/// them together, or with `$6` the first one whatever it has. Behind the columns of a claim
+/// what [`claim_by_key`](super::order_sql) says as well, then what is sent. In the order of
+/// an index, also where statistics are old, as those of a queue often are.
 fn claim(deliveries: &str, is_active: &str) -> String {
     let due = |lane: u8, limit: &str| {
         format!(
@@ -134,10 +133,9 @@ fn claim(deliveries: &str, is_active: &str) -> String {
          fence = fence + 1, claimed_by = $4, next_attempt_at = null, \
          lease_until = clock_timestamp() + $3::int8 * interval '1 ms' \
          from fit where d.id = fit.id \
-         returning d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms, \
-         d.idempotency_key, d.path, d.content_type, d.body, \
-         (select count(*) from due) > (select count(*) from fit), \
-         (select count(*) from due_again) >= $7"
+         returning {CLAIMED}, (select count(*) from due) > (select count(*) from fit), \
+         (select count(*) from due_again) >= $7, false, 0::int8, \
+         d.idempotency_key, d.path, d.content_type, d.body"
     )
 }
 
@@ -155,38 +153,33 @@ fn moved(deliveries: &str, (from, to): (&str, &str), condition: &str) -> String 
 }
 
 impl Insert {
-    /// Of columns as arrays, in their order as `o`, with their order keys as `q`.
-    fn new(schema: &str, plain: &str, numbered: &str) -> Self {
+    /// Of columns as arrays, in their order as `o`, with their order keys as `q`: `k` where
+    /// the destination has a say.
+    fn new(schema: &str, order: &str) -> Self {
         let columns = "destination, event_id, event_type, idempotency_key, path, content_type, \
                        body, retry_limit, retry_wait_ms, next_attempt_at, order_key";
-        let rows = "unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-                    with ordinality as new (d, e, t, k, p, c, b, l, w, n, q, o)";
-        let insert = |from: &str, order: &str| {
-            format!(
-                "insert into {schema}.webhook_delivery ({columns}) \
-                 select d, e, t, k, p, c, b, l, w, coalesce(n, clock_timestamp()), q \
-                 from {from} order by {order} on conflict (event_id, destination) do nothing"
-            )
-        };
         // All locks first and in one order, so that no two inserters wait for each other.
-        let locks = format!(
-            "with keys as materialized (select distinct {schema}.webhook_order_lock(d, q) as key \
-             from {rows} where q is not null order by 1), \
+        let plain = format!(
+            "with given as materialized (select n.*, \
+             case when p.ordering = 'all' then '' else n.q end as k \
+             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+             with ordinality as n (d, e, t, i, p, c, b, l, w, n, q, o) \
+             left join {schema}.webhook_destination p on p.name = n.d), \
+             keys as materialized (select distinct {schema}.webhook_order_lock(d, k) as key \
+             from given where k is not null order by 1), \
              locks as materialized \
-             (select pg_advisory_xact_lock(hashtext('walpost.webhook_order'), key) from keys) "
+             (select pg_advisory_xact_lock(hashtext('walpost.webhook_order'), key) from keys) \
+             insert into {schema}.webhook_delivery ({columns}) \
+             select d, e, t, i, p, c, b, l, w, coalesce(n, clock_timestamp()), q \
+             from (select count(*) from locks) as locked, given order by {order} \
+             on conflict (event_id, destination) do nothing"
         );
-        let behind = format!("(select count(*) from locks) as locked, {rows}");
-        let (plain, numbered) = (insert(rows, plain), locks + &insert(&behind, numbered));
-        let told = [&plain, &numbered].map(|made| told(made));
-        Self { plain, numbered, told }
+        let told = told(&plain);
+        Self { plain, told }
     }
 
-    pub(crate) fn of(&self, has_order: bool, notifies: bool) -> &str {
-        match (has_order, notifies) {
-            (false, false) => &self.plain,
-            (true, false) => &self.numbered,
-            (_, true) => &self.told[usize::from(has_order)],
-        }
+    pub(crate) fn of(&self, notifies: bool) -> &str {
+        if notifies { &self.told } else { &self.plain }
     }
 }
 

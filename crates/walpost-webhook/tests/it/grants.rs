@@ -1,10 +1,15 @@
 //! Each kind of role can do its work, and nothing else.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
 use walpost_testkit::unique_name;
+use walpost_webhook::Order;
 
 use crate::{
+    order::{in_order, of_key},
     receiver::{Receiver, answer},
-    world::{World, delivery, ids, run, settings},
+    world::{World, delivery, ids, run, run_as, settings},
 };
 
 /// The same database as another role.
@@ -59,4 +64,46 @@ async fn bodies_and_answers_are_for_those_who_send_them() {
     let reader = as_role(&world, "reader").await;
     let refused = reader.deliveries.insert(&reader.client, &[delivery("b")]).await.unwrap_err();
     assert!(refused.to_string().contains("webhook_grant('writer', '<role>')"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_by_its_grants_sends_in_order() {
+    for order in [Order::Key, Order::All] {
+        let world = World::new().await;
+        let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+        let role = unique_name("role");
+        let sql = format!(
+            "create role {role} login; select walpost.webhook_grant('writer', '{role}'); \
+             select walpost.webhook_grant('sender', '{role}')"
+        );
+        world.client.batch_execute(&sql).await.unwrap();
+        assert_eq!(world.deliveries.insert(&world.client, &[of_key("k0:000")]).await.unwrap(), 1);
+        let running = run_as(&world, &role, in_order(order, &receiver.url("127.0.0.1")));
+        let done = timeout(Duration::from_secs(10), world.until("delivered", 1)).await;
+        if done.is_err() {
+            panic!("{order:?}: {}", running.error().await);
+        }
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_claimed_and_cannot_be_read_is_given_back() {
+    let world = World::new().await;
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let role = unique_name("role");
+    let sql = format!(
+        "create role {role} login; select walpost.webhook_grant('sender', '{role}'); \
+         revoke select on walpost.webhook_delivery from {role}; \
+         select walpost.webhook_grant('operator', '{role}')"
+    );
+    world.client.batch_execute(&sql).await.unwrap();
+    world.deliveries.insert(&world.client, &[of_key("k0:000")]).await.unwrap();
+    let running = run_as(&world, &role, in_order(Order::All, &receiver.url("127.0.0.1")));
+    let refused = running.error().await;
+    assert!(refused.to_string().contains("reading deliveries"), "{refused}");
+    assert_eq!(world.row("k0:000").await, ("pending".to_owned(), 0, None));
+    let fence = "select fence from walpost.webhook_delivery";
+    assert_eq!(world.number(fence).await, 1, "it was claimed");
+    assert!(receiver.requests().is_empty());
 }

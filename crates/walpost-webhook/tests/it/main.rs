@@ -21,6 +21,7 @@ mod operating;
 mod oracle;
 mod order;
 mod order_faults;
+mod order_races;
 mod proxy;
 mod pruner;
 mod rate;

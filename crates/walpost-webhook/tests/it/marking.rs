@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use walpost_webhook::{Message, NewDelivery, RetryPolicy, Schedule};
+use walpost_testkit::until;
+use walpost_webhook::{Message, NewDelivery, RetryPolicy, Schedule, Settlement};
 
 use crate::{
     receiver::{Receiver, answer},
-    world::{World, run, settings},
+    world::{LIMIT, World, run, settings},
 };
 
 const OUTBOX: &str = "create type delivery_status as enum ('NEW', 'SENT', 'FAILED'); \
@@ -132,4 +133,32 @@ async fn what_cannot_be_marked_is_refused_at_once() {
     }
     let marks = "select count(*) from walpost.webhook_mark where failed_value = 'FAILED'";
     assert_eq!(world.number(marks).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_says_so_whatever_snapshot_its_deliveries_are_ended_by() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    rows(&world, 1, &["other", "audit"]).await;
+    let unknown = "update walpost.webhook_delivery set state = 'unknown', next_attempt_at = null";
+    world.past_triggers(unknown).await;
+    let id = async |name: &str| {
+        let sql = format!("select id from walpost.webhook_delivery where destination = '{name}'");
+        world.number(&sql).await
+    };
+    let (other, audit) = (id("other").await, id("audit").await);
+    let operator = world.database.connect().await;
+    let look = "begin isolation level repeatable read; select from walpost.webhook_delivery";
+    operator.batch_execute(look).await.unwrap();
+    let deliveries = &world.deliveries;
+    deliveries.settle(&world.client, &[other], Settlement::Delivered).await.unwrap();
+    deliveries.settle(&operator, &[audit], Settlement::Delivered).await.unwrap();
+    operator.batch_execute("commit").await.unwrap();
+    assert_eq!(world.texts(STATES).await, ["NEW 0 f f"], "neither saw the other's end");
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    until(LIMIT, "its mark", async || world.texts(STATES).await == ["SENT 0 t t"]).await;
+    running.stop().await;
+    let left = "select count(*) from walpost.webhook_mark_again";
+    assert_eq!(world.number(left).await, 0);
 }

@@ -398,6 +398,9 @@ async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
     world.client.batch_execute("vacuum full analyze walpost.webhook_delivery").await.unwrap();
     alone(&world).await;
     let before = entries_read(&world).await;
+    let rows_read =
+        "select seq_tup_read from pg_stat_all_tables where relname = 'webhook_delivery'";
+    let rows = world.number(rows_read).await;
     let running = run(&world, in_order(Order::All, &receiver.url("127.0.0.1")));
     for _ in 0..20 {
         world.polled_in_turn().await;
@@ -406,6 +409,7 @@ async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
     alone(&world).await;
     let read = entries_read(&world).await - before;
     assert!(read < 1_000, "{read} entries");
+    assert_eq!(world.number(rows_read).await, rows, "read without an index");
     assert_eq!(receiver.requests().len(), 0);
     assert_eq!(blocked(&world).await, MANY as u64);
 }

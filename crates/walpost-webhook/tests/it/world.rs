@@ -146,7 +146,8 @@ pub(crate) fn run_woken(world: &World, bell: &Bell, settings: ProcessorSettings)
     start(processor)
 }
 
-fn run_at(url: &str, settings: ProcessorSettings) -> Running {
+/// The same by a way of its own to the database.
+pub(crate) fn run_at(url: &str, settings: ProcessorSettings) -> Running {
     let database = walpost_postgres::Database::parse(url).unwrap();
     start(Processor::new(database, settings).unwrap())
 }
