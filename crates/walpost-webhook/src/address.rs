@@ -26,7 +26,7 @@ use std::{
 /// assert_eq!(policy.check("169.254.169.254".parse()?), Err(Forbidden::LinkLocal));
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddressPolicy {
     private_networks: bool,
 }
@@ -131,6 +131,10 @@ impl AddressPolicy {
     /// destinations are named by nobody but their operator.
     pub fn with_private_networks() -> Self {
         Self { private_networks: true }
+    }
+
+    pub(crate) fn private_networks(self) -> bool {
+        self.private_networks
     }
 
     /// Whether this address may be dialled. An IPv4 address that is mapped into

@@ -9,8 +9,8 @@ use crate::{AddressPolicy, Forbidden};
 const URL_BYTES_MAX: usize = 8_000;
 
 /// A URL that something may be sent to, as far as it says by itself: `http` or
-/// `https`, no user, no forbidden address. Where a name leads to is checked
-/// whenever it is dialled.
+/// `https`, no user, no forbidden address. Where a name leads to is checked by the
+/// same policy whenever it is dialled.
 ///
 /// ```
 /// use walpost_webhook::{AddressPolicy, Endpoint, EndpointError};
@@ -28,6 +28,7 @@ const URL_BYTES_MAX: usize = 8_000;
 pub struct Endpoint {
     url: Url,
     uri: Uri,
+    addresses: AddressPolicy,
 }
 
 /// A URL, or a path behind one, that nothing is sent to. What is wrong is said
@@ -93,16 +94,16 @@ impl Endpoint {
         if let Some(address) = address {
             policy.check(address).map_err(|why| EndpointError::Address { address, why })?;
         }
-        Self::of(url)
+        Self::of(url, policy)
     }
 
-    fn of(url: Url) -> Result<Self, EndpointError> {
+    fn of(url: Url, addresses: AddressPolicy) -> Result<Self, EndpointError> {
         let bytes = url.as_str().len();
         if bytes > URL_BYTES_MAX {
             return Err(EndpointError::Length { bytes, max: URL_BYTES_MAX });
         }
         let uri = url.as_str().parse().map_err(|_| EndpointError::Syntax)?;
-        Ok(Self { url, uri })
+        Ok(Self { url, uri, addresses })
     }
 
     /// The same host, with `path` and its query behind the URL's own path, which
@@ -128,7 +129,12 @@ impl Endpoint {
         if query.is_some() {
             url.set_query(query);
         }
-        Self::of(url)
+        Self::of(url, self.addresses)
+    }
+
+    /// Which addresses are dialled for it.
+    pub fn addresses(&self) -> AddressPolicy {
+        self.addresses
     }
 
     /// As HTTP has it.

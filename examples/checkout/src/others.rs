@@ -121,7 +121,7 @@ impl Api {
     fn new(url: &str, timeout: Duration) -> Result<Self, EndpointError> {
         let addresses = AddressPolicy::with_private_networks();
         let url = Endpoint::parse(url, addresses)?;
-        let settings = ClientSettings { timeout, addresses, ..ClientSettings::default() };
+        let settings = ClientSettings { timeout, ..ClientSettings::default() };
         Ok(Self { client: Client::new(settings), url })
     }
 

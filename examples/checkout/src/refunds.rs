@@ -28,7 +28,6 @@ pub(crate) fn start(
     let addresses = AddressPolicy::with_private_networks();
     let endpoint = Endpoint::parse(payment, addresses)?.at_path("/refunds")?;
     let mut processor = ProcessorSettings::new(PAYMENT, Destination::new(endpoint));
-    processor.client.addresses = addresses;
     processor.client.timeout = settings.call_timeout;
     processor.policy.schedule = Schedule::fixed(RETRY_EVERY, RETRIES);
     processor.pace = Pace { poll: Duration::from_millis(50), ..Pace::looping() };

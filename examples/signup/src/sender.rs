@@ -29,7 +29,6 @@ pub(crate) fn start(database: &Database, url: &str, key: &str) -> Result<Sending
     let mut destination = Destination::new(Endpoint::parse(url, addresses)?);
     destination.signing_keys = vec![Secret::Text(key.to_owned())];
     let mut settings = ProcessorSettings::new(MAILER, destination);
-    settings.client.addresses = addresses;
     settings.client.timeout = LIMIT;
     settings.lease = LEASE;
     settings.pace.concurrency = CONCURRENCY;

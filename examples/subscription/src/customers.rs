@@ -91,8 +91,7 @@ async fn subscribe(url: String, user: User, stop: Stop) -> Result<(), Failed> {
 }
 
 fn client(timeout: Duration) -> Client {
-    let addresses = AddressPolicy::with_private_networks();
-    Client::new(ClientSettings { timeout, addresses, ..ClientSettings::default() })
+    Client::new(ClientSettings { timeout, ..ClientSettings::default() })
 }
 
 fn request(url: &str, user: User) -> Result<Request, Failed> {

@@ -45,7 +45,6 @@ impl Reconciler {
         let timeout = settings.call_timeout;
         let client = ClientSettings {
             timeout,
-            addresses,
             body_max_bytes: 1 << 20,
             ..ClientSettings::default()
         };

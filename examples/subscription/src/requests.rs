@@ -33,7 +33,6 @@ pub(crate) fn start(
     let mut destination = Destination::new(Endpoint::parse(billing, addresses)?);
     destination.token = Some(Secret::Text(TOKEN.to_owned()));
     let mut processor = ProcessorSettings::new(BILLING, destination);
-    processor.client.addresses = addresses;
     processor.client.timeout = settings.call_timeout;
     processor.policy.schedule = Schedule::fixed(RETRY_EVERY, RETRIES);
     processor.pace = Pace { poll: Duration::from_millis(50), ..Pace::looping() };

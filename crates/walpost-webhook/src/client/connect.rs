@@ -85,7 +85,7 @@ impl Dialling<'_> {
     /// What is dialled: the endpoint, or the proxy, which has to know what it may dial.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Trouble> {
         let port = self.endpoint.port();
-        if !self.settings.may_dial(port) {
+        if !self.settings.may_dial(self.endpoint) {
             let detail = format!("port {port} is none that may be dialled");
             return Err(Trouble::unsent(Failure::Blocked, detail));
         }
@@ -94,9 +94,6 @@ impl Dialling<'_> {
             self.check(&addresses)?;
             return Ok(addresses);
         };
-        if let Ok(address) = self.endpoint.host().parse() {
-            self.check(&[SocketAddr::new(address, port)])?;
-        }
         self.resolve(proxy.place()).await
     }
 
@@ -115,7 +112,7 @@ impl Dialling<'_> {
     /// All of them, or none if one of them is forbidden.
     fn check(&self, addresses: &[SocketAddr]) -> Result<(), Trouble> {
         let of_all = addresses.iter().map(SocketAddr::ip);
-        self.settings.addresses.check_all(of_all).map_err(|(address, why)| {
+        self.endpoint.addresses().check_all(of_all).map_err(|(address, why)| {
             Trouble::unsent(Failure::Blocked, format!("{address} is {why}"))
         })
     }

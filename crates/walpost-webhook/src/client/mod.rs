@@ -36,7 +36,7 @@ use self::{
     pool::Pool,
     resolve::Lookups,
 };
-use crate::{AddressPolicy, Endpoint, Failure, Outcome, retry_after};
+use crate::{Endpoint, Failure, Outcome, retry_after};
 
 /// How requests are sent.
 #[derive(Clone, Debug)]
@@ -56,11 +56,10 @@ pub struct ClientSettings {
     pub body_max_bytes: usize,
     /// How large the head of an answer may be; 64 KiB, at least 8 KiB.
     pub head_max_bytes: usize,
-    /// Which addresses may be dialled.
-    pub addresses: AddressPolicy,
-    /// At which ports; 80 and 443 unless set, and any where private networks may be
-    /// dialled.
-    pub ports: Ports,
+    /// At which ports an endpoint is dialled. Unless set that is for the
+    /// [policy](Endpoint::addresses) of the endpoint to say: 80 and 443, or any where
+    /// private networks may be dialled, since then nobody but the operator names URLs.
+    pub ports: Option<Ports>,
     /// What requests go through; nothing unless set, whatever the environment says.
     pub proxy: Option<Proxy>,
     /// How names become addresses.
@@ -83,8 +82,7 @@ impl Default for ClientSettings {
             idle_max: 32,
             body_max_bytes: 16 * 1_024,
             head_max_bytes: 64 * 1_024,
-            addresses: AddressPolicy::public(),
-            ports: Ports::web(),
+            ports: None,
             proxy: None,
             resolver: Resolver::system(),
             lookups_max: 16,
@@ -94,9 +92,12 @@ impl Default for ClientSettings {
 }
 
 impl ClientSettings {
-    fn may_dial(&self, port: u16) -> bool {
-        let private_networks = self.addresses == AddressPolicy::with_private_networks();
-        self.ports.allows_beside(private_networks, port)
+    fn may_dial(&self, endpoint: &Endpoint) -> bool {
+        let port = endpoint.port();
+        match &self.ports {
+            Some(ports) => ports.allows(port),
+            None => endpoint.addresses().private_networks() || Ports::web().allows(port),
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::{
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::Connection;
-use crate::Endpoint;
+use crate::{AddressPolicy, Endpoint};
 
 /// A connection says within this that it is ready once its answer was read.
 const READY_LIMIT: Duration = Duration::from_millis(500);
 
-/// Scheme, host and port.
-type Place = (bool, String, u16);
+/// Scheme, host and port, and what was checked before it was dialled.
+type Place = (bool, String, u16, AddressPolicy);
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -117,5 +117,5 @@ async fn sweep(pool: Weak<Pool>, idle_timeout: Duration) {
 }
 
 fn place(endpoint: &Endpoint) -> Place {
-    (endpoint.is_tls(), endpoint.host().to_owned(), endpoint.port())
+    (endpoint.is_tls(), endpoint.host().to_owned(), endpoint.port(), endpoint.addresses())
 }

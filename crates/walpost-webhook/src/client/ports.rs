@@ -7,43 +7,26 @@
 /// assert!(Ports::only([8443]).allows(8443) && !Ports::only([8443]).allows(443));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ports(Allowed);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Allowed {
-    Web,
-    These(Vec<u16>),
-    Any,
-}
+pub struct Ports(Option<Vec<u16>>);
 
 impl Ports {
-    /// 80 and 443; any where [private networks](crate::AddressPolicy::with_private_networks)
-    /// may be dialled, since then nobody but the operator names destinations.
+    /// 80 and 443.
     pub fn web() -> Self {
-        Self(Allowed::Web)
+        Self::only([80, 443])
     }
 
-    /// These and no others, whatever else is allowed.
+    /// These and no others.
     pub fn only(ports: impl IntoIterator<Item = u16>) -> Self {
-        Self(Allowed::These(ports.into_iter().collect()))
+        Self(Some(ports.into_iter().collect()))
     }
 
     /// Any: for URLs that nobody but the operator names.
     pub fn any() -> Self {
-        Self(Allowed::Any)
+        Self(None)
     }
 
-    /// Whether this one may be dialled, at a public address.
+    /// Whether this one may be dialled.
     pub fn allows(&self, port: u16) -> bool {
-        match &self.0 {
-            Allowed::Web => matches!(port, 80 | 443),
-            Allowed::These(ports) => ports.contains(&port),
-            Allowed::Any => true,
-        }
-    }
-
-    /// The same where private networks may be dialled as well.
-    pub(super) fn allows_beside(&self, private_networks: bool, port: u16) -> bool {
-        self.allows(port) || (private_networks && self.0 == Allowed::Web)
+        self.0.as_ref().is_none_or(|ports| ports.contains(&port))
     }
 }

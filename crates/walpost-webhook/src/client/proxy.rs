@@ -1,6 +1,9 @@
 use std::{fmt, io};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use url::Url;
 
 use super::Trouble;
@@ -8,13 +11,15 @@ use crate::{Endpoint, Failure};
 
 /// Longest head of a proxy's answer, in bytes.
 const HEAD_MAX_BYTES: usize = 8 * 1_024;
+/// Of a head.
+const END: &[u8] = b"\r\n\r\n";
 
 /// A forward proxy that requests go through: `https` by CONNECT (RFC 9110, 9.3.6), `http`
 /// in absolute form (RFC 9112, 3.2.2).
 ///
 /// The proxy looks names up and dials them. So it is the proxy that has to keep requests
 /// from addresses that nothing may be sent to; here an address is only checked where a
-/// URL has one and no name. The proxy's own address may be any.
+/// URL has one and no name, as that is parsed. The proxy's own address may be any.
 ///
 /// ```
 /// use walpost_webhook::Proxy;
@@ -82,22 +87,26 @@ impl fmt::Debug for Proxy {
 
 /// Has the proxy connect the stream to an endpoint. Behind it what goes over the stream
 /// is between us and the endpoint.
-pub(super) async fn tunnel<S>(stream: &mut S, endpoint: &Endpoint) -> Result<(), Trouble>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+pub(super) async fn tunnel(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<(), Trouble> {
     let failed = |error: io::Error| Trouble::unsent(Failure::Connect, format!("proxy: {error}"));
     let to = authority(endpoint.host(), endpoint.port());
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    let mut head = Vec::new();
+    let (mut head, mut some) = (Vec::new(), [0; 1_024]);
     // Not a byte beyond the head: that is the endpoint's.
-    while !head.ends_with(b"\r\n\r\n") {
+    while !head.ends_with(END) {
         if head.len() >= HEAD_MAX_BYTES {
             let detail = "proxy: its answer has no end";
             return Err(Trouble::unsent(Failure::Connect, detail));
         }
-        head.push(stream.read_u8().await.map_err(failed)?);
+        let (before, seen) = (head.len(), stream.peek(&mut some).await.map_err(failed)?);
+        if seen == 0 {
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        head.extend_from_slice(&some[..seen]);
+        let end = head.windows(END.len()).position(|bytes| bytes == END);
+        head.truncate(end.map_or(head.len(), |end| end + END.len()));
+        stream.read_exact(&mut some[..head.len() - before]).await.map_err(failed)?;
     }
     match status(&head) {
         Some(200..=299) => Ok(()),

@@ -67,7 +67,9 @@ pub struct WebhookConnector {
 }
 
 impl WebhookConnector {
-    /// Deliveries in this database, and what they are made for.
+    /// Deliveries in this database, and what they are made for. Each statement tells who
+    /// sends that there are some, unless [`Deliveries::notifies`] says otherwise: one
+    /// session creates them, so no other one waits for it.
     pub fn new(database: Database, deliveries: Deliveries, subscriptions: Subscriptions) -> Self {
         let (queue_max_bytes, deliveries) = (4 * BATCH_BYTES, deliveries.notifies_unless_set(true));
         Self { database, deliveries, subscriptions: Arc::new(subscriptions), queue_max_bytes }
@@ -80,6 +82,10 @@ impl WebhookConnector {
     pub fn notifies(mut self, notifies: bool) -> Self {
         self.deliveries = self.deliveries.notifies(notifies);
         self
+    }
+
+        let (queue_max_bytes, deliveries) = (4 * BATCH_BYTES, deliveries.notifies_unless_set());
+        Self { database, deliveries, subscriptions: Arc::new(subscriptions), queue_max_bytes }
     }
 
     /// Bound on the bytes of deliveries that are not committed; 16 MiB.

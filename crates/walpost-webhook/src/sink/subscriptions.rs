@@ -8,7 +8,7 @@ use walpost_event::Message as Event;
 use super::columns::{
     CONTENT_TYPE, DESTINATION, EVENT_TYPE, ID, KEY, PATH, RETRY_LIMIT, RETRY_WAIT_MS,
 };
-use crate::{Message, NewDelivery, Order};
+use crate::{Message, NewDelivery, Order, ProcessorSettings};
 
 /// Bound on the events of one destination, as patterns.
 const PATTERNS_MAX: usize = 1_000;
@@ -16,11 +16,17 @@ const PATTERNS_MAX: usize = 1_000;
 /// What a destination is sent.
 ///
 /// ```
+/// use walpost_webhook::{AddressPolicy, Destination, Endpoint, Order, ProcessorSettings};
 /// use walpost_webhook::sink::{KeyOf, Subscription};
 ///
-/// let mut invoices = Subscription::new("logistics");
+/// let endpoint = Endpoint::parse("https://logistics.example/", AddressPolicy::public())?;
+/// let mut processor = ProcessorSettings::new("logistics", Destination::new(endpoint));
+/// processor.order = Order::Key;
+/// let mut invoices = Subscription::of(&processor);
+/// assert_eq!(invoices.order, Order::Key);
 /// invoices.events = vec!["invoice.*".to_owned()];
 /// invoices.key = KeyOf::Event;
+/// # Ok::<(), walpost_webhook::EndpointError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -34,7 +40,8 @@ pub struct Subscription {
     /// What the receiver knows a delivery by.
     pub key: KeyOf,
     /// Which of its deliveries go one after the other: by the key of an event's record,
-    /// which is its aggregate, or all.
+    /// which is its aggregate, or all. As [its processors](crate::ProcessorSettings::order)
+    /// have it: where these differ no order holds.
     pub order: Order,
 }
 
@@ -79,6 +86,11 @@ impl Subscription {
     pub fn new(destination: impl Into<String>) -> Self {
         let events = vec!["*".to_owned()];
         Self { destination: destination.into(), events, key: KeyOf::Event, order: Order::None }
+    }
+
+    /// To all events, as these processors send them: under their name and in their order.
+    pub fn of(processor: &ProcessorSettings) -> Self {
+        Self { order: processor.order, ..Self::new(&processor.name) }
     }
 
     fn takes(&self, event_type: Option<&str>) -> bool {

@@ -75,6 +75,7 @@ pub struct Deliveries {
     pub(crate) sql: Arc<Sql>,
     pub(crate) body_max_bytes: usize,
     /// None where nobody has said so.
+    /// Where it is not said, whoever creates them decides.
     notifies: Option<bool>,
 }
 
@@ -181,6 +182,8 @@ impl Deliveries {
     /// it. Unless set, an application's do not and those of the relay's sink do:
     /// PostgreSQL lets only one transaction with a NOTIFY commit at a time, which many
     /// writers feel more than 200 ms.
+    /// it; not unless set, and of the relay's sink always unless set. PostgreSQL lets only one transaction with a NOTIFY commit at a
+    /// time, which an application with many writers feels more than 200 ms.
     #[must_use]
     pub fn notifies(mut self, notifies: bool) -> Self {
         self.notifies = Some(notifies);
@@ -191,6 +194,9 @@ impl Deliveries {
     #[cfg(feature = "relay")]
     pub(crate) fn notifies_unless_set(mut self, notifies: bool) -> Self {
         self.notifies.get_or_insert(notifies);
+    #[cfg(feature = "relay")]
+    pub(crate) fn notifies_unless_set(mut self) -> Self {
+        self.notifies.get_or_insert(true);
         self
     }
 
@@ -254,6 +260,8 @@ impl Deliveries {
         let notifies = self.notifies.unwrap_or_default();
         let sql = sql.of(has_order, notifies);
         let sql = sql.of(self.notifies);
+        let notifies = self.notifies == Some(true);
+        let sql = sql.of(notifies);
         let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
             (&destinations, Type::TEXT_ARRAY),
             (&events, Type::TEXT_ARRAY),

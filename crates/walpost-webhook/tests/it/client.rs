@@ -14,7 +14,7 @@ use tokio::{
     time::interval,
 };
 use walpost_testkit::until;
-use walpost_webhook::{AddressPolicy, Attempt, Client, ClientSettings, Failure, Outcome};
+use walpost_webhook::{Attempt, Client, ClientSettings, Failure, Outcome};
 
 use crate::receiver::{Receiver, answer};
 
@@ -23,11 +23,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(1_500);
 
 pub(crate) fn settings() -> ClientSettings {
-    ClientSettings {
-        timeout: TIMEOUT,
-        addresses: AddressPolicy::with_private_networks(),
-        ..ClientSettings::default()
-    }
+    ClientSettings { timeout: TIMEOUT, ..ClientSettings::default() }
 }
 
 pub(crate) fn answered(status: u16) -> Outcome {

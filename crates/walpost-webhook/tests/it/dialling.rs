@@ -12,11 +12,11 @@ use std::{
 };
 
 use walpost_testkit::until;
-use walpost_webhook::{AddressPolicy, Client, ClientSettings, Failure, Resolver};
+use walpost_webhook::{AddressPolicy, Client, ClientSettings, Failure, Ports, Resolver};
 
 use crate::{
     client::{TIMEOUT, answered, settings, unanswered},
-    receiver::{Receiver, answer, request},
+    receiver::{Receiver, answer, request, request_under},
 };
 
 #[tokio::test]
@@ -94,15 +94,15 @@ async fn without_the_switch_nothing_local_is_dialled() {
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
     for (host, answered) in [
         ("localhost", None),
-        ("127.0.0.1", None),
         ("inside.example", Some(addresses(["127.0.0.1"]))),
         ("inside.example", Some(addresses(["::ffff:127.0.0.1"]))),
     ] {
-        let addresses = AddressPolicy::public();
         let base = answered.map_or_else(settings, |all| resolving(move || Ok(all.clone())));
-        let client = Client::new(ClientSettings { addresses, ..base });
-        let attempt = client.send(&request(&receiver.url(host))).await;
+        let client = Client::new(ClientSettings { ports: Some(Ports::any()), ..base });
+        let request = request_under(&receiver.url(host), AddressPolicy::public());
+        let attempt = client.send(&request).await;
         assert_eq!(attempt.outcome, unanswered(Failure::Blocked, false), "{host}");
+        assert!(attempt.detail.contains(" is an address of this machine"), "{}", attempt.detail);
     }
     assert_eq!(receiver.connections(), 0);
 }

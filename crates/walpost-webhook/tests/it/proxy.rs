@@ -10,11 +10,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
-use walpost_webhook::{AddressPolicy, Client, ClientSettings, Failure, Ports, Proxy, Tls};
+use walpost_webhook::{
+    AddressPolicy, Client, ClientSettings, Endpoint, EndpointError, Failure, Ports, Proxy,
+    Resolver, Tls,
+};
 
 use crate::{
     client::{answered, settings, unanswered},
-    receiver::{Receiver, answer, request},
+    receiver::{Receiver, answer, request, request_under},
     tls,
 };
 
@@ -124,10 +127,8 @@ async fn what_the_proxy_refuses_is_not_sent_and_neither_is_a_forbidden_address()
     let attempt = client.send(&request("https://forbidden.example/")).await;
     assert_eq!(attempt.outcome, unanswered(Failure::Connect, false));
     assert_eq!(attempt.detail, "the proxy refuses to connect, with status 403");
-    let addresses = AddressPolicy::public();
-    let client = Client::new(ClientSettings { addresses, ..proxy.settings() });
-    let attempt = client.send(&request("http://10.0.0.1/")).await;
-    assert_eq!(attempt.outcome, unanswered(Failure::Blocked, false));
+    let forbidden = Endpoint::parse("http://10.0.0.1/", AddressPolicy::public());
+    assert!(matches!(forbidden, Err(EndpointError::Address { .. })));
     assert_eq!((proxy.asked().len(), receiver.requests().len()), (1, 0));
     // No proxy at all.
     let client = Client::new(Forwarding::to(receiver.address, "").await.settings());
@@ -139,20 +140,21 @@ async fn what_the_proxy_refuses_is_not_sent_and_neither_is_a_forbidden_address()
 async fn a_port_that_is_not_allowed_is_not_dialled() {
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
     let port = receiver.address.port();
-    let send = async |ports: Ports, addresses: AddressPolicy| {
-        let client = Client::new(ClientSettings { ports, addresses, ..settings() });
-        client.send(&receiver.request()).await
+    let send = async |ports: Option<Ports>, addresses: AddressPolicy| {
+        let resolver = Resolver::by(async |_, port| Ok(vec![([127, 0, 0, 1], port).into()]));
+        let client = Client::new(ClientSettings { ports, resolver, ..settings() });
+        client.send(&request_under(&receiver.url("inside.example"), addresses)).await
     };
     let private = AddressPolicy::with_private_networks();
-    for ports in [Ports::web(), Ports::any(), Ports::only([port])] {
+    for ports in [None, Some(Ports::any()), Some(Ports::only([port]))] {
         assert_eq!(send(ports, private).await.outcome, answered(200));
     }
     let connections = receiver.connections();
     for (ports, addresses) in [
-        (Ports::only([80, 443]), private),
-        (Ports::only([]), private),
+        (Some(Ports::web()), private),
+        (Some(Ports::only([])), private),
         // Before anything is looked up.
-        (Ports::web(), AddressPolicy::public()),
+        (None, AddressPolicy::public()),
     ] {
         let attempt = send(ports, addresses).await;
         assert_eq!(attempt.outcome, unanswered(Failure::Blocked, false));

@@ -129,8 +129,13 @@ impl Receiver {
 }
 
 pub(crate) fn request(url: &str) -> Request {
+    request_under(url, AddressPolicy::with_private_networks())
+}
+
+/// The same under another policy; its host is a name.
+pub(crate) fn request_under(url: &str, addresses: AddressPolicy) -> Request {
     Request {
-        endpoint: Endpoint::parse(url, AddressPolicy::with_private_networks()).unwrap(),
+        endpoint: Endpoint::parse(url, addresses).unwrap(),
         method: http::Method::POST,
         headers: http::HeaderMap::new(),
         body: "{\"a\":1}".into(),

@@ -47,22 +47,18 @@ impl NamedSection<'_> {
         fitting(value).map_err(|problem| self.wrong(key, &problem))
     }
 
-    pub(super) fn subscription(&self) -> Result<Subscription, ConfigError> {
-        let mut subscription = Subscription::new(self.name);
+    /// What its processor sends.
+    pub(super) fn subscription(
+        &self,
+        processor: &ProcessorSettings,
+    ) -> Result<Subscription, ConfigError> {
+        let mut subscription = Subscription::of(processor);
         subscription.events.clone_from(&self.section.events);
         subscription.key = self.choice(
             ("key", &self.section.key),
             &[("event", KeyOf::Event), ("delivery", KeyOf::Delivery)],
         )?;
-        subscription.order = self.order()?;
         Ok(subscription)
-    }
-
-    fn order(&self) -> Result<Order, ConfigError> {
-        self.choice(
-            ("order", &self.section.order),
-            &[("none", Order::None), ("key", Order::Key), ("all", Order::All)],
-        )
     }
 
     pub(super) fn processor(&self) -> Result<ProcessorSettings, ConfigError> {
@@ -77,7 +73,10 @@ impl NamedSection<'_> {
         };
         settings.retry_share_percent =
             self.number("retry_share_percent", section.retry_share_percent)?;
-        settings.order = self.order()?;
+        settings.order = self.choice(
+            ("order", &section.order),
+            &[("none", Order::None), ("key", Order::Key), ("all", Order::All)],
+        )?;
         settings.on_head_failure = self.choice(
             ("on_head_failure", &section.on_head_failure),
             &[("block", OnHeadFailure::Block), ("skip", OnHeadFailure::Skip)],
@@ -170,8 +169,7 @@ impl NamedSection<'_> {
             timeout: millis(self.section.timeout_ms),
             connect_timeout: millis(self.section.connect_timeout_ms),
             idle_timeout: millis(self.section.idle_timeout_ms),
-            addresses: self.addresses(),
-            ports: self.ports(port)?,
+            ports: Some(self.ports(port)?),
             proxy: self.proxy()?,
             ..ClientSettings::default()
         })

@@ -96,6 +96,13 @@ impl Config {
         let subscriptions = subscriptions
             .map_err(|error| self.wrong("destination", "events", &error.to_string()))?;
         let processors = sections.iter().map(NamedSection::processor).collect::<Result<_, _>>()?;
+        let one = |(name, section)| Checked { config: self, name, section };
+        let checked: Vec<Checked<'_>> = all.iter().map(one).collect();
+        let processors = checked.iter().map(Checked::processor).collect::<Result<Vec<_>, _>>()?;
+        let subscriptions = checked.iter().zip(&processors).map(|(one, of)| one.subscription(of));
+        let subscriptions = Subscriptions::new(subscriptions.collect::<Result<Vec<_>, _>>()?);
+        let subscriptions = subscriptions
+            .map_err(|error| self.wrong("destination", "events", &error.to_string()))?;
         let bytes = self.settings.sink.queue_max_bytes;
         let queue_max_bytes = self.number("sink", "queue_max_bytes", bytes)?;
         let deliveries = self.deliveries()?;
@@ -199,10 +206,10 @@ impl Webhooks {
     pub(crate) fn connector(&self, database: &Database) -> WebhookConnector {
         let connector = WebhookConnector::new(
             database.clone(),
-            self.deliveries.clone(),
+            self.deliveries.clone().notifies(self.notifies),
             self.subscriptions.clone(),
         );
-        connector.queue_max_bytes(self.queue_max_bytes).notifies(self.notifies)
+        connector.queue_max_bytes(self.queue_max_bytes)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -160,7 +160,7 @@ async fn tell(port: u16, faults: &str) {
 
 async fn send(url: &str, headers: HeaderMap, body: Vec<u8>) -> Option<Told> {
     let addresses = AddressPolicy::with_private_networks();
-    let settings = ClientSettings { timeout: LIMIT, addresses, ..ClientSettings::default() };
+    let settings = ClientSettings { timeout: LIMIT, ..ClientSettings::default() };
     let endpoint = Endpoint::parse(url, addresses).unwrap();
     let request = Request { endpoint, method: Method::POST, headers, body: body.into() };
     let attempt = Client::new(settings).send(&request).await;

@@ -51,7 +51,6 @@ fn logistics(address: SocketAddr) -> Result<ProcessorSettings, Failed> {
     destination.key_headers = vec!["x-idempotency-key".parse()?];
     destination.signing_keys = vec![Secret::Text(KEY.to_owned())];
     let mut settings = ProcessorSettings::new(LOGISTICS, destination);
-    settings.client.addresses = policy;
     settings.client.timeout = TIMEOUT;
     settings.client.connect_timeout = CONNECT_TIMEOUT;
     settings.lease = LEASE;

@@ -111,7 +111,7 @@ pub(crate) async fn tell(database: Database, url: String, stop: Stop) -> Result<
     let addresses = AddressPolicy::with_private_networks();
     let endpoint = Endpoint::parse(&url, addresses)?;
     let signer = Signer::new([SIGNING_KEY.parse()?])?;
-    let settings = ClientSettings { timeout: PATIENCE, addresses, ..ClientSettings::default() };
+    let settings = ClientSettings { timeout: PATIENCE, ..ClientSettings::default() };
     let http = Client::new(settings);
     let sql = database.connect().await?;
     let mut tick = interval(LOOK_EVERY);

@@ -34,7 +34,7 @@ fn a_destination_has_what_holds_for_all_and_its_own() {
     assert_eq!(of("logistics").on_head_failure, OnHeadFailure::Skip);
     let proxy = of("logistics").client.proxy.as_ref().unwrap();
     assert_eq!(proxy.to_string(), "http://egress.internal:4750");
-    assert_eq!(of("audit").client.ports, Ports::only([80, 443, 8443]));
+    assert_eq!(of("audit").client.ports, Some(Ports::only([80, 443, 8443])));
     assert_eq!(of("audit").client.proxy, None);
     assert_eq!(of("audit").policy.schedule, walpost_webhook::Schedule::erp());
     let router = config.router().unwrap();
