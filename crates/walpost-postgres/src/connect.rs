@@ -133,10 +133,15 @@ impl Database {
     /// # Errors
     /// The last host's error when none accepts.
     pub async fn open(&self) -> Result<Stream, ConnectError> {
+        self.open_to_one().await.map(|(stream, _)| stream)
+    }
+
+    /// The same, and where it leads to.
+    pub(crate) async fn open_to_one(&self) -> Result<(Stream, (Host, u16)), ConnectError> {
         let mut last = None;
         for (host, port) in self.targets() {
             match self.open_to(&host, port).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => return Ok((stream, (host, port))),
                 Err(error) => last = Some(error),
             }
         }
@@ -250,7 +255,7 @@ impl Database {
     }
 }
 
-fn describe(host: &Host, port: u16) -> String {
+pub(crate) fn describe(host: &Host, port: u16) -> String {
     match host {
         Host::Tcp(name) => format!("{}:{port}", shown(name)),
         Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),

@@ -3,7 +3,8 @@
 //! [`Database`] holds one libpq connection string, with the TLS settings that
 //! `tokio_postgres` leaves to others, and opens two kinds of connection from
 //! it: a SQL session ([`Database::connect`]) and a bare [`Stream`]
-//! ([`Database::open`]) on which the relay speaks the replication protocol.
+//! ([`Database::open`]) on which the relay speaks the replication protocol. A session that
+//! hears of notifications is [`Database::listen`].
 //!
 //! ```
 //! use walpost_postgres::Database;
@@ -14,6 +15,7 @@
 //! ```
 
 mod connect;
+mod listen;
 mod settings;
 mod stream;
 mod tls;
@@ -22,6 +24,7 @@ pub use tokio_postgres;
 
 pub use crate::{
     connect::ConnectError,
+    listen::Listener,
     settings::{Database, SettingsError},
     stream::Stream,
     tls::{SslMode, TlsError, TlsSettings},

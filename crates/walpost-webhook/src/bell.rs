@@ -1,19 +1,16 @@
 use std::{
     collections::BTreeMap,
-    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
     select,
-    sync::{Notify, oneshot},
-    task::JoinSet,
+    sync::Notify,
     time::{sleep, timeout},
 };
-use tokio_postgres::{AsyncMessage, Client, NoTls, config::SslMode};
 use walpost_event::{RetrySchedule, error_chain, jitter};
-use walpost_postgres::Database;
+use walpost_postgres::{Database, Listener};
 
 /// What is notified, with the name of a destination.
 pub(crate) const CHANNEL: &str = "walpost_webhook";
@@ -29,7 +26,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// needs a session of its own: behind a pooler that shares sessions it hears nothing.
 ///
 /// ```no_run
-/// use walpost_postgres::Database;
+/// use walpost_postgres::{Database, Listener};
 /// use walpost_webhook::{Bell, Processor};
 ///
 /// # async fn example(processor: Processor, terminated: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,15 +45,6 @@ pub struct Bell {
 /// Who is woken, by the destination.
 #[derive(Debug, Default)]
 struct Woken(Mutex<BTreeMap<String, Vec<Arc<Notify>>>>);
-
-/// A session that listens.
-struct Session {
-    client: Client,
-    /// Ready when the connection has ended.
-    ended: oneshot::Receiver<()>,
-    /// Ends with this value.
-    _connection: JoinSet<()>,
-}
 
 impl Bell {
     /// Of deliveries in this database.
@@ -82,7 +70,9 @@ impl Bell {
     async fn listen(&self) {
         let mut failures = 0_u32;
         loop {
-            match timeout(LIMIT, open(&self.database, &self.woken)).await {
+            let woken = Arc::clone(&self.woken);
+            let listening = self.database.listen(CHANNEL, move |name| woken.wake(name));
+            match timeout(LIMIT, listening).await {
                 Ok(Ok(session)) => {
                     failures = 0;
                     // Of what came before nobody has told.
@@ -90,7 +80,7 @@ impl Bell {
                     last(session).await;
                     tracing::info!("the session that hears of deliveries has ended");
                 }
-                Ok(Err(problem)) => told(&mut failures, &problem),
+                Ok(Err(error)) => told(&mut failures, &error_chain(&error)),
                 Err(_) => told(&mut failures, "no answer"),
             }
             sleep(again(failures.max(1))).await;
@@ -99,14 +89,13 @@ impl Bell {
 }
 
 /// Until the session ends.
-async fn last(mut session: Session) {
+async fn last(mut session: Listener) {
     loop {
         select! {
-            _ = &mut session.ended => return,
+            () = session.ended() => return,
             () = sleep(EVERY) => {
                 // A session that was cut off says nothing about it.
-                let answer = timeout(LIMIT, session.client.simple_query("")).await;
-                if !matches!(answer, Ok(Ok(_))) {
+                if timeout(LIMIT, session.is_alive()).await != Ok(true) {
                     return;
                 }
             }
@@ -130,28 +119,6 @@ impl Woken {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Arc<Notify>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn open(database: &Database, woken: &Arc<Woken>) -> Result<Session, String> {
-    let stream = database.open().await.map_err(|error| error_chain(&error))?;
-    let mut config = database.config().clone();
-    // The stream is encrypted already where it has to be.
-    config.ssl_mode(SslMode::Disable);
-    let started = config.connect_raw(stream, NoTls).await;
-    let (client, mut connection) = started.map_err(|error| error_chain(&error))?;
-    let (end, ended) = oneshot::channel();
-    let (mut task, woken) = (JoinSet::new(), Arc::clone(woken));
-    task.spawn(async move {
-        let _end: oneshot::Sender<()> = end;
-        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            if let AsyncMessage::Notification(notification) = message {
-                woken.wake(notification.payload());
-            }
-        }
-    });
-    let listen = format!("set idle_session_timeout = 0; listen {CHANNEL}");
-    client.batch_execute(&listen).await.map_err(|error| error_chain(&error))?;
-    Ok(Session { client, ended, _connection: task })
 }
 
 fn told(failures: &mut u32, problem: &str) {

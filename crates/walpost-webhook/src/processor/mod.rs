@@ -7,6 +7,7 @@ mod finisher;
 mod gate;
 mod running;
 mod standing;
+mod turn;
 mod upkeep;
 
 use std::{

@@ -15,11 +15,11 @@ use super::{
     Shared,
     attempt::{Fate, ToFinish},
     finisher::{STATEMENT_TIMEOUT, again},
-    upkeep::{UPKEEP, Upkeep},
+    turn::{FREE_PART, Pause, Seen},
+    upkeep::Upkeep,
 };
 use crate::{
     Order, StoreError,
-    breaker::Permit,
     failpoint::Failpoint,
     rate::Bucket,
     store::{Ask, Claim, Claimed, Line, Room, Unread},
@@ -30,10 +30,6 @@ const WAKE_GAP: Duration = Duration::from_millis(5);
 /// Of those that are looked at because others are behind them.
 const BEYOND_MIN: u32 = 64;
 const BEYOND_MAX: u32 = 1_000;
-/// Once this part of what may be claimed is free there is a new claim, if the last
-/// one took all that it could.
-const FREE_PART: usize = 4;
-
 /// What a processor has while it runs.
 pub(super) struct Running {
     shared: Arc<Shared>,
@@ -117,63 +113,48 @@ impl Running {
 
     /// How much to claim now.
     fn room(&mut self) -> Room {
-        let batch = self.shared.settings.pace.batch;
-        let hands = self.shared.settings.claimed_max();
-        let free = hands.saturating_sub(self.jobs.len());
-        let bytes = self.bytes_free();
-        let is_due = self.poll_in().is_zero();
-        let is_awaited = self.was_full || (self.is_woken && self.gap().is_zero());
-        let deliveries = match is_due || (is_awaited && self.has_room()) {
-            true => batch.min(free as u32).min(self.allowed()),
-            false => 0,
-        };
-        let retries = self.shared.retry_room() as u32;
-        Room { deliveries, retries, bytes, is_empty: self.jobs.is_empty() }
-    }
-
-    /// Whether there is enough of it for a claim that somebody's word or a full one
-    /// before it is the cause of.
-    fn has_room(&self) -> bool {
-        let hands = self.shared.settings.claimed_max();
-        hands.saturating_sub(self.jobs.len()) >= (hands / FREE_PART).max(1)
-            && self.bytes_free() >= self.shared.settings.in_flight_max_bytes / FREE_PART
-    }
-
-    /// How many deliveries the destination, its breaker and its rate let through.
-    fn allowed(&mut self) -> u32 {
-        if self.shared.standing.is_gone() {
-            return 0;
-        }
-        let tokens = self.bucket.map_or(u32::MAX, |bucket| bucket.tokens(Instant::now()));
-        let (permit, era) = self.shared.gate.permit();
+        let (seen, era) = self.seen();
         self.era = era;
-        match permit {
-            Permit::Any => tokens,
-            Permit::Probe => tokens.min(1),
-            Permit::Nothing(_) => 0,
+        Room {
+            deliveries: seen.deliveries(),
+            retries: self.shared.retry_room() as u32,
+            bytes: seen.bytes_free,
+            is_empty: self.jobs.is_empty(),
         }
     }
 
-    /// For how long nothing is let through, as far as that is known.
-    fn barred(&self) -> Option<Duration> {
-        if self.shared.standing.is_gone() {
-            return Some(UPKEEP);
-        }
-        let tokens = self.bucket.and_then(|bucket| {
-            // Some at once, where they come fast: each claim is a statement.
-            let some = (bucket.most() / FREE_PART as u32).max(1);
-            let wait = bucket.wait(Instant::now(), some);
-            (!wait.is_zero()).then_some(wait)
+    /// What counts now, and the breaker's era.
+    fn seen(&self) -> (Seen, u64) {
+        let (now, settings) = (Instant::now(), &self.shared.settings);
+        let (permit, era) = self.shared.gate.permit();
+        let since = |bound: Duration| {
+            let since = self.claimed.map(|claimed| now.saturating_duration_since(claimed));
+            since.map_or(Duration::ZERO, |since| bound.saturating_sub(since))
+        };
+        // One at a time waits for each end, and goes at once behind it.
+        let gap = if settings.order == Order::All { Duration::ZERO } else { WAKE_GAP };
+        // Some at once, where they come fast: each claim is a statement.
+        let tokens_in = self.bucket.map_or(Duration::ZERO, |bucket| {
+            bucket.wait(now, (bucket.most() / FREE_PART as u32).max(1))
         });
-        match self.shared.gate.permit().0 {
-            Permit::Any | Permit::Probe => tokens,
-            Permit::Nothing(wait) => Some(wait.unwrap_or(self.shared.settings.pace.poll)),
-        }
-    }
-
-    fn bytes_free(&self) -> usize {
-        let max = self.shared.settings.in_flight_max_bytes;
-        max.saturating_sub(self.shared.bytes.load(Ordering::Relaxed))
+        let seen = Seen {
+            claimed: self.jobs.len(),
+            claimed_max: settings.claimed_max(),
+            bytes_free: self.shared.bytes_free(),
+            bytes_max: settings.in_flight_max_bytes,
+            batch: settings.pace.batch,
+            poll: settings.pace.poll,
+            poll_in: since(settings.pace.poll),
+            woken_in: since(gap),
+            was_full: self.was_full,
+            is_woken: self.is_woken,
+            tokens: self.bucket.map_or(u32::MAX, |bucket| bucket.tokens(now)),
+            tokens_in,
+            permit,
+            is_gone: self.shared.standing.is_gone(),
+            failed_for: self.not_before.map(|at| at.saturating_duration_since(now)),
+        };
+        (seen, era)
     }
 
     async fn work(&mut self, room: Room) -> Result<(), StoreError> {
@@ -241,50 +222,20 @@ impl Running {
 
     /// Until there may be something to do.
     pub(super) async fn wait(&mut self) {
-        let room = self.shared.settings.claimed_max();
-        let has_none = self.jobs.len() >= room;
-        let barred = self.barred();
-        let due = self.poll_in();
-        let pause = match (self.not_before, barred) {
-            (Some(not_before), _) => not_before.saturating_duration_since(Instant::now()),
-            (None, Some(barred)) if self.was_full => barred.min(UPKEEP),
-            (None, Some(barred)) => barred.max(due).min(UPKEEP),
-            (None, None) if has_none => UPKEEP,
-            (None, None) => due.min(UPKEEP),
-        };
-        let is_free = barred.is_none() && self.not_before.is_none();
-        let goes_at_once = is_free && self.is_woken && self.has_room();
-        let pause = if goes_at_once { pause.min(self.gap()) } else { pause };
-        let pause = pause.max(Duration::from_millis(1));
-        let is_awaited = self.was_full || self.is_woken;
-        let busy = if is_awaited { room - (room / FREE_PART).max(1) } else { room - 1 };
-        let waits_for_room = (self.was_full || has_none) && is_free;
-        let most = self.shared.settings.in_flight_max_bytes;
+        let Pause { at_most, claimed } = self.seen().0.pause();
+        let shared = Arc::clone(&self.shared);
+        let is_heavy = || shared.bytes_free() < shared.settings.in_flight_max_bytes / FREE_PART;
         let until_free = async {
-            let is_heavy = || {
-                let free = most.saturating_sub(self.shared.bytes.load(Ordering::Relaxed));
-                free < most / FREE_PART
-            };
-            while self.jobs.len() > busy || (!self.jobs.is_empty() && is_heavy()) {
+            let most = claimed.unwrap_or_default();
+            while self.jobs.len() > most || (!self.jobs.is_empty() && is_heavy()) {
                 self.jobs.join_next().await;
             }
         };
         select! {
-            () = until_free, if waits_for_room => {}
-            () = self.shared.wake.notified(), if !self.is_woken => self.is_woken = true,
-            () = sleep(pause) => {}
+            () = until_free, if claimed.is_some() => {}
+            () = shared.wake.notified(), if !self.is_woken => self.is_woken = true,
+            () = sleep(at_most) => {}
         }
-    }
-
-    /// Until somebody's word has another claim made: one at a time waits for each end.
-    fn gap(&self) -> Duration {
-        let gap = if self.shared.settings.order == Order::All { Duration::ZERO } else { WAKE_GAP };
-        self.claimed.map_or(Duration::ZERO, |claimed| gap.saturating_sub(claimed.elapsed()))
-    }
-
-    fn poll_in(&self) -> Duration {
-        let poll = self.shared.settings.pace.poll;
-        self.claimed.map_or(Duration::ZERO, |claimed| poll.saturating_sub(claimed.elapsed()))
     }
 
     fn reap(&mut self) {
@@ -312,6 +263,11 @@ fn beyond(before: u32, room: Room, claimed: &Claimed) -> u32 {
 }
 
 impl Shared {
+    /// How many more bytes of bodies may be claimed.
+    fn bytes_free(&self) -> usize {
+        self.settings.in_flight_max_bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
+    }
+
     /// How many more retries may be claimed.
     fn retry_room(&self) -> usize {
         self.settings.retries_max().saturating_sub(self.retries.load(Ordering::Relaxed))
