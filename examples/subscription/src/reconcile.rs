@@ -43,11 +43,8 @@ impl Reconciler {
         let addresses = AddressPolicy::with_private_networks();
         let billing = Endpoint::parse(billing, addresses)?;
         let timeout = settings.call_timeout;
-        let client = ClientSettings {
-            timeout,
-            body_max_bytes: 1 << 20,
-            ..ClientSettings::default()
-        };
+        let client =
+            ClientSettings { timeout, body_max_bytes: 1 << 20, ..ClientSettings::default() };
         Ok(Self { database, outbox, http: Http::new(client), billing, settings })
     }
 
