@@ -136,6 +136,10 @@ impl Lapsed {
     }
 }
 
+/// How many one claim by key takes: its answer is written under the lock of claims, and goes
+/// into what lies between the server and a process that does not read.
+const IN_TURN_MAX: u32 = 500;
+
 /// Columns of a claim: those of [`Lapsed`], then what was seen, in the first row of several.
 const SEEN: usize = 5;
 /// Behind them what is sent, where that is read with it.
@@ -191,7 +195,10 @@ impl Deliveries {
         destination: &str,
         ask: &Ask<'_>,
     ) -> Result<Claimed, StoreError> {
-        let Ask { room, line, lease, claimed_by } = *ask;
+        let Ask { mut room, line, lease, claimed_by } = *ask;
+        if line.order == Order::Key {
+            room.deliveries = room.deliveries.min(IN_TURN_MAX);
+        }
         let deadline = Instant::now() + lease;
         let (limit, lease_ms) = (i64::from(room.deliveries), millis(lease));
         let bytes = i64::try_from(room.bytes).unwrap_or(i64::MAX);

@@ -8,14 +8,11 @@ const FAILED: &str = "state = 'failed' and outcome is distinct from 'settled'";
 /// Columns of a claim without what is sent, which is read once the claim is committed: a
 /// claimer that reads slowly keeps no lock meanwhile.
 pub(super) const CLAIMED: &str = "d.id, d.fence, d.attempts, d.retry_limit, d.retry_wait_ms";
-/// Of a transaction of a processor: nobody waits for it long. Whoever sleeps in it, or does
-/// not read what it is told, is cut off by the server. Not of the session, so that it is
-/// nobody else's behind a pooler.
+/// Of a transaction of a processor: nobody waits for it long. Whoever sleeps in it is cut
+/// off by the server. Not of the session, so that it is nobody else's behind a pooler.
 macro_rules! bounds {
     () => {
-        "set local lock_timeout = '10s'; \
-         set local idle_in_transaction_session_timeout = '10s'; \
-         set local tcp_user_timeout = '30s'"
+        "set local lock_timeout = '10s'; set local idle_in_transaction_session_timeout = '10s'"
     };
 }
 
