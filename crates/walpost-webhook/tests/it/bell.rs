@@ -13,7 +13,7 @@ use crate::{
 };
 
 const LISTENING: &str = "select count(*) from pg_stat_activity \
-                         where datname = current_database() and query like '%listen walpost%' \
+                         where datname = current_database() and query like '%listen _walpost%' \
                          and pid <> pg_backend_pid()";
 
 /// Looks once an hour by itself.
@@ -78,7 +78,7 @@ async fn a_lost_session_is_opened_again_and_what_came_meanwhile_is_found() {
     let telling = world.deliveries.clone().notifies(true);
     for (number, id) in ids("a", 5).iter().enumerate() {
         let end = "select pg_terminate_backend(pid) from pg_stat_activity \
-                   where datname = current_database() and query like '%listen walpost%' \
+                   where datname = current_database() and query like '%listen _walpost%' \
                    and pid <> pg_backend_pid()";
         world.client.query(end, &[]).await.unwrap();
         telling.insert(&world.client, &[delivery(id)]).await.unwrap();
