@@ -1,4 +1,6 @@
 //! Order over transactions, locks and sessions that get in each other's way.
+//!
+//! Long because each schedule is told from its beginning to its end.
 
 use std::{
     sync::{
