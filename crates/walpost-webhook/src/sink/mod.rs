@@ -71,19 +71,6 @@ impl WebhookConnector {
     /// sends that there are some, unless [`Deliveries::notifies`] says otherwise: one
     /// session creates them, so no other one waits for it.
     pub fn new(database: Database, deliveries: Deliveries, subscriptions: Subscriptions) -> Self {
-        let (queue_max_bytes, deliveries) = (4 * BATCH_BYTES, deliveries.notifies_unless_set(true));
-        Self { database, deliveries, subscriptions: Arc::new(subscriptions), queue_max_bytes }
-    }
-
-    /// Whether each statement tells who sends that there are deliveries; it does unless
-    /// set otherwise, here or in the [`Deliveries`]. One session creates them, so no other
-    /// one waits for it.
-    #[must_use]
-    pub fn notifies(mut self, notifies: bool) -> Self {
-        self.deliveries = self.deliveries.notifies(notifies);
-        self
-    }
-
         let (queue_max_bytes, deliveries) = (4 * BATCH_BYTES, deliveries.notifies_unless_set());
         Self { database, deliveries, subscriptions: Arc::new(subscriptions), queue_max_bytes }
     }

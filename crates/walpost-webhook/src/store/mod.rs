@@ -192,9 +192,6 @@ impl Deliveries {
 
     /// The same, where nobody has said so.
     #[cfg(feature = "relay")]
-    pub(crate) fn notifies_unless_set(mut self, notifies: bool) -> Self {
-        self.notifies.get_or_insert(notifies);
-    #[cfg(feature = "relay")]
     pub(crate) fn notifies_unless_set(mut self) -> Self {
         self.notifies.get_or_insert(true);
         self
@@ -256,10 +253,6 @@ impl Deliveries {
         let waits: Vec<_> = deliveries.iter().map(|each| each.retry_wait.map(millis)).collect();
         let starts: Vec<_> = deliveries.iter().map(|each| each.not_before).collect();
         let orders = column(|delivery| delivery.order_key.as_deref());
-        let has_order = orders.iter().any(Option::is_some);
-        let notifies = self.notifies.unwrap_or_default();
-        let sql = sql.of(has_order, notifies);
-        let sql = sql.of(self.notifies);
         let notifies = self.notifies == Some(true);
         let sql = sql.of(notifies);
         let parameters: [(&(dyn ToSql + Sync), Type); 11] = [

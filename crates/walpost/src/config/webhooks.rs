@@ -91,15 +91,9 @@ impl Config {
         }
         let one = |(name, section)| NamedSection { config: self, name, section };
         let sections: Vec<NamedSection<'_>> = all.iter().map(one).collect();
-        let subscriptions = sections.iter().map(NamedSection::subscription);
-        let subscriptions = Subscriptions::new(subscriptions.collect::<Result<Vec<_>, _>>()?);
-        let subscriptions = subscriptions
-            .map_err(|error| self.wrong("destination", "events", &error.to_string()))?;
-        let processors = sections.iter().map(NamedSection::processor).collect::<Result<_, _>>()?;
-        let one = |(name, section)| Checked { config: self, name, section };
-        let checked: Vec<Checked<'_>> = all.iter().map(one).collect();
-        let processors = checked.iter().map(Checked::processor).collect::<Result<Vec<_>, _>>()?;
-        let subscriptions = checked.iter().zip(&processors).map(|(one, of)| one.subscription(of));
+        let processors =
+            sections.iter().map(NamedSection::processor).collect::<Result<Vec<_>, _>>()?;
+        let subscriptions = sections.iter().zip(&processors).map(|(one, of)| one.subscription(of));
         let subscriptions = Subscriptions::new(subscriptions.collect::<Result<Vec<_>, _>>()?);
         let subscriptions = subscriptions
             .map_err(|error| self.wrong("destination", "events", &error.to_string()))?;
