@@ -18,7 +18,7 @@ revoke all on {schema}.webhook_mark from public;
 comment on table {schema}.webhook_mark is
     'Outboxes whose rows are told what became of their deliveries; see webhook_mark()';
 
--- One statement for each outbox. $1: ids of events.
+-- One statement for each outbox. $1: ids of events; those whose rows it has changed come back.
 create function {schema}.webhook_mark_statement(m {schema}.webhook_mark) returns text
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -50,46 +50,57 @@ begin
         more := more || format(', %I = d.failures', m.last_error_column);
     end if;
     return format(
-        'update %1$s o set %2$I = case when not d.has_ended then %3$L::%6$s '
+        'with marked as (update %1$s o set %2$I = case when not d.has_ended then %3$L::%6$s '
         'when d.has_failed then %4$L::%6$s else %5$L::%6$s end%7$s '
         'from (select event_id, bool_and(state in (''delivered'', ''failed'')) as has_ended, '
         'bool_or(state = ''failed'') as has_failed, max(attempts) as attempts, '
         'max(finished_at) as finished_at, string_agg(destination || '': '' || outcome, '', '' '
         'order by destination) filter (where state = ''failed'') as failures '
         'from %8$s where event_id = any ($1) group by event_id) d '
-        'where o.%9$I = d.event_id::%10$s and (d.has_ended or o.%2$I in (%4$L, %5$L))',
+        'where o.%9$I = d.event_id::%10$s and (d.has_ended or o.%2$I in (%4$L, %5$L)) '
+        'returning d.event_id) select array_agg(event_id) from marked',
         m.outbox, m.status_column, m.pending_value, m.failed_value, m.delivered_value,
         status_type, more, deliveries, m.id_column, id_type);
 end $$;
 
--- Events of which a transaction told that may not have seen all of their deliveries, until
--- one that does has told it again.
-create table {schema}.webhook_mark_again (event_id text collate "C" not null);
+-- Events of which a transaction told that may not have seen all of their deliveries, or not
+-- yet their row, until one that does has told it again. The WAL has a commit before other
+-- transactions see it: with a synchronous standby as long before as that takes.
+create table {schema}.webhook_mark_again (
+    event_id text collate "C" not null,
+    -- Where there was no row: who told so. Once all that ran then have ended, there is none.
+    told_by xid8
+);
 revoke all on {schema}.webhook_mark_again from public;
 
 comment on table {schema}.webhook_mark_again is
-    'Events whose marks were made by an older snapshot, until a sender has made them anew';
+    'Events whose marks were made too early to see all, until a sender has made them anew';
 
--- Who ends another delivery of the same event sees ours, or we see its: each statement
--- below has a snapshot of its own, where that is read committed. In one order, so that no
--- two wait for each other.
-create function {schema}.webhook_mark_events(ids text[]) returns void
+-- Returns those that have ended and have no row. Who ends another delivery of the same
+-- event sees ours, or we see its: each statement below has a snapshot of its own, where
+-- that is read committed. In one order, so that no two wait for each other.
+create function {schema}.webhook_mark_events(ids text[]) returns text[]
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     m {schema}.webhook_mark;
     one text;
+    found text[];
+    marked text[] := '{}';
+    missing text[];
 begin
     perform pg_advisory_xact_lock(hashtext('walpost.webhook_mark'), l.key)
         from (select distinct hashtext(e) as key from unnest(ids) e order by 1) l;
     for m in select * from {schema}.webhook_mark order by outbox loop
         begin
-            execute {schema}.webhook_mark_statement(m) using ids;
+            execute {schema}.webhook_mark_statement(m) into found using ids;
+            marked := marked || found;
         exception
             -- Events of other tables have ids that this one cannot have.
             when data_exception then
                 foreach one in array ids loop
                     begin
-                        execute {schema}.webhook_mark_statement(m) using array[one];
+                        execute {schema}.webhook_mark_statement(m) into found using array[one];
+                        marked := marked || found;
                     exception when data_exception then
                         null;
                     end;
@@ -102,12 +113,21 @@ begin
                     using hint = 'call webhook_mark again, or delete its row of webhook_mark';
         end;
     end loop;
+    if marked @> ids then
+        return null;
+    end if;
+    select array_agg(e.event_id) into missing from (
+        select d.event_id from {schema}.webhook_delivery d
+        where d.event_id = any (ids) and d.event_id <> all (marked)
+        group by d.event_id having bool_and(d.state in ('delivered', 'failed'))) e;
+    return missing;
 end $$;
 
 create function {schema}.webhook_mark_ended() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ids text[];
+    missing text[];
 begin
     select array_agg(distinct n.event_id) into ids from changed n join before b on b.id = n.id
         where n.state <> b.state
@@ -118,26 +138,44 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         insert into {schema}.webhook_mark_again (event_id) select unnest(ids);
     end if;
-    perform {schema}.webhook_mark_events(ids);
+    missing := {schema}.webhook_mark_events(ids);
+    if missing is not null then
+        insert into {schema}.webhook_mark_again (event_id, told_by)
+            select e, pg_current_xact_id() from unnest(missing) e;
+    end if;
     return null;
 end $$;
 
 -- What senders call now and then, in transactions that are read committed. It tells what is
--- so, and anybody may have it told.
-create function {schema}.webhook_marked_again() returns void
+-- so, and anybody may have it told. Returns how many are done with.
+create function {schema}.webhook_marked_again() returns bigint
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ids text[];
+    tellers xid8[];
+    missing text[];
+    left_over bigint := 0;
+    -- Older than what the statements below see.
+    oldest xid8 := pg_snapshot_xmin(pg_current_snapshot());
 begin
     with again as (
         delete from {schema}.webhook_mark_again where ctid = any (array(
             select a.ctid from {schema}.webhook_mark_again a limit 1000 for update skip locked))
-        returning event_id
+        returning event_id, told_by
     )
-    select array_agg(distinct event_id) into ids from again;
-    if ids is not null then
-        perform {schema}.webhook_mark_events(ids);
+    select array_agg(event_id), array_agg(told_by) into ids, tellers from again;
+    if ids is null then
+        return 0;
     end if;
+    missing := {schema}.webhook_mark_events(ids);
+    if missing is not null then
+        insert into {schema}.webhook_mark_again (event_id, told_by)
+            select a.event_id, coalesce(a.told_by, pg_current_xact_id())
+            from unnest(ids, tellers) a (event_id, told_by)
+            where a.event_id = any (missing) and (a.told_by is null or a.told_by > oldest);
+        get diagnostics left_over = row_count;
+    end if;
+    return cardinality(ids) - left_over;
 end $$;
 
 -- From now on each row of the outbox says what became of its deliveries: pending

@@ -86,9 +86,15 @@ impl Deliveries {
     /// Has rows of outboxes say what became of their deliveries, where that was said by
     /// somebody who may not have seen all of them.
     pub(crate) async fn mark_again(&self, client: &Client) -> Result<(), StoreError> {
-        let marked = client.query_typed(&self.sql.order.mark_again, &[]);
-        let marked = at_once(client, marked, convert::identity).await;
-        marked.map(drop).map_err(|error| self.error("marking events", "sender", &error))
+        let failed = |error| self.error("marking events", "sender", &error);
+        loop {
+            let marked = client.query_typed(&self.sql.order.mark_again, &[]);
+            let marked = at_once(client, marked, convert::identity).await.map_err(failed)?;
+            // As many as the function takes at once.
+            if marked.first().is_none_or(|row| row.get::<_, i64>(0) < 1_000) {
+                return Ok(());
+            }
+        }
     }
 
     /// Looks at up to `limit` blocked deliveries behind those that were looked at, and

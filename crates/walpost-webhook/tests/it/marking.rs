@@ -135,6 +135,34 @@ async fn what_cannot_be_marked_is_refused_at_once() {
     assert_eq!(world.number(marks).await, 1);
 }
 
+/// As where the WAL has a commit that waits for a standby before others see it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_seen_only_behind_the_end_of_its_delivery_says_so_then() {
+    let world = World::new().await;
+    world.client.batch_execute(OUTBOX).await.unwrap();
+    let committing = world.database.connect().await;
+    let begin = "begin; insert into finance_outbox default values returning id::text";
+    let messages = committing.simple_query(begin).await.unwrap();
+    let id = messages.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    let (id, none) = (id.unwrap(), "00000000-0000-0000-0000-000000000000");
+    let news = [new("other", &id), new("other", none)];
+    world.deliveries.insert(&world.client, &news).await.unwrap();
+    let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    world.until("delivered", 2).await;
+    let left = "select count(*) from walpost.webhook_mark_again";
+    let looked = "select sum(n_tup_del)::bigint from pg_stat_user_tables \
+                  where relname = 'webhook_mark_again'";
+    until(LIMIT, "a look that finds no row", async || world.number(looked).await >= 2).await;
+    committing.batch_execute("commit").await.unwrap();
+    until(LIMIT, "its mark", async || world.texts(STATES).await == ["SENT 1 t t"]).await;
+    until(LIMIT, "nothing to mark", async || world.number(left).await == 0).await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_says_so_whatever_snapshot_its_deliveries_are_ended_by() {
     let world = World::new().await;
