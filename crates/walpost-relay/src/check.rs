@@ -150,7 +150,7 @@ async fn table_checks(
     step(results, "replication right", preflight::rights(sql).await);
     step(results, "walpost's tables", preflight::own_tables(sql, config).await);
     for table in &config.tables {
-        step(results, "outbox table", preflight::columns(sql, table, router).await);
+        step(results, "outbox table", preflight::columns(sql, config, table, router).await);
         // A start that reads the table fails for it.
         if let Err(error) = rights::seen_whole(sql, table, Of::Table).await {
             let found = failed("row level security", &error);

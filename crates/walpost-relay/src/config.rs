@@ -110,6 +110,10 @@ pub struct RelayConfig {
     pub position_header: bool,
     /// Add the header `walpost-source` with the pipeline's name. Default true.
     pub source_header: bool,
+    /// Columns of the router's `additional_placement` that stand there for
+    /// another key, each with it, such as `router.event_type`: what errors tell
+    /// to mend. Default none.
+    pub placed_columns: Vec<(String, String)>,
 }
 
 impl RelayConfig {
@@ -150,6 +154,7 @@ impl RelayConfig {
             wal_budget_bytes: None,
             position_header: true,
             source_header: true,
+            placed_columns: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use walpost_pgoutput::LogicalMessage;
 use walpost_router::{Routed, Router, SkipReason};
 
 use crate::{
+    columns,
     config::{RelayConfig, TableName},
     error::RelayError,
     parked::{Contents, ParkReason, Parking},
@@ -49,6 +50,7 @@ pub(crate) struct Converter {
     tables: HashSet<TableName>,
     prefixes: Vec<String>,
     dead_letter_topic: Option<String>,
+    placed_columns: Vec<(String, String)>,
     last_relation: Option<(Arc<Relation>, bool)>,
     updates: u64,
 }
@@ -61,6 +63,7 @@ impl Converter {
             tables: config.tables.iter().cloned().collect(),
             prefixes: config.event_prefixes().to_vec(),
             dead_letter_topic: config.dead_letter_topic.clone(),
+            placed_columns: config.placed_columns.clone(),
             last_relation: None,
             updates: 0,
         }
@@ -100,7 +103,7 @@ impl Converter {
     pub(crate) fn message(&mut self, change: &RowChange) -> Result<Message, Parking> {
         let routed = self.router.route(change).map_err(|error| Parking {
             reason: ParkReason::Unroutable,
-            detail: error_chain(&error),
+            detail: columns::told(&self.placed_columns, &error),
         })?;
         let Routed::Record(record) = routed else {
             let detail = "the router skips an insert".to_owned();

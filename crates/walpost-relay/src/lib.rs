@@ -15,6 +15,7 @@ mod away;
 mod check;
 mod checkpoint;
 mod clock;
+mod columns;
 mod config;
 mod convert;
 mod dead_letters;

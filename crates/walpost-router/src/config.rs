@@ -1,3 +1,5 @@
+use crate::placement;
+
 /// How rows become records: one field for each key of Debezium's Outbox Event
 /// Router that Walpost honours, with the same defaults.
 ///
@@ -71,6 +73,35 @@ impl RouterConfig {
             null_header: NullHeader::Omit,
             ..Self::default()
         }
+    }
+}
+
+impl RouterConfig {
+    /// Columns without which no row of a table can be routed, each with
+    /// Debezium's key that names it. Entries of
+    /// [`additional_placement`](Self::additional_placement) that cannot be read,
+    /// which [`Router::new`](crate::Router::new) refuses, are left out.
+    ///
+    /// ```
+    /// use walpost_router::RouterConfig;
+    ///
+    /// let columns = RouterConfig::default().needed_columns();
+    /// assert!(columns.contains(&("aggregatetype".to_owned(), "route.by.field")));
+    /// ```
+    pub fn needed_columns(&self) -> Vec<(String, &'static str)> {
+        let named = [
+            (Some(&self.event_id), key::EVENT_ID),
+            (Some(&self.event_key), key::EVENT_KEY),
+            (Some(&self.event_payload), key::EVENT_PAYLOAD),
+            (Some(&self.route_by_field), key::ROUTE_BY),
+            (self.event_timestamp.as_ref(), key::EVENT_TIMESTAMP),
+        ];
+        let list = self.additional_placement.as_deref();
+        let list = list.filter(|_| self.additional_missing == MissingColumn::Error);
+        let placed = list.map(placement::parse).and_then(Result::ok).unwrap_or_default();
+        let placed = placed.iter().map(|entry| (entry.column.to_string(), key::PLACEMENT));
+        let named = named.into_iter().filter_map(|(name, key)| Some((name?.clone(), key)));
+        named.chain(placed).collect()
     }
 }
 

@@ -140,7 +140,7 @@ async fn columns(
     router: &RouterConfig,
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
-    preflight::columns(sql, table, router).await?;
+    preflight::columns(sql, config, table, router).await?;
     let (relation, types) = describe(sql, table).await?;
     if let Some(missing) = missing(&relation, polling) {
         let ddl = additions(table, &relation, polling);

@@ -9,6 +9,7 @@ use super::{
     row_filter,
 };
 use crate::{
+    columns,
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     marking,
@@ -55,7 +56,7 @@ pub(crate) async fn run(
     rights(sql).await?;
     own_tables(sql, config).await?;
     for table in &config.tables {
-        columns(sql, table, router).await?;
+        columns(sql, config, table, router).await?;
     }
     row_filter::supported(&server, config)?;
     publication::ensure(sql, config).await?;
@@ -174,6 +175,7 @@ pub(crate) async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), Re
 
 pub(crate) async fn columns(
     sql: &Sql,
+    config: &RelayConfig,
     table: &TableName,
     router: &RouterConfig,
 ) -> Result<String, RelayError> {
@@ -196,15 +198,22 @@ pub(crate) async fn columns(
         return Err(absent());
     }
     let present: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    for needed in
-        [&router.event_id, &router.event_key, &router.event_payload, &router.route_by_field]
-    {
-        if !present.contains(&needed.as_str()) {
-            return Err(RelayError::prerequisite(
-                format!("outbox table {table} has no column {needed:?}"),
-                format!("name the column that it has instead; it has {}", present.join(", ")),
-            ));
-        }
+    let missing = columns::missing(config, router, &present);
+    if !missing.is_empty() {
+        let told = missing.iter().map(|(column, key)| format!("{column:?}, which {key} names"));
+        let mut keys: Vec<&str> = missing.iter().map(|(_, key)| *key).collect();
+        keys.dedup();
+        return Err(RelayError::prerequisite(
+            format!(
+                "outbox table {table} has no column {}",
+                told.collect::<Vec<_>>().join(", and no column ")
+            ),
+            format!(
+                "name in {} the column that it has instead; it has {}",
+                keys.join(" and "),
+                present.join(", ")
+            ),
+        ));
     }
     Ok(format!("{table}, {} columns", present.len()))
 }

@@ -104,6 +104,22 @@ impl Config {
         Ok(Some(Webhooks { subscriptions, deliveries, queue_max_bytes, notifies, processors }))
     }
 
+    /// Columns that only webhooks are about, with their keys.
+    pub(super) fn webhook_columns(&self) -> Vec<(String, String)> {
+        let section = &self.settings.webhook;
+        let columns = [
+            (&self.settings.router.event_type, "router.event_type"),
+            (&section.destination_column, "webhook.destination_column"),
+            (&section.key_column, "webhook.key_column"),
+            (&section.path_column, "webhook.path_column"),
+            (&section.content_type_column, "webhook.content_type_column"),
+            (&section.retry_limit_column, "webhook.retry_limit_column"),
+            (&section.retry_wait_ms_column, "webhook.retry_wait_ms_column"),
+        ];
+        let named = columns.into_iter().filter(|(column, _)| !column.is_empty());
+        named.map(|(column, key)| (column.clone(), key.to_owned())).collect()
+    }
+
     /// The routing for webhooks: the columns that they are about, and no others.
     pub(super) fn router_for_webhooks(
         &self,

@@ -135,6 +135,51 @@ fn what_is_missing_in_the_database_comes_with_the_statement_that_mends_it() {
     refused(&url, &[], &["holds rows", "initial = \"publish\""]);
 }
 
+/// Every column that the configuration names and the table has not, before the
+/// first event is parked for it, with the key that named it.
+#[test]
+fn a_column_that_the_outbox_has_not_is_named_with_its_key() {
+    let server = server();
+    let url = migrated(&server, "shop");
+    let names = [
+        ("router.event_id", "uuid"),
+        ("router.event_key", "aggregate"),
+        ("router.event_payload", "body"),
+        ("router.route_by_field", "topic"),
+        ("router.event_timestamp", "at"),
+    ];
+    for (key, column) in names {
+        let told = format!("no column \"{column}\", which {key} names");
+        refused(&url, &["--set", &format!("{key}={column}")], &[&told, "name in router."]);
+    }
+    let placed = ["--set", "router.additional_placement=kindd:header"];
+    let told = "\"kindd\", which router.additional_placement names";
+    let error = ["--set", "router.additional_missing=error"];
+    refused(&url, &[placed, error].concat(), &[told]);
+
+    // Webhooks, each of their columns.
+    let output = walpost(&["migrate", "--set", "webhook", "--postgres", &url], &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let of_webhooks = [
+        "sink.kind=webhook",
+        "destination.a.url=https://a.example/hooks",
+        "router.event_type=kindd",
+        "webhook.destination_column=targt",
+        "webhook.key_column=nokey",
+        "webhook.path_column=pth",
+        "webhook.content_type_column=ctype",
+        "webhook.retry_limit_column=limt",
+        "webhook.retry_wait_ms_column=wait",
+    ];
+    let set: Vec<&str> = of_webhooks.iter().flat_map(|set| ["--set", *set]).collect();
+    let told: Vec<String> = of_webhooks[2..]
+        .iter()
+        .map(|set| set.split_once('=').unwrap())
+        .map(|(key, column)| format!("\"{column}\", which {key} names"))
+        .collect();
+    refused(&url, &set, &told.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
 /// A server and a broker on which everything is as it has to be.
 struct Chain {
     server: Postgres,

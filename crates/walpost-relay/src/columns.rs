@@ -1,0 +1,97 @@
+//! Columns of the outbox that the configuration names, and by which key.
+
+use walpost_event::error_chain;
+use walpost_router::{RouteError, RouteErrorKind, RouterConfig};
+
+use crate::config::RelayConfig;
+
+/// Debezium's keys that name columns, and those of Walpost's section `[router]`.
+const KEYS: [(&str, &str); 6] = [
+    ("table.field.event.id", "router.event_id"),
+    ("table.field.event.key", "router.event_key"),
+    ("table.field.event.payload", "router.event_payload"),
+    ("table.field.event.timestamp", "router.event_timestamp"),
+    ("table.fields.additional.placement", PLACEMENT),
+    ("route.by.field", "router.route_by_field"),
+];
+const PLACEMENT: &str = "router.additional_placement";
+
+/// The key that names a column, where Debezium has another one for it.
+fn key_of<'a>(placed: &'a [(String, String)], theirs: &'a str, column: &str) -> &'a str {
+    let key = KEYS.iter().find(|(known, _)| *known == theirs).map_or(theirs, |(_, ours)| *ours);
+    if key != PLACEMENT {
+        return key;
+    }
+    let other = placed.iter().find(|(name, _)| name == column);
+    other.map_or(key, |(_, key)| key)
+}
+
+/// Columns that a table lacks, each with the key that names it.
+pub(crate) fn missing<'a>(
+    config: &'a RelayConfig,
+    router: &RouterConfig,
+    present: &[&str],
+) -> Vec<(String, &'a str)> {
+    let needed = router.needed_columns().into_iter();
+    needed
+        .filter(|(column, _)| !present.contains(&column.as_str()))
+        .map(|(column, theirs)| {
+            let key = key_of(&config.placed_columns, theirs, &column);
+            (column, key)
+        })
+        .collect()
+}
+
+/// Why a row cannot be routed, with the key of the configuration that is to be
+/// mended; `placed` are the [`RelayConfig::placed_columns`].
+pub(crate) fn told(placed: &[(String, String)], error: &RouteError) -> String {
+    let text = error_chain(error);
+    match (error.kind(), error.column()) {
+        (RouteErrorKind::MissingColumn { key }, Some(column)) => {
+            text.replace(key, key_of(placed, key, column))
+        }
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_column_that_is_missing_has_its_key() {
+        let mut config = RelayConfig::new("main");
+        config.placed_columns = vec![("kind".to_owned(), "router.event_type".to_owned())];
+        let mut router = RouterConfig {
+            event_timestamp: Some("at".to_owned()),
+            additional_placement: Some("kind:header:webhook-type, lane:partition".to_owned()),
+            ..RouterConfig::default()
+        };
+        let found = missing(&config, &router, &["id", "payload"]);
+        let found: Vec<(&str, &str)> = found.iter().map(|(name, key)| (&**name, *key)).collect();
+        let expected = [
+            ("aggregateid", "router.event_key"),
+            ("aggregatetype", "router.route_by_field"),
+            ("at", "router.event_timestamp"),
+            ("kind", "router.event_type"),
+            ("lane", "router.additional_placement"),
+        ];
+        assert_eq!(found, expected);
+        router.additional_missing = walpost_router::MissingColumn::Ignore;
+        assert_eq!(missing(&config, &router, &["id", "payload"]).len(), 3);
+    }
+
+    /// A key that the router gets later has to be told by ours as well.
+    #[test]
+    fn every_key_of_a_column_is_known() {
+        let router = RouterConfig {
+            event_timestamp: Some("at".to_owned()),
+            additional_placement: Some("a:header".to_owned()),
+            ..RouterConfig::default()
+        };
+        let config = RelayConfig::new("main");
+        for (_, key) in missing(&config, &router, &[]) {
+            assert!(key.starts_with("router."), "{key}");
+        }
+    }
+}
