@@ -5,6 +5,7 @@ mod ahead;
 mod failures;
 mod keys;
 mod leaves;
+mod needs;
 mod partitions;
 mod readers;
 mod removal;
@@ -276,14 +277,7 @@ async fn prepare(
             "create it with `walpost migrate`, or name your own in `tables`",
         ));
     }
-    let has = |name: &str| columns.iter().any(|column| column == name);
-    if !has("created_at") || !has(id_column) {
-        return Err(RelayError::prerequisite(
-            format!("table {table} has no columns created_at and {id_column}"),
-            "add created_at timestamptz not null default clock_timestamp(), and name the column of \
-             the id in router.event_id",
-        ));
-    }
+    needs::met(sql, relay, table, id_column, retention.keep_days, &columns).await?;
     Rows::read(sql, relay, table, retention.keep_days).await?;
     unmatched::none(sql, relay, table, id_column).await?;
     let archive = match retention.archive_days {

@@ -114,17 +114,22 @@ async fn by(sql: &Sql, table: &TableName, is_told: bool) -> Result<By, RelayErro
     if is_told && told::is_plain(sql, table).await? {
         return Ok(By::Xmin);
     }
-    Err(RelayError::prerequisite(
-        format!(
-            "table {table} has no column xid that would tell which of its rows are proven to be \
-             published"
-        ),
-        format!(
-            "run `{}`, which rewrites the table, or have webhook_mark say in its rows what became \
-             of their deliveries; until then its rows have to be deleted by hand",
-            recovery::add_columns(table)
-        ),
-    ))
+    let (problem, remedy) = tells_nothing(table);
+    Err(RelayError::prerequisite(problem, remedy))
+}
+
+/// Nothing tells which rows of the table are proven: the problem, and what to do.
+pub(super) fn tells_nothing(table: &TableName) -> (String, String) {
+    let problem = format!(
+        "table {table} has no column xid that would tell which of its rows are proven to be \
+         published"
+    );
+    let remedy = format!(
+        "run `{}`, which rewrites the table, or have webhook_mark say in its rows what became \
+         of their deliveries; until then its rows have to be deleted by hand",
+        recovery::add_columns(table)
+    );
+    (problem, remedy)
 }
 
 /// Has rows leave one outbox table.

@@ -43,7 +43,7 @@ async fn each_reason_is_named_with_the_way_on() {
         (
             "alter table walpost.outbox rename column created_at to at",
             0,
-            ["created_at and id", "add created_at"],
+            ["has no column created_at, by", "add column created_at"],
             "alter table walpost.outbox rename column at to created_at",
         ),
         (
@@ -84,6 +84,36 @@ async fn each_reason_is_named_with_the_way_on() {
         run(&rig, mend_it).await;
     }
     assert_eq!(pruned(&rig, &retention()).await.rows, 1);
+}
+
+/// A table with another column for the id: nothing is said of that, and all that it
+/// lacks at once.
+#[tokio::test]
+async fn all_that_a_table_lacks_is_told_at_once() {
+    let mut rig = Rig::new().await;
+    let table = "create table public.ev2 (event_uuid uuid primary key, kind text, payload text)";
+    run(&rig, table).await;
+    rig.config.tables = vec!["public.ev2".parse().unwrap()];
+    let refused = async |id_column: &str| {
+        let done = prune(&rig.database, &rig.config, id_column, &retention(), |_| {}).await;
+        done.unwrap_err().to_string()
+    };
+    let text = refused("event_uuid").await;
+    for part in
+        ["no column created_at", "no column xid", "add column created_at", "add column xid xid8"]
+    {
+        assert!(text.contains(part), "expected {part:?} in: {text}");
+    }
+    assert!(!text.contains("event_id") && !text.contains("event_uuid"), "{text}");
+    let text = refused("id").await;
+    for part in [
+        "no column created_at",
+        "no column \"id\", which router.event_id names",
+        "it has event_uuid, kind, payload",
+        "no column xid",
+    ] {
+        assert!(text.contains(part), "expected {part:?} in: {text}");
+    }
 }
 
 #[tokio::test]
