@@ -3,10 +3,14 @@ use std::process::ExitCode;
 use serde_json::json;
 use tokio_postgres::error::SqlState;
 use walpost_event::error_chain;
-use walpost_postgres::ConnectError;
+use walpost_postgres::{ConnectError, Database};
 use walpost_relay::{RelayError, ServerError, SourceError};
 
-use crate::{config::ConfigError, output};
+use crate::{
+    command::grants::{Grants, with_role},
+    config::ConfigError,
+    output,
+};
 
 /// How the process ends when something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +118,20 @@ impl Failure {
                 Self { next_step, ..Self::new(exit, error) }
             }
         }
+    }
+
+    /// The same of a command that looks, for whose role other grants are enough
+    /// than for a pipeline's.
+    pub(crate) fn of_look(error: RelayError, grants: &Grants) -> Self {
+        let is_refused = matches!(&error, RelayError::Sql { source, .. } if is_denied(source));
+        let failure = Self::of_relay(error, false);
+        if is_refused { failure.next_step(grants.next_step()) } else { failure }
+    }
+
+    /// With the role of the login where the text has `<role>`.
+    pub(crate) fn for_role(self, database: &Database) -> Self {
+        let next_step = self.next_step.map(|text| with_role(&text, database));
+        Self { text: with_role(&self.text, database), next_step, ..self }
     }
 
     /// Prints it, once; for programs also as one JSON object on stdout.

@@ -348,7 +348,8 @@ impl Text<'_> {
         };
         format!(
             "select count(*) filter (where {pending}), count(*) filter (where not {pending}), \
-             {oldest} from (select * from {table} t where {}{} limit {SIGHT_MAX_ROWS}) t",
+             {oldest} from (select {} from {table} t where {}{} limit {SIGHT_MAX_ROWS}) t",
+            of("t", &self.polling.status_column),
             self.is_unpublished("t"),
             self.within("t")
         )

@@ -104,13 +104,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let schema = args.schema.clone().unwrap_or_else(|| config.settings.pipeline.schema.clone());
     let idempotency = Idempotency::in_schema(schema);
     let database = config.database()?;
-    match &args.command {
+    let done = match &args.command {
         Command::Show(args) => show(&database, &idempotency, args).await,
         Command::Purge(args) => match args.which.lookup()? {
             Some(lookup) => forget(&database, &idempotency, &lookup, args).await,
             None => purge(&database, &idempotency, args).await,
         },
-    }
+    };
+    done.map_err(|failure| failure.for_role(&database))
 }
 
 async fn show(

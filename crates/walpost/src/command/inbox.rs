@@ -90,13 +90,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let schema = args.schema.clone().unwrap_or_else(|| config.settings.pipeline.schema.clone());
     let inbox = Inbox::in_schema(schema);
     let database = config.database()?;
-    match &args.command {
+    let done = match &args.command {
         Command::List(args) => look::list(&database, &inbox, args).await,
         Command::Show(args) => look::show(&database, &inbox, args).await,
         Command::Retry(args) => decide::run(&database, &inbox, args, decide::Wish::Retry).await,
         Command::Ignore(args) => decide::run(&database, &inbox, args, decide::Wish::Ignore).await,
         Command::Prune(args) => prune::run(&database, &inbox, args).await,
-    }
+    };
+    done.map_err(|failure| failure.for_role(&database))
 }
 
 /// The text of the error has the next step in it.

@@ -8,6 +8,7 @@ pub(crate) mod consumer;
 pub(crate) mod contracts;
 pub(crate) mod demo;
 pub(crate) mod demo_consumer;
+pub(crate) mod grants;
 pub(crate) mod idempotency;
 pub(crate) mod inbox;
 pub(crate) mod migrate;

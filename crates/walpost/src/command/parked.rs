@@ -10,8 +10,8 @@ use walpost_event::Lsn;
 pub(crate) use self::contents::{for_terminal, json_for_terminal};
 use self::{ask::Wish, contents::Part};
 use crate::{
-    command::sql,
-    config::{Config, ConfigArgs},
+    command::{grants::Grants, sql},
+    config::{Config, ConfigArgs, SinkKind},
     failure::{Exit, Failure},
     output,
     table::Table,
@@ -93,6 +93,10 @@ const COLUMNS: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id
     attempts, commit_lsn, ordinal, source, topic, to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), requested,
     dead_letter_topic, to_char(dead_letter_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), dead_letter_error";
 const COLUMNS_COUNT: usize = 18;
+/// Those of the table, and the one that is chosen by.
+const READ: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id, event_id, detail, \
+                    attempts, commit_lsn, ordinal, source, topic, parked_at, requested, \
+                    dead_letter_topic, dead_letter_at, dead_letter_error";
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     match &args.command {
@@ -106,8 +110,16 @@ async fn look(config: &ConfigArgs, command: &Command) -> Result<(), Failure> {
     let config = Config::load(config)?;
     let schema = config.settings.pipeline.schema.clone();
     let client = sql::connect_to_look(&config.database()?).await?;
-    let failed = sql::failed(&schema);
     let table = format!("{}.parked", sql::quoted(&schema));
+    let mut grants = Grants::new(&client, &schema).await.map_err(Failure::postgres)?;
+    match command {
+        Command::List { .. } => grants.select(READ, &table),
+        // Its sizes are those of its contents.
+        _ => grants.select_all(&table),
+    }
+    let failed = sql::failed(&schema, Some(grants));
+    let is_webhook = config.sink_kind()? == SinkKind::Webhook;
+    let no_topics = is_webhook.then_some(&*config.settings.pipeline.name);
     match command {
         Command::Retry(_) | Command::Discard { .. } => {}
         Command::List { all, pipeline, limit, json } => {
@@ -119,7 +131,13 @@ async fn look(config: &ConfigArgs, command: &Command) -> Result<(), Failure> {
             // One more says whether there are more.
             let limit = i64::from(*limit);
             let rows = client.query(&text, &[all, pipeline, &(limit + 1)]).await.map_err(failed)?;
-            let parked: Vec<Parked> = rows.iter().take(limit as usize).map(read).collect();
+            let mut parked: Vec<Parked> = rows.iter().take(limit as usize).map(read).collect();
+            parked.iter_mut().for_each(|one| one.without_topic(no_topics));
+            if let (true, Some(name)) = (parked.is_empty(), pipeline) {
+                let text = format!("nothing of pipeline {name:?} is parked");
+                return Err(Failure::found(Exit::Nothing, &text)
+                    .next_step("see what is parked of all of them with `walpost parked list`"));
+            }
             output::print(list(&parked, *json))?;
             if rows.len() > parked.len() {
                 output::note("there are more; see them with --limit");
@@ -128,13 +146,14 @@ async fn look(config: &ConfigArgs, command: &Command) -> Result<(), Failure> {
         Command::Show { id, payload, max_bytes, json } => {
             let max_bytes = payload.then_some(*max_bytes);
             let found = find(&client, &table, *id, max_bytes).await.map_err(failed)?;
-            let Some(parked) = found else {
+            let Some(mut parked) = found else {
                 return Err(Failure::found(
                     Exit::Running,
                     &format!("no parked event has number {id}"),
                 )
                 .next_step("see the numbers with `walpost parked list --all`"));
             };
+            parked.without_topic(no_topics);
             output::print(one(&parked, *json))?;
         }
     }
@@ -199,6 +218,16 @@ fn dead_letter(row: &Row) -> &'static str {
 }
 
 impl Parked {
+    /// Events of this pipeline go to no topic, whatever the route would be.
+    fn without_topic(&mut self, pipeline: Option<&str>) {
+        let is_its =
+            |(name, value): &(&str, Value)| *name == "pipeline" && value.as_str() == pipeline;
+        if pipeline.is_some() && self.fields.iter().any(is_its) {
+            let topic = self.fields.iter_mut().find(|(name, _)| *name == "topic");
+            topic.into_iter().for_each(|(_, value)| *value = Value::Null);
+        }
+    }
+
     fn text(&self, name: &str, max_chars: usize) -> String {
         match self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value) {
             None | Some(Value::Null) => "-".to_owned(),

@@ -7,7 +7,10 @@ use tokio_postgres::Client;
 use walpost_event::error_chain;
 use walpost_relay::{CheckResult, Outcome};
 
-use crate::config::{Placed, Pruners};
+use crate::{
+    command::grants::with_role,
+    config::{Placed, Pruners},
+};
 
 impl Pruners {
     /// They go on until they are aborted, at whatever moment.
@@ -64,7 +67,8 @@ impl<P> Placed<P> {
     ) -> Result<(), String> {
         let connected = self.database.connect().await;
         let client = connected.map_err(|error| error_chain(&error))?;
-        check(&self.pruner, &client).await.map_err(|error| error_chain(&error))
+        let checked = check(&self.pruner, &client).await;
+        checked.map_err(|error| with_role(&error_chain(&error), &self.database))
     }
 }
 

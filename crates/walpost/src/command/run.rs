@@ -34,7 +34,8 @@ const BUCKETS: [f64; 12] =
 pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let config = Config::load(args)?;
     let database = config.database()?;
-    match config.sink()? {
+    let login = database.clone();
+    let done = match config.sink()? {
         config::Sink::Webhook(webhooks) => {
             let connector = webhooks.connector(&database);
             let to: Vec<&str> = webhooks.names().collect();
@@ -50,7 +51,8 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
             let none = async || Ok(Senders::none());
             pipeline.run(async move || connector.connect().await, Some(beside), none).await
         }
-    }
+    };
+    done.map_err(|failure| failure.for_role(&login))
 }
 
 /// A pipeline that is about to run, wherever its events go.

@@ -1,6 +1,7 @@
 use tokio_postgres::Client;
 use walpost_postgres::Database;
 
+use super::grants::Grants;
 use crate::failure::Failure;
 
 /// Bound on each statement of a command that looks or asks, in milliseconds.
@@ -36,22 +37,19 @@ pub(crate) fn quoted(name: &str) -> String {
 }
 
 /// A statement failed, which may mean that the tables are not there, or that
-/// the role may not read them.
-pub(crate) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure {
+/// the role lacks `grants`.
+pub(crate) fn failed(
+    schema: &str,
+    grants: Option<Grants>,
+) -> impl Fn(tokio_postgres::Error) -> Failure {
     move |error| {
         let code = error.code().map(|code| code.code().to_owned());
         let failure = Failure::postgres(error).context("reading Walpost's tables failed");
-        match code.as_deref() {
-            Some("42P01" | "42703" | "3F000") => failure.next_step(format!(
+        match (code.as_deref(), &grants) {
+            (Some("42P01" | "42703" | "3F000"), _) => failure.next_step(format!(
                 "run `walpost migrate`, or set pipeline.schema, which is {schema:?}"
             )),
-            Some("42501") => {
-                let schema = quoted(schema);
-                failure.next_step(format!(
-                    "let an owner run `grant usage on schema {schema} to` and `grant select on \
-                     all tables in schema {schema} to` this role"
-                ))
-            }
+            (Some("42501"), Some(grants)) => failure.next_step(grants.next_step()),
             _ => failure,
         }
     }

@@ -1,3 +1,4 @@
+mod deliveries;
 mod event;
 
 use serde::Serialize;
@@ -6,8 +7,9 @@ use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_relay::{PollingConfig, RelayConfig, WalBudget};
 
+use self::deliveries::{Backlog, Seen};
 use crate::{
-    command::sql,
+    command::{grants::Grants, sql},
     config::{Config, ConfigArgs},
     failure::Failure,
     output,
@@ -33,6 +35,9 @@ struct Report {
     /// Absent where the WAL is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     polled: Option<Polled>,
+    /// Absent where there are none, or the role may not look at them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deliveries: Option<Backlog>,
 }
 
 /// What a pipeline that polls has before it.
@@ -102,32 +107,58 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let (database, relay) = (config.database()?, config.relay()?);
     let client = sql::connect_to_look(&database).await?;
-    let failed = sql::failed(&relay.schema);
+    let polling = config.polling()?;
+    let grants = grants(&client, &relay, polling.as_ref()).await.map_err(Failure::postgres)?;
+    let failed = sql::failed(&relay.schema, Some(grants.clone()));
     let pipelines = pipelines(&client, &relay).await.map_err(&failed)?;
     let mut outboxes = Vec::new();
     for table in &relay.tables {
         outboxes.push(outbox(&client, &table.quoted(), table.to_string()).await.map_err(&failed)?);
     }
-    let polled = match config.polling()? {
-        Some(polling) => Some(polled(&database, &relay, &polling).await?),
+    let polled = match polling {
+        Some(polling) => Some(polled(&database, &relay, &polling, &grants).await?),
         None => None,
     };
-    let report = Report { database: database.to_string(), pipelines, outboxes, polled };
+    let seen = Seen::look(&client, &database, &relay.schema).await?;
+    let line = seen.line();
+    let deliveries = seen.backlog();
+    let database = database.to_string();
+    let report = Report { database, pipelines, outboxes, polled, deliveries };
     if args.json {
         let line = serde_json::to_string(&report).map_err(Failure::running)?;
         output::print(format_args!("{line}\n"))
     } else {
-        output::print(as_text(&report))
+        output::print(as_text(&report, &line))
     }
+}
+
+/// What the role needs for it.
+async fn grants(
+    client: &Client,
+    relay: &RelayConfig,
+    polling: Option<&PollingConfig>,
+) -> Result<Grants, tokio_postgres::Error> {
+    let mut grants = Grants::new(client, &relay.schema).await?.status(&relay.schema);
+    for (polling, table) in polling.iter().zip(&relay.tables) {
+        let is_read = |name: &str| {
+            [&polling.id_column, &polling.status_column, &polling.created_at_column]
+                .into_iter()
+                .chain(&polling.order_columns)
+                .any(|column| column == name)
+        };
+        grants.outbox(client, table, is_read).await?;
+    }
+    Ok(grants)
 }
 
 async fn polled(
     database: &Database,
     relay: &RelayConfig,
     polling: &PollingConfig,
+    grants: &Grants,
 ) -> Result<Polled, Failure> {
     let sight = walpost_relay::polling_sight(database, relay, polling).await;
-    let sight = sight.map_err(|error| Failure::of_relay(error, false))?;
+    let sight = sight.map_err(|error| Failure::of_look(error, grants))?;
     Ok(Polled {
         pipeline: relay.pipeline.clone(),
         table: relay.tables.first().map(ToString::to_string).unwrap_or_default(),
@@ -224,7 +255,7 @@ async fn outbox(
     Ok(Outbox { table, rows_estimate: number(0), bytes: number(1) })
 }
 
-fn as_text(report: &Report) -> String {
+fn as_text(report: &Report, deliveries: &str) -> String {
     let mut text = format!("{}\n\n", report.database);
     if let Some(polled) = &report.polled {
         text.push_str(&polled_table(polled).to_string());
@@ -237,6 +268,7 @@ fn as_text(report: &Report) -> String {
         text.extend(report.pipelines.iter().map(proven_line));
         text.extend(report.pipelines.iter().filter_map(warning));
     }
+    text.push_str(deliveries);
     let mut table = Table::titled(["outbox", "rows (estimate)", "size"]).right([1, 2]);
     for outbox in &report.outboxes {
         let unknown = || "not analyzed yet".to_owned();
@@ -444,8 +476,9 @@ mod tests {
             pipelines: vec![pipeline],
             outboxes: vec![],
             polled: None,
+            deliveries: None,
         };
-        as_text(&report)
+        as_text(&report, "")
     }
 
     #[test]

@@ -5,6 +5,8 @@ mod prune;
 mod show;
 mod test;
 
+pub(in crate::command) use self::list::{fields, table};
+
 use clap::Subcommand;
 use tokio_postgres::Client;
 use walpost_webhook::{Deliveries, DestinationBacklog, StoreError};
@@ -74,7 +76,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let deliveries = Deliveries::in_schema(schema);
     // A trial needs none.
     let database = || config.database();
-    match &args.command {
+    let done = match &args.command {
         Command::List(args) => list::run(&database()?, &deliveries, args).await,
         Command::Show(args) => show::run(&database()?, &deliveries, args).await,
         Command::Retry(args) => decide::retry(&database()?, &deliveries, args).await,
@@ -82,12 +84,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         Command::Hold(args) => hold::hold(&database()?, &deliveries, args).await,
         Command::Resume(args) => hold::resume(&database()?, &deliveries, args).await,
         Command::Prune(args) => prune::run(&database()?, &deliveries, args).await,
-        Command::Test(args) => test::run(&config, args).await,
-    }
+        Command::Test(args) => return test::run(&config, args).await,
+    };
+    let database = config.database()?;
+    done.map_err(|failure| failure.for_role(&database))
 }
 
 /// The text of the error has the next step in it.
-fn failure(error: StoreError) -> Failure {
+pub(in crate::command) fn failure(error: StoreError) -> Failure {
     let exit = match &error {
         StoreError::Setting { .. } | StoreError::Bounds { .. } => Exit::Configuration,
         _ => Exit::Postgres,

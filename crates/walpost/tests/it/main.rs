@@ -10,6 +10,7 @@ mod consumer_prune;
 mod consumer_reset;
 mod consumer_role;
 mod contracts;
+mod deliveries;
 mod demo;
 mod idempotency;
 mod inbox;

@@ -4,7 +4,7 @@ use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_relay::{CheckResult, Outcome, RelayError};
 
-use crate::config::Webhooks;
+use crate::{command::grants::with_role, config::Webhooks};
 
 /// The tables, and each destination with its secrets; nothing is sent.
 pub(super) async fn check(database: &Database, webhooks: &Webhooks) -> Vec<CheckResult> {
@@ -36,5 +36,6 @@ async fn tables(database: &Database, webhooks: &Webhooks) -> CheckResult {
         Err(RelayError::Prerequisite { problem, remedy }) => (Outcome::Fail, problem, Some(remedy)),
         Err(error) => (Outcome::Fail, error_chain(&error), None),
     };
+    let detail = with_role(&detail, database);
     CheckResult { name: "deliveries", outcome, detail, next_step }
 }

@@ -208,7 +208,7 @@ fn grants(schema: &str) -> String {
 pub(super) fn failed(schema: &str) -> impl Fn(tokio_postgres::Error) -> Failure {
     move |error| {
         let code = error.code().map(|code| code.code().to_owned());
-        let failure = sql::failed(schema)(error);
+        let failure = sql::failed(schema, None)(error);
         match code.as_deref() {
             Some("42P01" | "42703" | "42883" | "3F000") => failure.next_step(format!(
                 "run `walpost migrate --set consumer` on the database of the effects, or name the \

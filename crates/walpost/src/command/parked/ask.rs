@@ -160,7 +160,7 @@ impl Table {
                      {table} to` this role",
                     sql::quoted(&schema)
                 )),
-            _ => sql::failed(&schema)(error),
+            _ => sql::failed(&schema, None)(error),
         }
     }
 

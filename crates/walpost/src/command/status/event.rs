@@ -1,12 +1,15 @@
 //! Where one event is.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::{Client, Row};
 use walpost_relay::{RelayConfig, TableName, row_condition};
+use walpost_router::RouterConfig;
+use walpost_webhook::{Deliveries, DeliveryEntry};
 
+use super::deliveries;
 use crate::{
-    command::{parked::for_terminal, sql},
-    config::Config,
+    command::{cells::as_json, grants::Grants, parked::for_terminal, sql, webhook},
+    config::{Config, SinkKind},
     failure::{Exit, Failure},
     output,
     table::Table,
@@ -21,42 +24,110 @@ struct Found {
 }
 
 pub(super) async fn run(config: &Config, id: &str, json: bool) -> Result<(), Failure> {
-    let relay = config.relay()?;
-    let id_column = config.router()?.event_id;
-    let client = sql::connect_to_look(&config.database()?).await?;
-    let failed = sql::failed(&relay.schema);
+    let (relay, router, database) = (config.relay()?, config.router()?, config.database()?);
+    let client = sql::connect_to_look(&database).await?;
+    let grants = grants(&client, &relay, &router).await.map_err(Failure::postgres)?;
     let mut own = Vec::new();
     for table in &relay.tables {
-        let condition = row_condition(&config.database()?, &relay, table).await;
-        let condition = condition.map_err(|error| Failure::of_relay(error, false))?;
+        let condition = row_condition(&database, &relay, table).await;
+        let condition = condition.map_err(|error| Failure::of_look(error, &grants))?;
         own.push((table, condition.map(|condition| format!("{condition} is true"))));
     }
-    let look = Look { client: &client, relay: &relay, id_column: &id_column, id, own };
-    let found = look.find().await.map_err(failed)?;
-    if json {
-        let line = json!({
-            "event": id,
-            "pipeline": relay.pipeline,
-            "state": found.state,
-            "detail": found.detail,
-            "place": found.place.map_or(Value::Null, Value::from),
-        });
-        output::print(format_args!("{line}\n"))?;
-    } else {
-        let mut table = Table::default();
-        table.row(["event".to_owned(), for_terminal(id)]);
-        table.row(["state", found.state]);
-        table.row(["detail", &found.detail]);
-        if let Some(place) = &found.place {
-            table.row(["found in", place]);
-        }
-        output::print(table)?;
+    let failed = sql::failed(&relay.schema, Some(grants));
+    let to_webhooks = config.sink_kind()? == SinkKind::Webhook;
+    let id_column = &router.event_id;
+    let look = Look { client: &client, relay: &relay, id_column, id, own, to_webhooks };
+    let mut found = look.find().await.map_err(&failed)?;
+    let mut entries = Vec::new();
+    if to_webhooks {
+        let ids = look.ids().await.map_err(&failed)?;
+        let deliveries = Deliveries::in_schema(&relay.schema);
+        entries = deliveries::of_event(&client, &database, &deliveries, &ids).await?;
+        found = found.with_deliveries(&entries, &relay.schema);
     }
+    print(&found, to_webhooks.then_some(&*entries), (id, &relay.pipeline), json)?;
     if found.state == "unknown" {
         let failure = Failure::found(Exit::Running, "nothing is known of this event");
         return Err(if json { failure.told_in_json() } else { failure });
     }
     Ok(())
+}
+
+/// What the role needs for it: of the rows no more than says whose they are.
+async fn grants(
+    client: &Client,
+    relay: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<Grants, tokio_postgres::Error> {
+    let mut grants = Grants::new(client, &relay.schema).await?.status(&relay.schema);
+    grants.select_all(&format!("{}.move", sql::quoted(&relay.schema)));
+    let filter = relay.row_filter.as_deref().unwrap_or_default();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words: Vec<&str> = filter.split(|c| !is_word(c)).collect();
+    let has_contents =
+        |name: &str| name == router.event_payload || router.headers_column.as_deref() == Some(name);
+    for table in &relay.tables {
+        let is_id = |name: &str| name == router.event_id;
+        let is_read = |name: &str| {
+            is_id(name) || name == "xid" || (words.contains(&name) && !has_contents(name))
+        };
+        grants.outbox(client, table, is_read).await?;
+        grants.outbox(client, &archive_of(table), is_id).await?;
+    }
+    Ok(grants)
+}
+
+fn print(
+    found: &Found,
+    deliveries: Option<&[DeliveryEntry]>,
+    (id, pipeline): (&str, &str),
+    json: bool,
+) -> Result<(), Failure> {
+    if json {
+        let mut line = json!({
+            "event": id,
+            "pipeline": pipeline,
+            "state": found.state,
+            "detail": found.detail,
+            "place": found.place,
+        });
+        if let Some(entries) = deliveries {
+            let entries = entries.iter().map(|entry| as_json(webhook::fields(entry)));
+            line["deliveries"] = entries.collect();
+        }
+        return output::print(format_args!("{line}\n"));
+    }
+    let mut table = Table::default();
+    table.row(["event".to_owned(), for_terminal(id)]);
+    table.row(["state", found.state]);
+    table.row(["detail", &found.detail]);
+    if let Some(place) = &found.place {
+        table.row(["found in", place]);
+    }
+    output::print(table)?;
+    match deliveries {
+        Some(entries) if !entries.is_empty() => {
+            output::print(format_args!("\n{}", webhook::table(entries)))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Found {
+    /// What became of its deliveries says more than whether they were made, but for
+    /// an event that is parked again or not the pipeline's.
+    fn with_deliveries(self, entries: &[DeliveryEntry], schema: &str) -> Self {
+        if entries.is_empty() || matches!(self.state, "parked" | "discarded" | "other") {
+            return self;
+        }
+        let (state, detail) = deliveries::told(entries);
+        let place = self.place.or_else(|| Some(format!("{schema}.webhook_delivery")));
+        Self { state, detail, place }
+    }
+}
+
+fn archive_of(table: &TableName) -> TableName {
+    TableName { schema: table.schema.clone(), name: format!("{}_archive", table.name) }
 }
 
 struct Look<'a> {
@@ -66,6 +137,8 @@ struct Look<'a> {
     id: &'a str,
     /// Whether a row is the pipeline's, by table; none where all are.
     own: Vec<(&'a TableName, Option<String>)>,
+    /// Events become deliveries, not records of topics.
+    to_webhooks: bool,
 }
 
 impl Look<'_> {
@@ -78,8 +151,7 @@ impl Look<'_> {
             if let Some(found) = self.row(table).await? {
                 return Ok(found);
             }
-            let name = format!("{}_archive", table.name);
-            let archive = TableName { schema: table.schema.clone(), name };
+            let archive = archive_of(table);
             if self.row_of(&archive, "true").await?.is_some() {
                 let detail = "its row was proven to be published or parked before it left the \
                               outbox"
@@ -96,9 +168,13 @@ impl Look<'_> {
             true => "; or its row is one that row level security hides from this role",
             false => "",
         };
+        let topic = match self.to_webhooks {
+            true => "; nor has it a delivery",
+            false => "; the topic tells, by the header id",
+        };
         let detail = format!(
             "no row has this id: it was not committed, or its row was deleted or has left the \
-             outbox{messages}{hidden}; the topic tells, by the header id"
+             outbox{messages}{hidden}{topic}"
         );
         Ok(Found { state: "unknown", detail, place: None })
     }
@@ -116,10 +192,7 @@ impl Look<'_> {
             "select id, state, reason from {schema}.parked where pipeline = $1 \
              and event_id = any ($2) order by state in ('open', 'sending') desc, id desc limit 1"
         );
-        let mut ids = vec![self.id.to_owned()];
-        for table in &self.relay.tables {
-            ids.extend(self.printed(table).await?);
-        }
+        let ids = self.ids().await?;
         let row = self.client.query_opt(&query, &[&self.relay.pipeline, &ids]).await?;
         let found = |row: Row| {
             let (id, state, reason): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
@@ -134,6 +207,17 @@ impl Look<'_> {
             Found { state, detail, place: Some(format!("{}.parked", self.relay.schema)) }
         };
         Ok(row.map(found))
+    }
+
+    /// The id as it was asked for, and as the columns of the tables print it.
+    async fn ids(&self) -> Result<Vec<String>, tokio_postgres::Error> {
+        let mut ids = vec![self.id.to_owned()];
+        for table in &self.relay.tables {
+            ids.extend(self.printed(table).await?);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
     }
 
     async fn row(&self, table: &TableName) -> Result<Option<Found>, tokio_postgres::Error> {
@@ -159,6 +243,20 @@ impl Look<'_> {
             return Ok(Some(Found { state: "other", detail, place: Some(table.to_string()) }));
         }
         let (state, detail) = match is_proven {
+            Some(true) if self.to_webhooks => (
+                "published",
+                "its row is proven, and it has no delivery: no destination takes it, its \
+                 deliveries have left the archive, or it is a row from before the slot where \
+                 initial was \"skip\"",
+            ),
+            Some(false) if self.to_webhooks => {
+                ("pending", "its row is committed, and it has no delivery yet")
+            }
+            None if self.to_webhooks && !has_xid => (
+                "pending",
+                "its row is committed, and it has no delivery: it was not read yet, no \
+                 destination takes it, or its deliveries have left the archive",
+            ),
             Some(true) => (
                 "published",
                 "its row is proven; a row from before the slot counts as published where initial \

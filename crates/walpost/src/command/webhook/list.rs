@@ -1,12 +1,13 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use tokio_postgres::Client;
 use walpost_postgres::Database;
 use walpost_webhook::{
     Deliveries, DeliveryEntry, DeliveryFilter, DeliveryState, DestinationEntry, DestinationState,
 };
 
-use super::failure;
+use super::{destination, failure};
 use crate::{
     command::{
         cells::{as_json, cell},
@@ -14,7 +15,7 @@ use crate::{
         parked::json_for_terminal,
         sql,
     },
-    failure::Failure,
+    failure::{Exit, Failure},
     output,
     table::{Table, thousands},
 };
@@ -78,6 +79,10 @@ pub(super) async fn run(
         return destinations(&all, args.json);
     };
     let mut entries = deliveries.list(&client, &filter).await.map_err(failure)?;
+    let is_chosen = args.destination.is_some() || !args.state.is_empty() || args.event.is_some();
+    if entries.is_empty() && is_chosen {
+        return none(&client, deliveries, args).await;
+    }
     let more = entries.len() >= filter.limit() as usize;
     entries.truncate(filter.limit() as usize - 1);
     if args.json {
@@ -92,6 +97,22 @@ pub(super) async fn run(
         output::note("there are more; see them with --limit");
     }
     Ok(())
+}
+
+/// Nothing matches, perhaps because nobody has the name.
+async fn none(client: &Client, deliveries: &Deliveries, args: &Args) -> Result<(), Failure> {
+    if let Some(name) = &args.destination {
+        destination(client, deliveries, name).await?;
+    }
+    let next_step = match &args.event {
+        Some(_) => {
+            "name the event by its whole id; `walpost status --event ID` says whether there is such \
+             an event"
+        }
+        None => "see with `walpost webhook list` how many there are of each state",
+    };
+    let failure = Failure::found(Exit::Nothing, "there is no delivery of the kind");
+    Err(failure.next_step(next_step))
 }
 
 fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
@@ -216,7 +237,8 @@ fn of_destination(each: &DestinationEntry) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn table(entries: &[DeliveryEntry]) -> Table {
+/// One line for each.
+pub(in crate::command) fn table(entries: &[DeliveryEntry]) -> Table {
     let mut table = Table::titled([
         "id",
         "state",
@@ -248,7 +270,8 @@ fn table(entries: &[DeliveryEntry]) -> Table {
     table
 }
 
-pub(super) fn fields(entry: &DeliveryEntry) -> Vec<(&'static str, Value)> {
+/// All but what is sent.
+pub(in crate::command) fn fields(entry: &DeliveryEntry) -> Vec<(&'static str, Value)> {
     let at = |at: Option<SystemTime>| json!(at.map(utc));
     vec![
         ("id", json!(entry.id)),
