@@ -87,6 +87,12 @@ pub trait Sink: Send {
     /// Why the sink will never take this message; never contents.
     fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String>;
 
+    /// What an error names as the place of a message that it will never take: its
+    /// topic, unless the sink has none.
+    fn place_name(&self, message: &Message) -> Arc<str> {
+        message.topic.clone()
+    }
+
     /// Queues a message, and says for which place.
     ///
     /// # Errors

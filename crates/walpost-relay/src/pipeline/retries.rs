@@ -283,8 +283,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             let lane = match self.sink.lane_of(&ready.message) {
                 Ok(lane) => lane.filter(|_| may_try),
                 Err(detail) => {
-                    let topic = &ready.message.topic;
-                    let parking = Parking::rejected(format!("{topic}: {detail}"));
+                    let place = self.sink.place_name(&ready.message);
+                    let parking = Parking::rejected(format!("{place}: {detail}"));
                     self.refuse(ready.retry, 1, parking);
                     continue;
                 }

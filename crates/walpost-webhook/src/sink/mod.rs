@@ -234,6 +234,10 @@ impl Sink for WebhookSink {
         Ok(Some(0).filter(|_| self.is_allowed && !self.has_failed()))
     }
 
+    fn place_name(&self, _: &Message) -> Arc<str> {
+        self.place[0].topic.clone()
+    }
+
     fn try_send(&mut self, ticket: Ticket, message: Message) -> Result<Lane, Unsent> {
         if !self.is_allowed || self.has_failed() || self.waiting.len() >= EVENTS_MAX {
             return Err(Unsent::Full(Box::new(message)));

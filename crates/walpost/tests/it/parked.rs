@@ -49,6 +49,11 @@ fn the_event_itself_is_shown_on_request_alone_bounded_and_without_steering_the_t
     for field in [("position", "0/A:3"), ("value_bytes", "18"), ("headers", "id, raw, none")] {
         assert!(fields.contains(&field), "{field:?}: {shown}");
     }
+    assert!(fields.contains(&("topic", "outbox.event.order")), "{shown}");
+    let webhook = ["--set", "sink.kind=webhook", "--set", "pipeline.name=shop", "--json"];
+    let shown = run(&[&["show", "1"], &webhook[..]].concat());
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(shown["topic"].is_null(), "deliveries have none: {shown}");
     let shown = run(&["show", "1", "--payload"]);
     assert!(shown.contains(r#"{"secret": "\u{1b}[2J"}"#) && !shown.contains('\u{1b}'), "{shown}");
     for (name, value) in [("header id", "e1"), ("header raw", "ff00"), ("header none", "-")] {
@@ -77,6 +82,9 @@ fn whether_an_event_has_its_dead_letter_is_told() {
                    dead_letter_at = '2026-01-02T03:04:05Z' where id in (2, 3); \
                    update walpost.parked set dead_letter_error = 'too large' where id = 3";
     postgres.psql("postgres", letters).unwrap();
+    let output = walpost(&["parked", "list", "--pipeline", "shp", "--postgres", &url], &[]);
+    assert_eq!(output.status.code(), Some(5), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nothing of pipeline \"shp\""), "{}", stderr(&output));
     let output = walpost(&["parked", "list", "--json", "--postgres", &url], &[]);
     let told: Vec<Value> =
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
