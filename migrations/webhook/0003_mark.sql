@@ -203,8 +203,15 @@ begin
         execute {schema}.webhook_mark_statement(m) using array[]::text[];
     exception
         when no_data_found then
-            raise exception 'table % has no column % or no column %', outbox, id_column,
-                status_column using errcode = 'undefined_column';
+            raise exception 'table % has no column %', outbox,
+                (select string_agg(format('%s, which %s names', n.name, n.parameter),
+                        ', and no column ')
+                    from (values (id_column, 'id_column'), (status_column, 'status_column'))
+                        as n (name, parameter)
+                    where not exists (select from pg_catalog.pg_attribute a
+                        where a.attrelid = outbox and a.attname = n.name
+                            and a.attnum > 0 and not a.attisdropped))
+                using errcode = 'undefined_column';
     end;
     delete from {schema}.webhook_mark w where w.outbox = m.outbox;
     insert into {schema}.webhook_mark select m.*;

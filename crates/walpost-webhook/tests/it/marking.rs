@@ -117,8 +117,18 @@ async fn what_cannot_be_marked_is_refused_at_once() {
     let world = World::new().await;
     world.client.batch_execute(OUTBOX).await.unwrap();
     for (call, expected) in [
-        ("'finance_outbox', 'status'", "has no column"),
-        ("'finance_outbox', 'delivery_status', id_column => 'key'", "has no column"),
+        (
+            "'finance_outbox', 'status'",
+            "table finance_outbox has no column status, which status_column names",
+        ),
+        (
+            "'finance_outbox', 'delivery_status', id_column => 'key'",
+            "table finance_outbox has no column key, which id_column names",
+        ),
+        (
+            "'finance_outbox', 'status', id_column => 'key'",
+            "no column key, which id_column names, and no column status, which status_column names",
+        ),
         (
             "'finance_outbox', 'delivery_status', 'id', 'NEW', 'SENT', 'FAILED', 'tries'",
             "column \"tries\"",
