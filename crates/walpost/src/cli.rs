@@ -34,6 +34,7 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Run,
     /// Creates Walpost's tables, or brings them up to date
+    #[command(after_help = migrate::SETS_HELP)]
     Migrate(migrate::Args),
     /// Looks at everything that `run` needs, and changes nothing
     Check(check::Args),

@@ -5,19 +5,25 @@ use walpost_relay::{Days, make_days};
 
 use crate::{
     command::sql,
-    config::{Config, ConfigArgs, SinkKind},
+    config::{Config, ConfigArgs, ConfigError, SinkKind},
     failure::{Exit, Failure},
     output,
     table::Table,
 };
 
+/// What stands below the options, as `--set` is one of every command.
+pub(crate) const SETS_HELP: &str = "\
+Sets of tables:
+  --set relay        the outbox and the tables of the relay
+  --set consumer     those of consumers
+  --set inbox        that of received events
+  --set idempotency  that of requests under idempotency keys
+  --set webhook      those of webhooks that are sent
+  --set all          all of them
+Without one: relay and consumer, with sink.kind = \"webhook\" relay and webhook;
+the others are brought up to date where they are there already.";
+
 /// Which tables, and whether to create them or to show them.
-///
-/// --set relay creates the outbox and the tables of the relay, --set consumer those of consumers,
-/// --set inbox that of received events, --set idempotency that of requests under idempotency keys,
-/// --set webhook those of webhooks that are sent, --set all all of them. Without it: relay and
-/// consumer, with sink.kind = "webhook" relay and webhook, and the others are brought up to date
-/// where they are there already.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Schema of the tables; without it pipeline.schema
@@ -37,7 +43,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let mut config = config.clone();
     let sets = take_sets(&mut config.assignments);
-    let config = Config::load(&config)?;
+    let config = Config::load(&config).map_err(|error| match error {
+        ConfigError::Assignment(text) => ConfigError::NoSet(text),
+        error => error,
+    })?;
     let pipeline = &config.settings.pipeline;
     let schema = args.schema.as_deref().unwrap_or(&pipeline.schema);
     let migrator = Migrator::new().schema(schema).publication(config.migrated_publication());

@@ -2,6 +2,9 @@ use std::{io, path::PathBuf};
 
 use super::layers::Origin;
 
+/// Sets of tables, as `walpost migrate --set` takes them.
+pub(crate) const SETS: &str = "relay, consumer, inbox, idempotency, webhook, all";
+
 /// The configuration cannot be used. Every text names the key and the place.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -19,10 +22,12 @@ pub(crate) enum ConfigError {
     UnknownSection { section: String, origin: Origin, nearest: Option<String> },
     #[error("{origin}: {key} is {found}, expected {expected}")]
     Type { key: String, origin: Origin, found: String, expected: &'static str },
-    #[error("{origin}: {problem}")]
+    #[error("{}{problem}", place(origin))]
     Value { origin: Origin, problem: String },
     #[error("--set takes section.key=value, not {0:?}")]
     Assignment(String),
+    #[error("--set takes section.key=value or one of {SETS}, not {0:?}")]
+    NoSet(String),
     #[error("{key} is not set")]
     Missing { key: &'static str },
     #[error("cannot read the file that {key} names, {}", .path.display())]
@@ -38,6 +43,14 @@ pub(crate) enum ConfigError {
     Database(#[from] walpost_postgres::SettingsError),
     #[error("cannot use the Kafka settings")]
     Kafka(#[from] walpost_kafka::ConfigError),
+}
+
+/// Where a value was set; nowhere where it is the default.
+fn place(origin: &Origin) -> String {
+    match origin {
+        Origin::Default => String::new(),
+        origin => format!("{origin}: "),
+    }
 }
 
 impl ConfigError {

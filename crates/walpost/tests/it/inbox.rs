@@ -44,7 +44,13 @@ fn events_are_listed_shown_tried_again_and_ignored() {
     assert_eq!(numbers(&rig.json(&["list", "--all"])), [1, 2, 3, 4, 5, 6]);
     assert_eq!(numbers(&rig.json(&["list", "--state", "failed"])), [2, 6]);
     assert_eq!(numbers(&rig.json(&["list", "--all", "--id", "evt_4"])), [4]);
-    assert_eq!(numbers(&rig.json(&["list", "--source", "shop"])), [0_u64; 0]);
+    let output = rig.run(&["list", "--source", "shop"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stdout(&output));
+    for wish in ["retry", "ignore"] {
+        let output = rig.run(&[wish, "--type", "pai"]);
+        assert_eq!(output.status.code(), Some(5), "also without --yes: {}", stdout(&output));
+        assert!(stderr(&output).contains("no event of the kind"), "{}", stderr(&output));
+    }
     let output = rig.run(&["list", "--limit", "1"]);
     assert!(stdout(&output).contains("1  pending  bank    paid  evt_1"), "{}", stdout(&output));
     assert!(stderr(&output).contains("there are more"), "{}", stderr(&output));

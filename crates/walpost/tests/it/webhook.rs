@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Past the triggers, as processors would leave it after `$` months.
-const DELIVERIES: &str = r#"
+pub(crate) const DELIVERIES: &str = r#"
 begin;
 set local session_replication_role = replica;
 insert into walpost.webhook_delivery (destination, event_id, event_type, idempotency_key, body,
@@ -71,7 +71,16 @@ fn destinations_and_deliveries_are_listed_and_shown() {
     assert_eq!(ids(&rig.json(&["list", "--destination", "logistics"])), [1, 2, 4, 5, 6, 7]);
     assert_eq!(ids(&rig.json(&["list", "--state", "failed", "--state", "delivered"])), [3, 4]);
     assert_eq!(ids(&rig.json(&["list", "--event", "evt_3"])), [3]);
-    assert_eq!(ids(&rig.json(&["list", "--destination", "shop"])), [0_u64; 0]);
+    let output = rig.run(&["list", "--destination", "logistic"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stdout(&output));
+    let text = stderr(&output);
+    assert!(text.contains("there is no destination \"logistic\""), "{text}");
+    assert!(text.contains("name one of these: logistics"), "{text}");
+    // A part of an id is none.
+    let output = rig.run(&["list", "--event", "evt_"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stdout(&output));
+    let text = stderr(&output);
+    assert!(text.contains("no delivery of the kind") && text.contains("whole id"), "{text}");
     let output = rig.run(&["list", "--limit", "1"]);
     let text = stdout(&output);
     assert!(text.contains(" 1  pending  logistics    paid  evt_1"), "{text}");
@@ -164,6 +173,8 @@ fn deliveries_are_sent_again_and_settled() {
     ] {
         assert_eq!(rig.run(wrong).status.code(), Some(2), "{wrong:?}");
     }
+    let text = stderr(&rig.run(&["settle", "6"]));
+    assert!(text.contains("--delivered") && text.contains("--failed"), "{text}");
     let output = rig.run(&["retry", "--destination", "shop"]);
     assert_eq!(output.status.code(), Some(5));
     assert!(stderr(&output).contains("name one of these: logistics"), "{}", stderr(&output));
@@ -274,4 +285,14 @@ fn one_request_is_sent_on_trial_and_its_failure_is_told() {
     assert!(stderr(&output).contains("name one of these: logistics"), "{}", stderr(&output));
     let output = walpost(&["webhook", "test", "logistics"], &[]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
+fn a_destination_without_a_url_is_told_by_its_key_alone() {
+    let sets = ["--set", "sink.kind=webhook", "--set", "destination.logistics.events=paid"];
+    let output =
+        walpost(&[&["check", "--postgres", "postgres://app@h/db"], &sets[..]].concat(), &[]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("error: destination.logistics.url is not set"), "{text}");
 }

@@ -89,7 +89,7 @@ pub(super) async fn run(
         let filter = args.which.filter(&states, args.limit);
         let entries = inbox.list(&client, &filter).await.map_err(failure)?;
         numbers.extend(entries.iter().map(|entry| entry.number));
-        if !args.yes {
+        if !args.yes && !numbers.is_empty() {
             return would_do(&numbers, wish, args.json);
         }
     }
@@ -139,7 +139,6 @@ fn told(changed: &Changed, wish: Wish, json: bool) -> Result<(), Failure> {
 fn named(numbers: &[i64]) -> String {
     let shown: Vec<String> = numbers.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     match numbers.len() {
-        0 => "no event".to_owned(),
         count if count > NAMED_MAX => format!("{count} events, from {} on", shown[0]),
         _ => format!("event {}", shown.join(", ")),
     }

@@ -68,6 +68,11 @@ pub(super) async fn list(
     // One more says whether there are more.
     let filter = args.which.filter(states, args.limit + 1);
     let mut entries = inbox.list(&client, &filter).await.map_err(failure)?;
+    if entries.is_empty() && (args.which.is_given() || !args.state.is_empty()) {
+        let text = "no event of the kind is in the inbox";
+        return Err(Failure::found(Exit::Nothing, text)
+            .next_step("see sources, types and ids with `walpost inbox list --all`"));
+    }
     let more = entries.len() > args.limit as usize;
     entries.truncate(args.limit as usize);
     if args.json {

@@ -1,4 +1,4 @@
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use serde_json::json;
 use tokio_postgres::Client;
 use walpost_postgres::Database;
@@ -55,12 +55,13 @@ enum Again {
 
 /// What somebody has found out.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("finding").required(true).args(["delivered", "failed"]))]
 pub(super) struct SettleArgs {
     /// Their ids in the list
     #[arg(required = true, num_args = 1..=1_000)]
     ids: Vec<i64>,
     /// They have arrived
-    #[arg(long, conflicts_with = "failed", required_unless_present = "failed")]
+    #[arg(long)]
     delivered: bool,
     /// They have not, and are not to be sent any more; also for those that are held, and for those
     /// that have failed and hold others back
