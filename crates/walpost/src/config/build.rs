@@ -103,9 +103,7 @@ impl Config {
         config.wal_budget_bytes = Some(section.wal_budget_bytes).filter(|limit| *limit > 0);
         config.position_header = section.position_header;
         config.source_header = section.source_header;
-        if self.sink_kind()? == SinkKind::Webhook {
-            config.placed_columns = self.webhook_columns();
-        }
+        config.placed_columns = self.webhook_columns()?;
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
     }

@@ -104,8 +104,12 @@ impl Config {
         Ok(Some(Webhooks { subscriptions, deliveries, queue_max_bytes, notifies, processors }))
     }
 
-    /// Columns that only webhooks are about, with their keys.
-    pub(super) fn webhook_columns(&self) -> Vec<(String, String)> {
+    /// Columns that only webhooks are about, with their keys; none where events go
+    /// to Kafka.
+    pub(super) fn webhook_columns(&self) -> Result<Vec<(String, String)>, ConfigError> {
+        if self.sink_kind()? == SinkKind::Kafka {
+            return Ok(Vec::new());
+        }
         let section = &self.settings.webhook;
         let columns = [
             (&self.settings.router.event_type, "router.event_type"),
@@ -117,7 +121,7 @@ impl Config {
             (&section.retry_wait_ms_column, "webhook.retry_wait_ms_column"),
         ];
         let named = columns.into_iter().filter(|(column, _)| !column.is_empty());
-        named.map(|(column, key)| (column.clone(), key.to_owned())).collect()
+        Ok(named.map(|(column, key)| (column.clone(), key.to_owned())).collect())
     }
 
     /// The routing for webhooks: the columns that they are about, and no others.
