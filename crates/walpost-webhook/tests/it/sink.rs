@@ -102,10 +102,9 @@ async fn a_sink_tells_who_sends_unless_its_deliveries_say_otherwise() {
     client.batch_execute("listen walpost_webhook").await.unwrap();
     let silent = || Deliveries::new().notifies(false);
     let both: &[&str] = &["audit", "logistics"];
-    for (id, connector, expected) in [
-        ("a", connector(url), both),
-        ("b", connector_of(url, silent()), &[]),
-    ] {
+    for (id, connector, expected) in
+        [("a", connector(url), both), ("b", connector_of(url, silent()), &[])]
+    {
         let mut sink = connector.connect().await.unwrap();
         sink.allow(1);
         sink.try_send(0, event(id, "invoice.paid")).unwrap();
