@@ -158,7 +158,7 @@ async fn a_row_that_is_seen_only_behind_the_end_of_its_delivery_says_so_then() {
         _ => None,
     });
     let (id, none) = (id.unwrap(), "00000000-0000-0000-0000-000000000000");
-    let news = [new("other", &id), new("other", none)];
+    let news = [new("logistics", &id), new("logistics", none)];
     world.deliveries.insert(&world.client, &news).await.unwrap();
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
     let running = run(&world, settings(&receiver.url("127.0.0.1")));

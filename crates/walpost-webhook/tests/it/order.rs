@@ -408,7 +408,8 @@ async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
     running.stop().await;
     alone(&world).await;
     let read = entries_read(&world).await - before;
-    assert!(read < 1_000, "{read} entries");
+    let by = world.texts("select indexrelname || ' ' || idx_scan || ' ' || idx_tup_read || ' ' || idx_tup_fetch from pg_stat_all_indexes where relname = 'webhook_delivery'").await;
+    assert!(read < 1_000, "{read} entries {by:?}");
     assert_eq!(world.number(rows_read).await, rows, "read without an index");
     assert_eq!(receiver.requests().len(), 0);
     assert_eq!(blocked(&world).await, MANY as u64);
