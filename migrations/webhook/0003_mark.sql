@@ -68,8 +68,8 @@ end $$;
 -- transactions see it: with a synchronous standby as long before as that takes.
 create table {schema}.webhook_mark_again (
     event_id text collate "C" not null,
-    -- Where there was no row: who told so. Once all that ran then have ended, there is none.
-    told_by xid8
+    -- The sender that has found no row since. Once all that ran then have ended, there is none.
+    sought_by xid8
 );
 revoke all on {schema}.webhook_mark_again from public;
 
@@ -135,24 +135,24 @@ begin
     if ids is null then
         return null;
     end if;
-    if current_setting('transaction_isolation') <> 'read committed' then
-        insert into {schema}.webhook_mark_again (event_id) select unnest(ids);
-    end if;
     missing := {schema}.webhook_mark_events(ids);
+    if current_setting('transaction_isolation') <> 'read committed' then
+        missing := ids;
+    end if;
     if missing is not null then
-        insert into {schema}.webhook_mark_again (event_id, told_by)
-            select e, pg_current_xact_id() from unnest(missing) e;
+        insert into {schema}.webhook_mark_again (event_id) select unnest(missing);
     end if;
     return null;
 end $$;
 
--- What senders call now and then, in transactions that are read committed. It tells what is
--- so, and anybody may have it told. Returns how many are done with.
-create function {schema}.webhook_marked_again() returns bigint
+-- What senders call now and then, in transactions that are read committed and of their own:
+-- their ids are younger than whatever they look for. It tells what is so, and anybody may
+-- have it told. Returns how many are done with.
+create function {schema}.webhook_marked_again(at_most bigint) returns bigint
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     ids text[];
-    tellers xid8[];
+    seekers xid8[];
     missing text[];
     left_over bigint := 0;
     -- Older than what the statements below see.
@@ -160,19 +160,19 @@ declare
 begin
     with again as (
         delete from {schema}.webhook_mark_again where ctid = any (array(
-            select a.ctid from {schema}.webhook_mark_again a limit 1000 for update skip locked))
-        returning event_id, told_by
+            select a.ctid from {schema}.webhook_mark_again a limit at_most for update skip locked))
+        returning event_id, sought_by
     )
-    select array_agg(event_id), array_agg(told_by) into ids, tellers from again;
+    select array_agg(event_id), array_agg(sought_by) into ids, seekers from again;
     if ids is null then
         return 0;
     end if;
     missing := {schema}.webhook_mark_events(ids);
     if missing is not null then
-        insert into {schema}.webhook_mark_again (event_id, told_by)
-            select a.event_id, coalesce(a.told_by, pg_current_xact_id())
-            from unnest(ids, tellers) a (event_id, told_by)
-            where a.event_id = any (missing) and (a.told_by is null or a.told_by > oldest);
+        insert into {schema}.webhook_mark_again (event_id, sought_by)
+            select a.event_id, coalesce(a.sought_by, pg_current_xact_id())
+            from unnest(ids, seekers) a (event_id, sought_by)
+            where a.event_id = any (missing) and (a.sought_by is null or a.sought_by > oldest);
         get diagnostics left_over = row_count;
     end if;
     return cardinality(ids) - left_over;

@@ -1,7 +1,7 @@
 //! The ERP's outbox, which has no column that Walpost would have added: its rows
 //! leave once they say that they arrived.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use tempfile::TempDir;
 use tokio_postgres::Client;
@@ -74,7 +74,11 @@ impl World {
     }
 
     async fn until(&self, what: &str, sql: &str) {
-        until(LIMIT, what, async || -> bool {
+        self.until_within(LIMIT, what, sql).await;
+    }
+
+    async fn until_within(&self, limit: Duration, what: &str, sql: &str) {
+        until(limit, what, async || -> bool {
             self.client.query_one(&format!("select {sql}"), &[]).await.unwrap().get(0)
         })
         .await;
@@ -102,11 +106,7 @@ impl World {
              >= '{before}'::xid8 from walpost.checkpoint), false)"
         );
         // Transactions of the other tests on the server hold it up as well.
-        let sql = format!("select {proven}");
-        until(3 * LIMIT, "a snapshot that is proven", async || -> bool {
-            self.client.query_one(&sql, &[]).await.unwrap().get(0)
-        })
-        .await;
+        self.until_within(3 * LIMIT, "a snapshot that is proven", &proven).await;
     }
 
     /// What `walpost prune --yes` leaves in the outbox and in the archive.

@@ -41,13 +41,10 @@ pub(crate) async fn settle(
     let Some(ours) = table::lock(tx, &news.reference).await? else {
         return Ok(table::note_stray(tx, &news.id, &news.reference).await?);
     };
-    if ours.external_id.as_ref().is_some_and(|known| *known != news.id) {
-        // A second one for the same request.
-        return Ok(table::note_stray(tx, &news.id, &news.reference).await?);
-    }
     let theirs = State::of(&news.state);
-    if (ours.state, theirs) == (State::Failed, Some(State::Active)) {
-        // It is paid for, and everybody has been told that there is none.
+    // For the same request.
+    let is_second = ours.external_id.as_ref().is_some_and(|known| *known != news.id);
+    if is_second || theirs.is_some_and(|news| ours.state.is_denied_by(news)) {
         return Ok(table::note_stray(tx, &news.id, &news.reference).await?);
     }
     if let Some(state) = theirs.and_then(|news| ours.state.told(news)) {

@@ -40,6 +40,12 @@ impl State {
             | (Self::Failed | Self::Cancelled, _) => None,
         }
     }
+
+    /// Whether news say that there is what we were told that there is not: nothing that
+    /// comes late explains it.
+    pub(crate) fn is_denied_by(self, news: Self) -> bool {
+        matches!((self, news), (Self::Failed, Self::Active))
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +71,16 @@ mod tests {
         assert_eq!(end(&[Active, Cancelled]), Cancelled);
         assert_eq!(end(&[Cancelled, Active, Cancelled]), Cancelled);
         assert_eq!(end(&[Failed, Failed]), Failed);
+    }
+
+    #[test]
+    fn that_it_is_there_denies_that_it_could_not_be() {
+        for state in State::ALL {
+            for news in State::ALL {
+                let denies = (state, news) == (State::Failed, State::Active);
+                assert_eq!(state.is_denied_by(news), denies, "{state:?} {news:?}");
+            }
+        }
     }
 
     #[test]

@@ -111,12 +111,7 @@ impl Store {
     pub(crate) fn sweep_temporary(&self, age: Duration) -> io::Result<usize> {
         let mut swept = 0;
         for path in old(&self.folder.join("tmp"), age)? {
-            match fs::remove_file(path) {
-                Ok(()) => swept += 1,
-                // By another sweeper.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+            swept += usize::from(removed(&path)?);
         }
         Ok(swept)
     }
@@ -129,17 +124,22 @@ impl Store {
 
     /// Removes contents and their thumbnail, if they are there.
     pub(crate) fn remove(&self, sha256: &str) -> io::Result<()> {
-        for path in [self.thumbnail(sha256), self.file(sha256)] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
+        removed(&self.thumbnail(sha256))?;
+        removed(&self.file(sha256))?;
         Ok(())
     }
 
     fn temporary(&self) -> io::Result<NamedTempFile> {
         Builder::new().tempfile_in(self.folder.join("tmp"))
+    }
+}
+
+/// Whether it was there: another sweeper may have been here.
+fn removed(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -86,7 +86,7 @@ impl Upkeep {
         }
         let (deliveries, name) = (&shared.settings.deliveries, &*shared.settings.name);
         let is_first = self.looked_at.is_none();
-        deliveries.mark_again(client).await?;
+        while deliveries.mark_again(client, UPKEEP_MAX).await? >= u64::from(UPKEEP_MAX) {}
         match line.order {
             Order::Key => {
                 let limit = if is_first { UPKEEP_MAX } else { LOOK_MAX };

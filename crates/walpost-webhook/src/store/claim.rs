@@ -11,7 +11,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, StoreError, millis, order::at_once};
+use super::{Deliveries, StoreError, millis, order::at_once, up_to};
 use crate::{Message, OnHeadFailure, Order, Schedule};
 
 /// A delivery that is ours until its lease ends.
@@ -302,7 +302,7 @@ impl Deliveries {
     ) -> Result<Vec<Lapsed>, StoreError> {
         let limit = i64::from(limit);
         let rows = tx
-            .query_typed(&self.sql.lapsed, &[(&destination, Type::TEXT), (&limit, Type::INT8)])
+            .query_typed(&self.sql.lapsed, &up_to(&destination, &limit))
             .await
             .map_err(|error| self.error("looking for lapsed claims", "sender", &error))?;
         Ok(rows.iter().map(Lapsed::read).collect())
@@ -317,7 +317,7 @@ impl Deliveries {
     ) -> Result<u64, StoreError> {
         let limit = i64::from(limit);
         client
-            .execute_typed(&self.sql.hold, &[(&destination, Type::TEXT), (&limit, Type::INT8)])
+            .execute_typed(&self.sql.hold, &up_to(&destination, &limit))
             .await
             .map_err(|error| self.error("holding deliveries", "sender", &error))
     }

@@ -319,9 +319,7 @@ impl Deliveries {
         limit: u32,
     ) -> Result<u64, StoreError> {
         let limit = i64::from(limit);
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&destination, Type::TEXT), (&limit, Type::INT8)];
-        let released = client.execute_typed(&self.sql.release, &parameters).await;
+        let released = client.execute_typed(&self.sql.release, &up_to(&destination, &limit)).await;
         released.map_err(|error| self.error("releasing deliveries", "operator", &error))
     }
 
@@ -334,6 +332,11 @@ impl Deliveries {
     ) -> StoreError {
         StoreError::from_driver(attempted, (&self.sql.schema, kind), error)
     }
+}
+
+/// The parameters of what is done to so many deliveries of a destination.
+fn up_to<'a>(destination: &'a &str, limit: &'a i64) -> [(&'a (dyn ToSql + Sync), Type); 2] {
+    [(destination, Type::TEXT), (limit, Type::INT8)]
 }
 
 pub(crate) fn millis(duration: Duration) -> i64 {

@@ -8,7 +8,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, StoreError, claim::Line, order_sql::BEGIN};
+use super::{Deliveries, StoreError, claim::Line, order_sql::BEGIN, up_to};
 
 /// How far the blocked ones were looked at: at those up to the delivery ahead and the id
 /// of the last one; from the first on where it is the default.
@@ -76,25 +76,21 @@ impl Deliveries {
         limit: u32,
     ) -> Result<u64, StoreError> {
         let limit = i64::from(limit);
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&destination, Type::TEXT), (&limit, Type::INT8)];
+        let parameters = up_to(&destination, &limit);
         let let_go = client.execute_typed(&self.sql.order.let_all_go, &parameters);
         let let_go = at_once(client, let_go, convert::identity).await;
         let_go.map_err(|error| self.error("letting deliveries go", "sender", &error))
     }
 
-    /// Has rows of outboxes say what became of their deliveries, where that was said by
-    /// somebody who may not have seen all of them.
-    pub(crate) async fn mark_again(&self, client: &Client) -> Result<(), StoreError> {
-        let failed = |error| self.error("marking events", "sender", &error);
-        loop {
-            let marked = client.query_typed(&self.sql.order.mark_again, &[]);
-            let marked = at_once(client, marked, convert::identity).await.map_err(failed)?;
-            // As many as the function takes at once.
-            if marked.first().is_none_or(|row| row.get::<_, i64>(0) < 1_000) {
-                return Ok(());
-            }
-        }
+    /// Has rows of outboxes say what became of the deliveries of up to `limit` events,
+    /// where that was said by somebody who may not have seen all of them; of how many
+    /// nothing more is to be said.
+    pub(crate) async fn mark_again(&self, client: &Client, limit: u32) -> Result<u64, StoreError> {
+        let limit = [(&i64::from(limit) as &(dyn ToSql + Sync), Type::INT8)];
+        let marked = client.query_typed_one(&self.sql.order.mark_again, &limit);
+        let marked = at_once(client, marked, convert::identity).await;
+        let marked = marked.map_err(|error| self.error("marking events", "sender", &error))?;
+        Ok(u64::try_from(marked.get::<_, i64>(0)).unwrap_or_default())
     }
 
     /// Looks at up to `limit` blocked deliveries behind those that were looked at, and
@@ -132,8 +128,7 @@ impl Deliveries {
         limit: u32,
     ) -> Result<u64, StoreError> {
         let limit = i64::from(limit);
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&destination, Type::TEXT), (&limit, Type::INT8)];
+        let parameters = up_to(&destination, &limit);
         let adopt = client.execute_typed(&self.sql.order.adopt, &parameters);
         let adopt = self.locked(client, destination, adopt);
         let adopted = at_once(client, adopt, convert::identity).await;

@@ -54,7 +54,7 @@ impl OrderSql {
                  limit $2 for update skip locked)"
             ),
             let_passed_go: let_passed_go(&deliveries),
-            mark_again: format!("select {schema}.webhook_marked_again()"),
+            mark_again: format!("select {schema}.webhook_marked_again($1)"),
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
 };
+use tokio_postgres::Client;
 use walpost_testkit::until;
 use walpost_webhook::{
     NewDelivery, OnHeadFailure, Order, ProcessorSettings, RetryPolicy, Schedule, Settlement,
@@ -217,15 +218,23 @@ async fn who_creates_for_several_destinations_in_order_waits_for_nobody_in_a_cir
     }
 }
 
+/// Whoever has locked the delivery of this event, until the end of its transaction.
+async fn locking(world: &World, event: &str) -> Client {
+    let somebody = world.database.connect().await;
+    let lock = format!(
+        "begin; select from walpost.webhook_delivery where event_id = '{event}' for update"
+    );
+    somebody.batch_execute(&lock).await.unwrap();
+    somebody
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_row_holds_up_its_key_alone() {
     let world = World::new().await;
     let is_well = Arc::<AtomicBool>::default();
     let receiver = refusing(": k0:000", &is_well).await;
     insert(&world, &[of_key("k0:000"), of_key("k0:001")]).await;
-    let somebody = world.database.connect().await;
-    let lock = "begin; select from walpost.webhook_delivery where event_id = 'k0:001' for update";
-    somebody.batch_execute(lock).await.unwrap();
+    let somebody = locking(&world, "k0:001").await;
     let running = run(&world, in_order(Order::Key, &receiver.url("127.0.0.1")));
     insert(&world, &[of_key("k1:000"), of_key("k1:001")]).await;
     let done = timeout(SOON, world.until("delivered", 2)).await;
@@ -244,9 +253,7 @@ async fn a_locked_row_behind_a_head_holds_up_no_ends() {
     world.until("failed", 1).await;
     let blocked = "select count(*) from walpost.webhook_delivery where blocked_by is not null";
     until(SOON, "it is found behind", async || world.number(blocked).await == 1).await;
-    let somebody = world.database.connect().await;
-    let lock = "begin; select from walpost.webhook_delivery where event_id = 'k0:001' for update";
-    somebody.batch_execute(lock).await.unwrap();
+    let somebody = locking(&world, "k0:001").await;
     is_well.store(true, Ordering::SeqCst);
     let head = id_of(&world, "k0:000").await;
     world.deliveries.retry(&world.client, &[head]).await.unwrap();
@@ -407,9 +414,7 @@ async fn a_locked_row_is_no_reason_to_send_before_all_have_their_order() {
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
     let new: Vec<_> = (0..2_500).map(|n| delivery(&format!("k:{n:04}"))).collect();
     insert(&world, &new).await;
-    let somebody = world.database.connect().await;
-    let lock = "begin; select from walpost.webhook_delivery where event_id = 'k:0007' for update";
-    somebody.batch_execute(lock).await.unwrap();
+    let somebody = locking(&world, "k:0007").await;
     let running = run(&world, in_order(Order::All, &receiver.url("127.0.0.1")));
     until(SOON * 6, "one that arrives", async || !keys(&receiver).is_empty()).await;
     let without = "select count(*) from walpost.webhook_delivery where order_key is null";
