@@ -16,7 +16,10 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 
-use crate::services::{kafka, unique_name};
+use crate::{
+    services::{kafka, unique_name},
+    wait::until,
+};
 
 const ADMIN_LIMIT: Duration = Duration::from_secs(30);
 const READ_LIMIT: Duration = Duration::from_secs(120);
@@ -164,6 +167,22 @@ pub async fn read_all_with(bootstrap: &str, topic: &str, isolation: Isolation) -
     blocking(move || read_to_end(&bootstrap, &topic, isolation)).await
 }
 
+/// The same once no transaction is open in the topic. A commit is durable as
+/// soon as the coordinator has it, and only then do the partitions get the
+/// markers by which readers see its records.
+///
+/// # Panics
+///
+/// When a transaction stays open for 2 minutes, or the end is not reached.
+pub async fn read_decided(bootstrap: &str, topic: &str) -> Vec<ReadRecord> {
+    until(READ_LIMIT, "the end of all transactions of the topic", async || {
+        let ends = end_offsets(bootstrap, topic).await;
+        ends == end_offsets_with(bootstrap, topic, Isolation::ReadCommitted).await
+    })
+    .await;
+    read_all(bootstrap, topic).await
+}
+
 /// The end offset of every partition, by partition number: one more than the
 /// offset of its last record or transaction marker.
 ///
@@ -171,9 +190,13 @@ pub async fn read_all_with(bootstrap: &str, topic: &str, isolation: Isolation) -
 ///
 /// When the broker does not say within 30 s.
 pub async fn end_offsets(bootstrap: &str, topic: &str) -> Vec<i64> {
+    end_offsets_with(bootstrap, topic, Isolation::ReadUncommitted).await
+}
+
+async fn end_offsets_with(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<i64> {
     let (bootstrap, topic) = (bootstrap.to_owned(), topic.to_owned());
     blocking(move || {
-        let consumer = consumer(&bootstrap, Isolation::ReadUncommitted);
+        let consumer = consumer(&bootstrap, isolation);
         let end = |partition| end_offset(&consumer, &topic, partition);
         partitions(&consumer, &topic).into_iter().map(end).collect()
     })

@@ -47,7 +47,7 @@ pub use crate::consumer::{Running, each, ids, run, within};
 pub use crate::{
     kafka::{
         Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,
-        read_all, read_all_with,
+        read_all, read_all_with, read_decided,
     },
     oracle::{Applied, Committed, Published, Report, judge},
     packages::{npm_packages, python_packages},

@@ -1,52 +1,61 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result};
 
-use crate::tidy::{self, Target, Test};
+use crate::tidy::{Target, Test};
 
-use super::verdict::Outcomes;
+use super::{
+    built::{self, Program},
+    verdict::Outcomes,
+};
 
 /// Runs the tests, those of one target of a package at once, and shows on
 /// stderr what cargo and they say. A test that did not run has no outcome.
 ///
 /// # Errors
-/// If cargo cannot be started or read.
+/// If they do not compile, or cannot be started or read.
 pub(super) fn run(tests: &BTreeSet<Test>) -> Result<Outcomes> {
-    let mut targets: BTreeMap<(&str, &Target), Vec<&Test>> = BTreeMap::new();
+    let programs = built::build()?;
+    let mut targets: BTreeMap<(String, Target), Vec<&Test>> = BTreeMap::new();
     for test in tests {
-        targets.entry((&test.package, &test.target)).or_default().push(test);
+        targets.entry((test.package.clone(), test.target.clone())).or_default().push(test);
     }
     let mut outcomes = Outcomes::new();
-    for ((package, target), tests) in targets {
-        let mut child = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(tidy::root())
-            .args(["test", "--package", package])
-            .args(target.arguments())
-            .args(["--no-fail-fast", "--", "--exact"])
-            .args(tests.iter().map(|test| &test.path))
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot run cargo")?;
-        let stdout = child.stdout.take().expect("it was piped");
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.context("cannot read what cargo says")?;
-            let line = String::from_utf8_lossy(&line);
-            eprintln!("{line}");
-            if let Some((path, passed)) = outcome(&line)
-                && let Some(test) = tests.iter().find(|test| test.path == path)
-            {
-                outcomes.insert((*test).clone(), passed);
-            }
+    for (target, tests) in targets {
+        for program in programs.get(&target).into_iter().flatten() {
+            run_in(program, &tests, &mut outcomes)?;
         }
-        // Each test has its own outcome; without one it did not run.
-        child.wait().context("cannot wait for cargo")?;
     }
     Ok(outcomes)
+}
+
+fn run_in(program: &Program, tests: &[&Test], outcomes: &mut Outcomes) -> Result<()> {
+    let mut child = Command::new(&program.path)
+        .current_dir(&program.folder)
+        .env("CARGO_MANIFEST_DIR", &program.folder)
+        .arg("--exact")
+        .args(tests.iter().map(|test| &test.path))
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.path.display()))?;
+    let stdout = child.stdout.take().expect("it was piped");
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line.context("cannot read what the tests say")?;
+        let line = String::from_utf8_lossy(&line);
+        eprintln!("{line}");
+        if let Some((path, passed)) = outcome(&line)
+            && let Some(test) = tests.iter().find(|test| test.path == path)
+        {
+            outcomes.insert((*test).clone(), passed);
+        }
+    }
+    // Each test has its own outcome; without one it did not run.
+    child.wait().context("cannot wait for the tests")?;
+    Ok(())
 }
 
 /// What a line of the harness says about a test: its path, and whether it

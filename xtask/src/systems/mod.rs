@@ -1,8 +1,9 @@
 //! The systems that Walpost is held to, row by row: `cargo xtask systems`.
 //!
 //! [`table`] reads the rows, [`verdict`] says what became of each, both without
-//! running anything; [`harness`] has cargo run the tests.
+//! running anything; [`built`] has cargo build the tests, [`harness`] runs them.
 
+mod built;
 mod harness;
 mod table;
 mod verdict;

@@ -3,8 +3,7 @@ use std::{mem::ManuallyDrop, time::Duration};
 use walpost_kafka::KafkaConnector;
 use walpost_relay::{DeliveryErrorKind, Sink};
 use walpost_testkit::{
-    Isolation, create_topic, end_offsets, fresh_topic, kafka, local::Kafka, read_all,
-    read_all_with, unique_name, until,
+    create_topic, end_offsets, fresh_topic, kafka, local::Kafka, read_decided, unique_name, until,
 };
 
 use crate::rig::{Driver, LIMIT, connector, lower_limit, message, numbers};
@@ -18,8 +17,7 @@ fn transactional(id: &str, interval: Duration) -> KafkaConnector {
 }
 
 async fn committed(topic: &str) -> Vec<u32> {
-    let isolation = Isolation::ReadCommitted;
-    numbers(&read_all_with(kafka().bootstrap(), topic, isolation).await, "a")
+    numbers(&read_decided(kafka().bootstrap(), topic).await, "a")
 }
 
 /// Sends records of one partition; their acknowledgements are in the log before
@@ -53,12 +51,11 @@ async fn a_delivery_comes_with_the_commit_and_many_transactions_keep_order() {
             driver.send(message(&topic, &key, value)).await.unwrap();
         }
         driver.settle().await;
-        let isolation = Isolation::ReadCommitted;
-        let records = read_all_with(kafka().bootstrap(), &topic, isolation).await;
+        let records = read_decided(kafka().bootstrap(), &topic).await;
         assert_eq!(records.len(), (round as usize + 1) * 200, "delivered is visible");
     }
     assert_eq!((driver.failures(), driver.delivered().len()), (0, 1_000));
-    let records = read_all(kafka().bootstrap(), &topic).await;
+    let records = read_decided(kafka().bootstrap(), &topic).await;
     for key in 0..7 {
         let mut expected: Vec<u32> = Vec::new();
         for round in 0..5 {
@@ -172,7 +169,7 @@ async fn a_broker_that_dies_in_a_transaction_gets_everything_once_and_in_order()
     }
     driver.settle().await;
     assert_eq!(driver.failures(), 0);
-    let records = read_all_with(&bootstrap, "survivor", Isolation::ReadCommitted).await;
+    let records = read_decided(&bootstrap, "survivor").await;
     assert_eq!(records.len(), 2_000);
     for key in 0..5 {
         let expected: Vec<u32> = (0..2_000).filter(|number| number % 5 == key).collect();
