@@ -130,8 +130,40 @@ pub enum EncodeErrorKind {
     /// A subject after a record, and a schema that is none.
     #[error("the schema is no record, whose name the subject has")]
     NoRecordName,
-    /// A schema whose id the registry has to say; not to be parked.
-    #[cfg(feature = "avro")]
-    #[error("the registry has to say the id of a schema of subject {}", .0.subject)]
-    UnknownSchema(Box<crate::avro::UnknownSchema>),
+}
+
+/// Why a record is no message yet, and what now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unencoded {
+    /// The registry has to say the id of a schema: ask it, hand the id to
+    /// [`Converters::learn`](crate::connect::Converters::learn), and encode the
+    /// same record again, which may ask for another. Nothing is wrong with the
+    /// event.
+    #[error("{schema}, of {part} of a record")]
+    Ask {
+        /// The part of the record whose converter asks.
+        part: Part,
+        /// What to ask for.
+        schema: Box<UnknownSchema>,
+    },
+    /// It cannot be encoded as configured: park the event.
+    #[error(transparent)]
+    Park(#[from] EncodeError),
+}
+
+/// A schema whose id the registry has to say.
+#[derive(Clone, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("the registry has to say the id of a schema of subject {subject}")]
+pub struct UnknownSchema {
+    /// The subject to look under, or to register under.
+    pub subject: Arc<str>,
+    /// Its text, character by character as Confluent's converter sends it: the
+    /// registry compares text.
+    pub schema: Arc<str>,
+}
+
+impl fmt::Debug for UnknownSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UnknownSchema({}, {} bytes)", self.subject, self.schema.len())
+    }
 }

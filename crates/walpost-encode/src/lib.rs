@@ -41,11 +41,12 @@ pub mod connect;
 mod encode;
 mod error;
 mod json;
+mod memory;
 mod number;
 mod raw;
 
 pub use crate::{
     encode::{Encoder, Encoding},
-    error::{EncodeError, EncodeErrorKind, Part},
+    error::{EncodeError, EncodeErrorKind, Part, Unencoded, UnknownSchema},
     json::{JsonOptions, JsonPayload, NullKey},
 };

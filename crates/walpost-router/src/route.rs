@@ -9,7 +9,7 @@ use crate::{
     error::{ConfigError, RouteError, RouteErrorKind},
     headers,
     message::MessageRows,
-    placement::{self, Placement},
+    placement::{self, Placement, Target},
     plan::{Placed, Plan, Plans},
     timestamp,
     topic::Topics,
@@ -101,6 +101,31 @@ impl Router {
     /// ```
     pub fn has_form_of(&self, topic: &str) -> bool {
         self.topics.has_form_of(topic)
+    }
+
+    /// Names of the columns whose NULLs stay, where Debezium reads a default
+    /// instead of any other NULL: those that route, date and partition an event.
+    ///
+    /// ```
+    /// use walpost_router::{Router, RouterConfig};
+    ///
+    /// let router = Router::new(RouterConfig {
+    ///     additional_placement: Some("type:header,shard:partition".to_owned()),
+    ///     ..RouterConfig::default()
+    /// })?;
+    /// assert_eq!(router.columns_without_defaults(), ["aggregatetype", "shard"]);
+    /// # Ok::<(), walpost_router::ConfigError>(())
+    /// ```
+    pub fn columns_without_defaults(&self) -> Vec<String> {
+        let timestamp = self.config.event_timestamp.as_deref();
+        let partitions =
+            self.placements.iter().filter(|placement| placement.target == Target::Partition);
+        [Some(&*self.config.route_by_field), timestamp]
+            .into_iter()
+            .flatten()
+            .chain(partitions.map(|placement| &*placement.column))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Routes one row.

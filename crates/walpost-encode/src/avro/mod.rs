@@ -1,25 +1,23 @@
 //! Kafka Connect's values as Avro, as Confluent's `AvroConverter` writes them:
 //! a zero byte, the schema's id in the registry, and the value.
 //!
-//! The conversion knows no network. A schema whose id is not known yet is an
-//! error that carries what to ask the registry for; with the answer
+//! The conversion knows no network. A schema whose id is not known yet is no
+//! value yet, but what to ask the registry for; with the answer
 //! ([`AvroConverter::learn`]) the same value is converted. [`Registry`] is who
 //! asks.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use walpost_encode::{
-//!     EncodeErrorKind,
 //!     avro::{AvroConverter, AvroOptions},
-//!     connect::{Kind, Schema, Value},
+//!     connect::{Kind, Schema, Unconverted, Value},
 //! };
 //!
 //! let mut converter = AvroConverter::new(AvroOptions::default(), false);
 //! let schema = Arc::new(Schema::new(Kind::String));
-//! let value = Value::String("a".to_owned());
+//! let value = Value::String("a".into());
 //!
-//! let Err(EncodeErrorKind::UnknownSchema(asked)) = converter.convert("t", Some(&schema), &value)
-//! else {
+//! let Err(Unconverted::Ask(asked)) = converter.convert("t", Some(&schema), &value) else {
 //!     panic!("nobody has registered it")
 //! };
 //! assert_eq!((&*asked.subject, &*asked.schema), ("t-value", "\"string\""));
@@ -27,7 +25,7 @@
 //! converter.learn(&asked, 7);
 //! let bytes = converter.convert("t", Some(&schema), &value)?.expect("a value");
 //! assert_eq!(bytes, &[0, 0, 0, 0, 7, 2, b'a'][..]);
-//! # Ok::<(), EncodeErrorKind>(())
+//! # Ok::<(), Unconverted>(())
 //! ```
 
 mod datum;
@@ -35,18 +33,20 @@ mod registry;
 mod schema;
 mod subject;
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use self::{datum::Layout, schema::AvroSchema};
+use self::schema::AvroSchema;
 pub use self::{
     registry::{Credentials, Registry, RegistryConfig, RegistryError, RegistryErrorKind},
     subject::SubjectName,
 };
+pub use crate::error::UnknownSchema;
 use crate::{
-    connect::{Schema, Value},
+    connect::{Schema, Unconverted, Value},
     error::EncodeErrorKind,
+    memory::Memory,
 };
 
 /// Options of Confluent's `AvroConverter` that decide schemas and subjects. The
@@ -75,58 +75,51 @@ impl Default for AvroOptions {
     }
 }
 
-/// A schema whose id the registry has to say.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct UnknownSchema {
-    /// The subject to look under, or to register under.
-    pub subject: Arc<str>,
-    /// Its text, character by character as Confluent's converter sends it: the
-    /// registry compares text.
-    pub schema: Arc<str>,
-}
-
-impl fmt::Debug for UnknownSchema {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UnknownSchema({}, {} bytes)", self.subject, self.schema.len())
-    }
-}
-
 /// Confluent's `AvroConverter`, but for the network.
 #[derive(Clone, Debug)]
 pub struct AvroConverter {
     options: AvroOptions,
     is_key: bool,
     /// By the address of the schema, which is kept with it.
-    schemas: HashMap<usize, (Arc<Schema>, Arc<Derived>)>,
-    ids: HashMap<UnknownSchema, u32>,
+    schemas: Memory<usize, Derived>,
+    ids: Memory<UnknownSchema, u32>,
 }
 
+/// Bytes of schemas that are remembered, and as many of ids.
+const MAX_SCHEMAS_BYTES: usize = 16 << 20;
+
+/// Ids that are remembered of one schema, each of another topic.
+const MAX_TOPICS: usize = 1_000;
+const MAX_TOPICS_BYTES: usize = 64 << 10;
+
 /// What is worked out once for each schema.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Derived {
-    schema: AvroSchema,
-    layout: Layout,
+    schema: Arc<Schema>,
+    avro: Arc<AvroSchema>,
+    /// Its ids, by topic: what is looked up for every record.
+    ids: Memory<Box<str>, u32>,
 }
 
 impl AvroConverter {
     /// A converter that knows no id; `is_key` decides the subject.
     pub fn new(options: AvroOptions, is_key: bool) -> Self {
-        Self { options, is_key, schemas: HashMap::new(), ids: HashMap::new() }
+        let size = options.schemas_cache_size;
+        let schemas = Memory::new(size, MAX_SCHEMAS_BYTES);
+        Self { options, is_key, schemas, ids: Memory::new(size, MAX_SCHEMAS_BYTES) }
     }
 
     /// The id that the registry has given a schema.
     pub fn learn(&mut self, schema: &UnknownSchema, id: u32) {
-        if self.ids.len() >= self.options.schemas_cache_size {
-            self.ids.clear();
-        }
-        self.ids.insert(schema.clone(), id);
+        let bytes = schema.subject.len() + schema.schema.len();
+        self.ids.insert(schema.clone(), id, bytes);
     }
 
     /// The bytes of a value; `None` for NULL, a tombstone.
     ///
     /// # Errors
-    /// [`EncodeErrorKind::UnknownSchema`] until the id is
-    /// [learned](Self::learn); [`EncodeErrorKind::InvalidAvro`] for a schema
+    /// [`Unconverted::Ask`] until the id is [learned](Self::learn); else the
+    /// event is to be parked: [`EncodeErrorKind::InvalidAvro`] for a schema
     /// that is none in Avro, as a name in it is not allowed or names two
     /// things; [`EncodeErrorKind::RequiredValue`] for NULL where the schema has
     /// none, and [`EncodeErrorKind::NoSchema`] where there is no schema.
@@ -135,39 +128,50 @@ impl AvroConverter {
         topic: &str,
         schema: Option<&Arc<Schema>>,
         value: &Value,
-    ) -> Result<Option<Bytes>, EncodeErrorKind> {
+    ) -> Result<Option<Bytes>, Unconverted> {
         let Some(schema) = schema else {
-            return if *value == Value::Null { Ok(None) } else { Err(EncodeErrorKind::NoSchema) };
+            let is_null = *value == Value::Null;
+            return if is_null { Ok(None) } else { Err(EncodeErrorKind::NoSchema.into()) };
         };
         if *value == Value::Null {
-            return if schema.optional { Ok(None) } else { Err(EncodeErrorKind::RequiredValue) };
+            let is_allowed = schema.optional;
+            return if is_allowed { Ok(None) } else { Err(EncodeErrorKind::RequiredValue.into()) };
         }
-        let derived = self.derived(schema)?;
-        let name = derived.schema.name.as_deref();
-        let subject = self.options.subject.of(topic, self.is_key, name)?;
-        let asked = UnknownSchema { subject, schema: Arc::clone(&derived.schema.text) };
-        let Some(id) = self.ids.get(&asked) else {
-            return Err(EncodeErrorKind::UnknownSchema(Box::new(asked)));
-        };
-        let body = derived.layout.encode(schema, value)?;
-        let mut out = BytesMut::with_capacity(5 + body.len());
-        out.put_u8(0);
-        out.put_u32(*id);
-        out.put_slice(&body);
-        Ok(Some(out.freeze()))
+        let id = self.id(topic, schema)?;
+        let mut out = Vec::with_capacity(16 + datum::size_hint(value));
+        out.push(0);
+        out.extend_from_slice(&id.to_be_bytes());
+        datum::write(schema, value, &mut out)?;
+        Ok(Some(out.into()))
     }
 
-    fn derived(&mut self, schema: &Arc<Schema>) -> Result<Arc<Derived>, EncodeErrorKind> {
+    fn id(&mut self, topic: &str, schema: &Arc<Schema>) -> Result<u32, Unconverted> {
         let address = Arc::as_ptr(schema).addr();
-        if let Some((_, derived)) = self.schemas.get(&address) {
-            return Ok(Arc::clone(derived));
+        let avro = match self.schemas.get(&address) {
+            Some(derived) => match derived.ids.get(topic) {
+                Some(id) => return Ok(*id),
+                None => Arc::clone(&derived.avro),
+            },
+            None => self.derive(schema)?,
+        };
+        let subject = self.options.subject.of(topic, self.is_key, avro.name.as_deref())?;
+        let asked = UnknownSchema { subject, schema: Arc::clone(&avro.text) };
+        let Some(id) = self.ids.get(&asked).copied() else {
+            return Err(Unconverted::Ask(asked.into()));
+        };
+        if let Some(derived) = self.schemas.get(&address) {
+            derived.ids.insert(topic.into(), id, topic.len());
         }
-        let avro = AvroSchema::derive(schema, &self.options)?;
-        let derived = Arc::new(Derived { schema: avro, layout: Layout::of(schema)? });
-        if self.schemas.len() >= self.options.schemas_cache_size {
-            self.schemas.clear();
-        }
-        self.schemas.insert(address, (Arc::clone(schema), Arc::clone(&derived)));
-        Ok(derived)
+        Ok(id)
+    }
+
+    fn derive(&mut self, schema: &Arc<Schema>) -> Result<Arc<AvroSchema>, EncodeErrorKind> {
+        let avro = Arc::new(AvroSchema::derive(schema, &self.options)?);
+        let bytes = schema.size_bytes() + avro.text.len();
+        let ids = Memory::new(MAX_TOPICS, MAX_TOPICS_BYTES);
+        let derived = Derived { schema: Arc::clone(schema), avro: Arc::clone(&avro), ids };
+        debug_assert!(Arc::ptr_eq(&derived.schema, schema), "the address is that of the schema");
+        self.schemas.insert(Arc::as_ptr(schema).addr(), derived, bytes);
+        Ok(avro)
     }
 }

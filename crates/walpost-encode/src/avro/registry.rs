@@ -1,19 +1,20 @@
 //! Schema ids from a registry with Confluent's API: the one file here with I/O.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use schema_registry_converter::{
-    async_impl::schema_registry::{SrSettings, perform_sr_call, post_schema},
+    async_impl::schema_registry::{SrSettings, perform_sr_call},
     error::SRCError,
-    schema_registry_common::{SchemaType, SrCall, SuppliedSchema},
+    schema_registry_common::{RawError, SrCall},
 };
 
 use super::UnknownSchema;
 
-/// Where the registry is, and how it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where the registry is, and how it is asked. `Debug` shows no credentials,
+/// also not those in an address.
+#[derive(Clone, PartialEq, Eq)]
 pub struct RegistryConfig {
-    /// `schema.registry.url`: one or more; each is tried.
+    /// `schema.registry.url`: one or more, of `http` or `https`; each is tried.
     pub urls: Vec<String>,
     /// `basic.auth.user.info`, or a token.
     pub credentials: Option<Credentials>,
@@ -21,6 +22,28 @@ pub struct RegistryConfig {
     pub auto_register: bool,
     /// How long one answer may take.
     pub timeout: Duration,
+}
+
+impl fmt::Debug for RegistryConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { urls, credentials, auto_register, timeout } = self;
+        let urls: Vec<String> = urls.iter().map(|url| without_credentials(url)).collect();
+        f.debug_struct("RegistryConfig")
+            .field("urls", &urls)
+            .field("credentials", credentials)
+            .field("auto_register", auto_register)
+            .field("timeout", timeout)
+            .finish()
+    }
+}
+
+/// From the first `://` to the last `@`: a password may have either in it.
+fn without_credentials(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    match url.rfind('@') {
+        Some(end) if start <= end => format!("{}***{}", &url[..start], &url[end..]),
+        _ => url.to_owned(),
+    }
 }
 
 /// Who asks.
@@ -42,19 +65,32 @@ impl fmt::Debug for Credentials {
 }
 
 /// A schema registry.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Registry {
     settings: SrSettings,
     auto_register: bool,
 }
 
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The settings have addresses and credentials.
+        f.debug_struct("Registry")
+            .field("auto_register", &self.auto_register)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The registry has given no id.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("asking the schema registry about subject {subject} failed: {kind}")]
+#[error("asking the schema registry{} failed: {kind}", about(.subject.as_deref()))]
 pub struct RegistryError {
     kind: RegistryErrorKind,
-    subject: String,
+    subject: Option<String>,
     source: Option<SRCError>,
+}
+
+fn about(subject: Option<&str>) -> String {
+    subject.map_or_else(String::new, |subject| format!(" about subject {subject}"))
 }
 
 impl RegistryError {
@@ -64,7 +100,9 @@ impl RegistryError {
     }
 }
 
-/// What a failure of the registry asks for.
+/// What a failure of the registry asks for: to ask again, to
+/// [park](Self::parks) the event, or else to halt, as no event would fare
+/// better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryErrorKind {
@@ -74,18 +112,29 @@ pub enum RegistryErrorKind {
     /// The schema is not compatible with those of its subject: park.
     #[error("the schema is not compatible with earlier ones, change it or the subject's mode")]
     Incompatible,
+    /// The schema is none to the registry: park.
+    #[error("it takes the schema for none; change the names or types of the columns")]
+    Invalid,
     /// The schema is not there, and must not be registered: park.
     #[error("the schema is not registered, register it or set auto.register.schemas")]
     NotRegistered,
-    /// It does not take the schema, or who asks: park.
-    #[error("it refuses the schema or the credentials")]
+    /// It refuses who asks, or the answer is none of a registry: halt.
+    #[error("it refuses who asks, or is no registry; see to schema.registry.url and credentials")]
     Refused,
+    /// No address to ask: halt.
+    #[error("schema.registry.url is no address of http or https")]
+    NoAddress,
 }
 
 impl RegistryErrorKind {
-    /// Whether to ask again rather than to park the event.
+    /// Whether to ask again.
     pub fn is_transient(self) -> bool {
         self == Self::Unavailable
+    }
+
+    /// Whether it is about this schema alone, so that the event is to be parked.
+    pub fn parks(self) -> bool {
+        matches!(self, Self::Incompatible | Self::Invalid | Self::NotRegistered)
     }
 }
 
@@ -93,14 +142,15 @@ impl Registry {
     /// A registry that is not asked yet.
     ///
     /// # Errors
-    /// [`RegistryErrorKind::Refused`] without a URL, or with one that is none.
+    /// [`RegistryErrorKind::NoAddress`] without a URL, or with one that is none.
     pub fn new(config: &RegistryConfig) -> Result<Self, RegistryError> {
-        let refused = |source| RegistryError {
-            kind: RegistryErrorKind::Refused,
-            subject: String::new(),
-            source,
-        };
-        let (first, more) = config.urls.split_first().ok_or_else(|| refused(None))?;
+        let no_address =
+            |source| RegistryError { kind: RegistryErrorKind::NoAddress, subject: None, source };
+        let (first, more) = config
+            .urls
+            .split_first()
+            .filter(|_| config.urls.iter().all(|url| is_address(url)))
+            .ok_or_else(|| no_address(None))?;
         let mut builder = SrSettings::new_builder(first.trim_end_matches('/').to_owned());
         for url in more {
             builder.add_url(url.trim_end_matches('/').to_owned());
@@ -115,7 +165,7 @@ impl Registry {
             None => {}
         }
         let settings =
-            builder.set_timeout(config.timeout).build().map_err(|source| refused(Some(source)))?;
+            builder.set_timeout(config.timeout).build().map_err(|source| no_address(Some(source)))?;
         Ok(Self { settings, auto_register: config.auto_register })
     }
 
@@ -124,41 +174,94 @@ impl Registry {
     /// # Errors
     /// [`RegistryError`]; its kind says whether to ask again.
     pub async fn id(&self, schema: &UnknownSchema) -> Result<u32, RegistryError> {
-        let subject = schema.subject.to_string();
-        let answer = if self.auto_register {
-            let supplied = SuppliedSchema::new(None, SchemaType::Avro, schema.schema.to_string());
-            post_schema(&self.settings, subject, supplied).await.map(|registered| registered.id)
-        } else {
-            let body = lookup_body(&schema.schema);
-            let call = SrCall::PostForVersion(&subject, &body);
-            perform_sr_call(&self.settings, call).await.and_then(|raw| {
-                raw.id.ok_or_else(|| SRCError::new("no id in the answer", None, false))
-            })
+        let body = body(&schema.schema);
+        let call = match self.auto_register {
+            true => SrCall::PostNew(&schema.subject, &body),
+            false => SrCall::PostForVersion(&schema.subject, &body),
         };
-        answer.map_err(|error| RegistryError {
-            kind: kind_of(&error),
-            subject: schema.subject.to_string(),
-            source: Some(error),
-        })
+        let failed = |kind, source| RegistryError {
+            kind,
+            subject: Some(schema.subject.to_string()),
+            source: Some(source),
+        };
+        let answer = perform_sr_call(&self.settings, call).await;
+        let answer = answer.map_err(|error| failed(kind_of(&error), error))?;
+        let no_id = || SRCError::new("no id in the answer", None, false);
+        answer.id.ok_or_else(|| failed(RegistryErrorKind::Refused, no_id()))
     }
 }
 
-fn lookup_body(schema: &str) -> String {
+fn body(schema: &str) -> String {
     let mut body = b"{\"schema\":".to_vec();
     crate::json::write_plain_string(schema, &mut body);
     body.push(b'}');
     String::from_utf8(body).expect("JSON of text is UTF-8")
 }
 
-/// By the status, which the client tells in its text alone.
+fn is_address(url: &str) -> bool {
+    let behind = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    behind.is_some_and(|behind| !behind.is_empty() && !behind.starts_with(['/', ':', '?', '#']))
+}
+
+/// The registry knows no schemas of the subject.
+const NO_SUBJECT: u32 = 40_401;
+/// The registry does not know the schema.
+const NO_SCHEMA: u32 = 40_403;
+
+/// By the status, which the client tells in its text alone, and the registry's
+/// own code: what is not there without one is the registry itself.
 fn kind_of(error: &SRCError) -> RegistryErrorKind {
     let status = error.error.rsplit_once("failed with status ").map(|(_, status)| status);
-    let code = status.and_then(|status| status.get(..3)).and_then(|code| code.parse::<u16>().ok());
-    match code {
-        Some(404) => RegistryErrorKind::NotRegistered,
-        Some(409) => RegistryErrorKind::Incompatible,
-        Some(408 | 429 | 500..) => RegistryErrorKind::Unavailable,
-        Some(_) => RegistryErrorKind::Refused,
-        None => RegistryErrorKind::Unavailable,
+    let status = status.and_then(|status| status.get(..3)).and_then(|code| code.parse().ok());
+    let code = error.source().and_then(|source| source.downcast_ref()).map(|raw: &RawError| {
+        raw.error_code
+    });
+    match (status, code) {
+        (Some(404_u16), Some(NO_SUBJECT | NO_SCHEMA)) => RegistryErrorKind::NotRegistered,
+        (Some(409), _) => RegistryErrorKind::Incompatible,
+        (Some(422), _) => RegistryErrorKind::Invalid,
+        (Some(408 | 429 | 500..) | None, _) => RegistryErrorKind::Unavailable,
+        (Some(_), _) => RegistryErrorKind::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_show_nowhere() {
+        let secrets = ["s3cret", "us3r", "p@ss", "t0ken"];
+        let config = |url: &str, credentials| RegistryConfig {
+            urls: vec![url.to_owned()],
+            credentials: Some(credentials),
+            auto_register: true,
+            timeout: Duration::from_secs(1),
+        };
+        let basic = || Credentials::Basic("us3r".to_owned(), "s3cret".to_owned());
+        for config in [
+            config("http://us3r:s3cret@host:1/path", basic()),
+            config("https://us3r:p@ss://s3cret@host:1", Credentials::Token("t0ken".to_owned())),
+        ] {
+            let registry = Registry::new(&config).unwrap();
+            let shown = format!("{config:?} {registry:?}");
+            assert!(!secrets.iter().any(|secret| shown.contains(secret)), "{shown}");
+            assert!(shown.contains("@host:1"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_told_from_others() {
+        for url in ["", "host:8081", "ftp://us3r:s3cret@host", "http://", "http://:80", "https:///a"] {
+            let config = RegistryConfig {
+                urls: vec!["http://a".to_owned(), url.to_owned()],
+                credentials: None,
+                auto_register: true,
+                timeout: Duration::from_secs(1),
+            };
+            let error = Registry::new(&config).unwrap_err();
+            assert_eq!(error.kind(), RegistryErrorKind::NoAddress, "{url}");
+            assert!(!format!("{error:?} {error}").contains("s3cret"));
+        }
     }
 }

@@ -130,7 +130,10 @@ impl<'a> Writer<'a> {
         let Kind::Struct(fields) = &schema.kind else {
             return Err(EncodeErrorKind::InvalidAvro);
         };
-        let (namespace, name) = self.name(schema);
+        let (namespace, name) = match self.known_default(schema) {
+            Some(name) => (Some(NAMESPACE.to_owned()), name),
+            None => self.name(schema),
+        };
         let full = full_name(namespace.as_deref(), &name);
         let is_known = self.known.iter().any(|(known, of)| *known == full && is_alike(of, schema));
         if is_known {
@@ -152,6 +155,14 @@ impl<'a> Writer<'a> {
         self.push("]");
         self.namespace = outer;
         self.finish(schema, None)
+    }
+
+    /// The name that a record without one has got before, if there is one like
+    /// it.
+    fn known_default(&self, schema: &Schema) -> Option<String> {
+        let is_same = |of: &Schema| of.name.is_none() && is_alike(of, schema);
+        let (full, _) = self.known.iter().find(|(_, of)| schema.name.is_none() && is_same(of))?;
+        full.rsplit_once('.').map(|(_, name)| name.to_owned())
     }
 
     /// Writes the namespace where it is another one; returns the one before.

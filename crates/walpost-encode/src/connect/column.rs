@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{
     default,
     description::{ColumnDescription, TypeDescription, TypeKind},
@@ -11,7 +13,7 @@ use super::{
         TimePrecision,
     },
     schema::{Kind, Schema},
-    value::Value,
+    value::{Text, Value},
 };
 use crate::error::EncodeErrorKind;
 
@@ -89,7 +91,7 @@ impl Column {
         let (codec, mut schema) = resolve(data_type, *modifier, *options)?;
         let default_text = default.as_deref().and_then(|text| default::text(data_type, text));
         let default = default_text
-            .and_then(|text| Some((codec.convert(text.as_bytes()).ok()?, text)))
+            .and_then(|text| Some((codec.convert_slice(text.as_bytes()).ok()?, text)))
             .filter(|(value, _)| !matches!(value, Value::Null | Value::Struct(_)));
         schema.optional |= nullable;
         let (value, text) = default.unzip();
@@ -123,14 +125,14 @@ impl Column {
     /// infinities of `interval`, a `money` with a currency of several letters,
     /// arrays of arrays of text, NULL in an array of an enum, and arrays of
     /// geometric types.
-    pub fn value(&self, text: Option<&[u8]>) -> Result<Value, EncodeErrorKind> {
+    pub fn value(&self, text: Option<&Bytes>) -> Result<Value, EncodeErrorKind> {
         let Some(text) = text else {
             return Ok(Value::Null);
         };
         let value = self.codec.convert(text).map_err(|error| error.of(self.type_oid, text))?;
         match value {
             Value::Null if !self.schema.optional && self.codec == Codec::Nothing => {
-                Ok(Value::String(String::new()))
+                Ok(Value::String(Text::default()))
             }
             value if self.allows(&value) => Ok(value),
             _ => Err(EncodeErrorKind::Malformed { type_oid: self.type_oid, len: text.len() }),

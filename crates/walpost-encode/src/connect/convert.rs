@@ -15,7 +15,7 @@ use super::{
     java_map::JavaMap,
     options::{BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, TimePrecision},
     temporal,
-    value::Value,
+    value::{Text, Value},
 };
 use crate::{error::EncodeErrorKind, raw::parse_bool};
 
@@ -38,8 +38,21 @@ impl Unfit {
 }
 
 impl Codec {
-    /// `text` is the bytes themselves for `bytea`.
-    pub(crate) fn convert(&self, text: &[u8]) -> Result<Value, Unfit> {
+    /// `text` is the bytes themselves for `bytea`; text and bytes stay shared.
+    pub(crate) fn convert(&self, text: &Bytes) -> Result<Value, Unfit> {
+        match self {
+            Self::Text => {
+                Text::try_from(text.clone()).map(Value::String).map_err(|_| Unfit::NotUtf8)
+            }
+            Self::Bytea(BinaryHandling::Bytes) | Self::Unknown(BinaryHandling::Bytes) => {
+                Ok(Value::Bytes(text.clone()))
+            }
+            _ => self.convert_slice(text),
+        }
+    }
+
+    /// The same of what is not shared.
+    pub(crate) fn convert_slice(&self, text: &[u8]) -> Result<Value, Unfit> {
         match self {
             Self::Bytea(mode) => return Ok(binary(text, *mode)),
             Self::Unknown(mode) => return Ok(binary(text, *mode)),
@@ -56,7 +69,7 @@ impl Codec {
 
     fn convert_text(&self, text: &str) -> Option<Value> {
         Some(match self {
-            Self::Text => Value::String(text.to_owned()),
+            Self::Text => Value::String(text.into()),
             Self::Int16 => Value::Int16(text.parse().ok()?),
             Self::Int32 => Value::Int32(text.parse().ok()?),
             Self::Int64 => Value::Int64(text.parse().ok()?),
@@ -76,14 +89,16 @@ impl Codec {
             Self::Timestamp(mode, digits) => {
                 timestamp(temporal::parse_timestamp(text)?, *mode, *digits)
             }
-            Self::ZonedTime => Value::String(temporal::zoned_time(text)?),
+            Self::ZonedTime => Value::String(temporal::zoned_time(text)?.into()),
             Self::ZonedTimestamp(digits) => zoned_timestamp(text, *digits)?,
             Self::Interval(IntervalHandling::Numeric) => {
                 Value::Int64(Interval::parse(text)?.total_micros())
             }
-            Self::Interval(IntervalHandling::String) => Value::String(Interval::parse(text)?.iso()),
+            Self::Interval(IntervalHandling::String) => {
+                Value::String(Interval::parse(text)?.iso().into())
+            }
             Self::Hstore(HstoreHandling::Json) => {
-                Value::String(hstore::json(&hstore::entries(text)?))
+                Value::String(hstore::json(&hstore::entries(text)?).into())
             }
             Self::Hstore(HstoreHandling::Map) => hstore::map(hstore::entries(text)?),
             Self::Vector64 => vector(text, |number| number.parse().ok().map(Value::Float64))?,
@@ -113,13 +128,13 @@ impl Codec {
 fn binary(bytes: &[u8], mode: BinaryHandling) -> Value {
     match mode {
         BinaryHandling::Bytes => Value::Bytes(Bytes::copy_from_slice(bytes)),
-        BinaryHandling::Base64 => Value::String(STANDARD.encode(bytes)),
-        BinaryHandling::Base64UrlSafe => Value::String(URL_SAFE.encode(bytes)),
+        BinaryHandling::Base64 => Value::String(STANDARD.encode(bytes).into()),
+        BinaryHandling::Base64UrlSafe => Value::String(URL_SAFE.encode(bytes).into()),
         BinaryHandling::Hex => {
             const DIGITS: &[u8; 16] = b"0123456789abcdef";
             let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
             let digits = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-            Value::String(digits.collect())
+            Value::String(digits.collect::<String>().into())
         }
     }
 }
@@ -151,7 +166,7 @@ fn decimal(text: &str, mode: DecimalHandling, scale: i32) -> Option<Value> {
         return match mode {
             DecimalHandling::Precise => None,
             DecimalHandling::Double => Some(Value::Float64(number)),
-            DecimalHandling::String => Some(Value::String(name.to_owned())),
+            DecimalHandling::String => Some(Value::String(name.into())),
         };
     }
     let parsed = Decimal::parse(text)?;
@@ -163,7 +178,7 @@ fn decimal_value(decimal: Decimal, mode: DecimalHandling) -> Value {
     match mode {
         DecimalHandling::Precise => Value::Decimal(decimal),
         DecimalHandling::Double => Value::Float64(decimal.to_f64()),
-        DecimalHandling::String => Value::String(decimal.plain()),
+        DecimalHandling::String => Value::String(decimal.plain().into()),
     }
 }
 
@@ -192,7 +207,7 @@ fn date(days: i64, mode: TimePrecision) -> Value {
             let mut text = String::with_capacity(16);
             temporal::write_date(days, &mut text);
             text.push('Z');
-            Value::String(text)
+            Value::String(text.into())
         }
         _ => Value::Int32(days as i32),
     }
@@ -206,7 +221,7 @@ fn time(micros: i64, mode: TimePrecision, digits: i32) -> Value {
         | TimePrecision::AdaptiveTimeMicroseconds
         | TimePrecision::Microseconds => Value::Int64(micros),
         TimePrecision::Nanoseconds => Value::Int64(micros * 1_000),
-        TimePrecision::IsoString => Value::String(temporal::iso_time(micros)),
+        TimePrecision::IsoString => Value::String(temporal::iso_time(micros).into()),
         TimePrecision::Connect => Value::Date(millis),
     }
 }
@@ -222,18 +237,18 @@ fn timestamp(micros: temporal::Micros, mode: TimePrecision, digits: i32) -> Valu
         | TimePrecision::AdaptiveTimeMicroseconds
         | TimePrecision::Microseconds => Value::Int64(temporal::wrapped(micros)),
         TimePrecision::Nanoseconds => temporal::nanos(micros).map_or(Value::Null, Value::Int64),
-        TimePrecision::IsoString => Value::String(temporal::iso_timestamp(micros, None)),
+        TimePrecision::IsoString => Value::String(temporal::iso_timestamp(micros, None).into()),
         TimePrecision::Connect => Value::Date(millis),
     }
 }
 
 fn zoned_timestamp(text: &str, digits: i32) -> Option<Value> {
     if matches!(text, "infinity" | "-infinity") {
-        return Some(Value::String(text.to_owned()));
+        return Some(Value::String(text.into()));
     }
     let micros = temporal::parse_zoned_timestamp(text)?;
     let digits = u32::try_from(digits).ok().filter(|digits| *digits > 0);
-    Some(Value::String(temporal::iso_timestamp(micros, digits)))
+    Some(Value::String(temporal::iso_timestamp(micros, digits).into()))
 }
 
 fn vector(text: &str, number: impl Fn(&str) -> Option<Value>) -> Option<Value> {
@@ -252,9 +267,10 @@ fn sparse_vector(text: &str) -> Option<Value> {
         let (index, number) = part.split_once(':')?;
         let index: i16 = index.trim().parse().ok()?;
         let number: f64 = number.trim().parse().ok()?;
-        map.insert(i32::from(index) as u32, Value::Int16(index), Value::Float64(number));
+        map.insert(i32::from(index) as u32, index, Value::Float64(number));
     }
-    let vector = Value::Map(map.into_entries().collect());
+    let entries = map.into_entries().map(|(index, number)| (Value::Int16(index), number));
+    let vector = Value::Map(entries.collect());
     Some(Value::Struct(vec![Value::Int16(dimensions), vector]))
 }
 
@@ -288,6 +304,6 @@ fn convert_element(text: &str, codec: &Codec) -> Option<Value> {
             let micros = temporal::parse_time(text)?;
             Some(time(micros / 1_000 * 1_000 % temporal::MICROS_PER_DAY, *mode, *digits))
         }
-        _ => codec.convert(text.as_bytes()).ok(),
+        _ => codec.convert_slice(text.as_bytes()).ok(),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     text,
     value::Value,
 };
-use crate::error::EncodeErrorKind;
+use crate::error::{EncodeErrorKind, UnknownSchema};
 
 /// A converter of Kafka Connect or Debezium: what makes bytes of a key or a
 /// value (`key.converter`, `value.converter`).
@@ -42,13 +42,26 @@ pub enum HeaderConverter {
     Of(Converter),
 }
 
+/// Why a value is not converted, and what now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unconverted {
+    /// The registry has to say the id of the schema, which then is to be
+    /// [learned](Converter::learn).
+    #[error(transparent)]
+    Ask(Box<UnknownSchema>),
+    /// The converter does not take the value.
+    #[error(transparent)]
+    Failed(#[from] EncodeErrorKind),
+}
+
 impl Converter {
     /// The bytes of a value; `None` for none, which is a null key, or a
     /// tombstone. Only Avro looks at the topic, for the subject of its schema.
     ///
     /// # Errors
-    /// [`EncodeErrorKind`] for a value that the converter does not take; where
-    /// Kafka Connect fails the task, the event is to be parked.
+    /// [`Unconverted::Failed`] for a value that the converter does not take;
+    /// where Kafka Connect fails the task, the event is to be parked. Only Avro
+    /// asks.
     #[cfg_attr(
         not(feature = "avro"),
         expect(clippy::only_used_in_recursion, reason = "Avro alone looks at the topic")
@@ -58,31 +71,47 @@ impl Converter {
         topic: &str,
         schema: Option<&Arc<Schema>>,
         value: &Value,
-    ) -> Result<Option<Bytes>, EncodeErrorKind> {
+    ) -> Result<Option<Bytes>, Unconverted> {
         match self {
             Self::String => match value {
                 Value::Null => Ok(None),
-                Value::String(text) => Ok(Some(text.clone().into())),
+                Value::String(text) => Ok(Some(text.as_bytes().clone())),
                 value => {
                     let text = text::java_string(schema.map(|schema| &**schema), value)?;
                     Ok(Some(text.into()))
                 }
             },
-            Self::Json(json) => json.convert(schema, value),
-            Self::ByteArray if !is_bytes(schema) => Err(EncodeErrorKind::NotBytes),
+            Self::Json(json) => Ok(json.convert(schema, value)?),
+            Self::ByteArray if !is_bytes(schema) => Err(EncodeErrorKind::NotBytes.into()),
             Self::ByteArray => match value {
                 Value::Null => Ok(None),
                 Value::Bytes(bytes) => Ok(Some(bytes.clone())),
-                _ => Err(EncodeErrorKind::NotBytes),
+                _ => Err(EncodeErrorKind::NotBytes.into()),
             },
             Self::BinaryData(delegate) => match (value, delegate) {
                 (Value::Null, _) if is_bytes(schema) => Ok(None),
                 (Value::Bytes(bytes), _) if is_bytes(schema) => Ok(Some(bytes.clone())),
                 (value, Some(delegate)) => delegate.convert(topic, schema, value),
-                (_, None) => Err(EncodeErrorKind::NoDelegate),
+                (_, None) => Err(EncodeErrorKind::NoDelegate.into()),
             },
             #[cfg(feature = "avro")]
             Self::Avro(avro) => avro.convert(topic, schema, value),
+        }
+    }
+}
+
+impl Converter {
+    /// The id that the registry has given a schema that was asked for.
+    #[cfg_attr(
+        not(feature = "avro"),
+        expect(unused_variables, clippy::only_used_in_recursion, reason = "Avro alone asks")
+    )]
+    pub fn learn(&mut self, schema: &UnknownSchema, id: u32) {
+        match self {
+            #[cfg(feature = "avro")]
+            Self::Avro(avro) => avro.learn(schema, id),
+            Self::BinaryData(Some(delegate)) => delegate.learn(schema, id),
+            Self::BinaryData(None) | Self::String | Self::Json(_) | Self::ByteArray => {}
         }
     }
 }
@@ -101,10 +130,11 @@ impl HeaderConverter {
         topic: &str,
         schema: Option<&Arc<Schema>>,
         value: &Value,
-    ) -> Result<Option<Bytes>, EncodeErrorKind> {
+    ) -> Result<Option<Bytes>, Unconverted> {
         match self {
             Self::Simple => Ok(match value {
                 Value::Null => None,
+                Value::String(text) => Some(text.as_bytes().clone()),
                 value => Some(text::header(schema.map(|schema| &**schema), value).into()),
             }),
             Self::Of(converter) => converter.convert(topic, schema, value),

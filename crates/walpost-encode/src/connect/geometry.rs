@@ -107,7 +107,7 @@ pub(crate) fn postgis(text: &str, has_extensions: bool) -> Option<Value> {
 }
 
 fn geometry(wkb: Vec<u8>, extensions: &[(&str, &str)]) -> Value {
-    let text = |text: &str| Value::String(text.to_owned());
+    let text = |text: &str| Value::String(text.into());
     let extensions = extensions.iter().map(|(key, value)| (text(key), text(value))).collect();
     Value::Struct(vec![Value::Bytes(Bytes::from(wkb)), Value::Null, Value::Map(extensions)])
 }

@@ -48,7 +48,7 @@ pub(crate) fn json(entries: &[(String, Option<String>)]) -> String {
 /// A map of text.
 pub(crate) fn map(entries: Vec<(String, Option<String>)>) -> Value {
     let entry = |(key, value): (String, Option<String>)| {
-        (Value::String(key), value.map_or(Value::Null, Value::String))
+        (Value::String(key.into()), value.map_or(Value::Null, |text| Value::String(text.into())))
     };
     Value::Map(entries.into_iter().map(entry).collect())
 }

@@ -1,5 +1,10 @@
 //! The order in which Java's `HashMap` yields its entries: that of the hashes.
 
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::Hash,
+};
+
 #[cfg(feature = "avro")]
 use super::value::Value;
 
@@ -12,34 +17,37 @@ pub(crate) fn hash_of_text(text: &str) -> u32 {
 /// share a bucket.
 pub(crate) struct JavaMap<K, V> {
     capacity: u32,
-    /// In the order of their insertion.
-    entries: Vec<(u32, K, V)>,
+    /// With hash, and place in the order of their insertion.
+    entries: HashMap<K, (u32, usize, V)>,
 }
 
-impl<K: PartialEq, V> JavaMap<K, V> {
+impl<K: Eq + Hash, V> JavaMap<K, V> {
     /// As `new HashMap<>(capacity)`; 16 is Java's default.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         let capacity = u32::try_from(capacity).unwrap_or(1 << 30).clamp(1, 1 << 30);
-        Self { capacity: capacity.next_power_of_two(), entries: Vec::new() }
+        Self { capacity: capacity.next_power_of_two(), entries: HashMap::new() }
     }
 
     /// Inserts or replaces.
     pub(crate) fn insert(&mut self, hash: u32, key: K, value: V) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.1 == key) {
-            entry.2 = value;
-            return;
-        }
-        self.entries.push((hash ^ (hash >> 16), key, value));
-        if self.entries.len() as u64 > u64::from(self.capacity) * 3 / 4 {
-            self.capacity *= 2;
+        let place = self.entries.len();
+        match self.entries.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().2 = value,
+            Entry::Vacant(free) => {
+                free.insert((hash ^ (hash >> 16), place, value));
+                if self.entries.len() as u64 > u64::from(self.capacity) * 3 / 4 {
+                    self.capacity *= 2;
+                }
+            }
         }
     }
 
     /// The entries in Java's order.
-    pub(crate) fn into_entries(mut self) -> impl Iterator<Item = (K, V)> {
+    pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, V)> {
         let mask = self.capacity - 1;
-        self.entries.sort_by_key(|(hash, ..)| hash & mask);
-        self.entries.into_iter().map(|(_, key, value)| (key, value))
+        let mut entries: Vec<_> = self.entries.into_iter().collect();
+        entries.sort_unstable_by_key(|(_, (hash, place, _))| (hash & mask, *place));
+        entries.into_iter().map(|(key, (_, _, value))| (key, value))
     }
 }
 
@@ -48,11 +56,11 @@ impl<K: PartialEq, V> JavaMap<K, V> {
 pub(crate) fn in_java_order(entries: &[(Value, Value)]) -> Vec<&(Value, Value)> {
     let mut map = JavaMap::with_capacity(16);
     for entry in entries {
-        let hash = match &entry.0 {
-            Value::String(text) => hash_of_text(text),
-            _ => 0,
+        let key = match &entry.0 {
+            Value::String(text) => &**text,
+            _ => "",
         };
-        map.insert(hash, &entry.0, entry);
+        map.insert(hash_of_text(key), key, entry);
     }
     map.into_entries().map(|(_, entry)| entry).collect()
 }

@@ -1,4 +1,4 @@
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -9,6 +9,7 @@ use super::{
 use crate::{
     error::EncodeErrorKind,
     json::{write_base64, write_string},
+    memory::Memory,
     number::{java_double, java_single},
 };
 
@@ -51,17 +52,26 @@ pub enum DecimalFormat {
 }
 
 /// Kafka Connect's `JsonConverter`, byte for byte.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct JsonConverter {
     options: JsonConverterOptions,
     /// By the address of the schema, which is kept with its text.
-    texts: HashMap<usize, (Arc<Schema>, Bytes)>,
+    texts: Memory<usize, (Arc<Schema>, Bytes)>,
 }
+
+impl Default for JsonConverter {
+    fn default() -> Self {
+        Self::new(JsonConverterOptions::default())
+    }
+}
+
+/// Bytes of schemas and their texts that are remembered.
+const MAX_TEXTS_BYTES: usize = 16 << 20;
 
 impl JsonConverter {
     /// A converter that has seen nothing.
     pub fn new(options: JsonConverterOptions) -> Self {
-        Self { options, texts: HashMap::new() }
+        Self { options, texts: Memory::new(options.schemas_cache_size, MAX_TEXTS_BYTES) }
     }
 
     /// The bytes of a value; `None` for no value of no schema, a tombstone.
@@ -101,11 +111,9 @@ impl JsonConverter {
         }
         let mut out = Vec::with_capacity(256);
         write_schema(schema, None, self.options, &mut out)?;
-        if self.texts.len() >= self.options.schemas_cache_size {
-            self.texts.clear();
-        }
         let text = Bytes::from(out);
-        self.texts.insert(address, (Arc::clone(schema), text.clone()));
+        let bytes = schema.size_bytes() + text.len();
+        self.texts.insert(address, (Arc::clone(schema), text.clone()), bytes);
         Ok(text)
     }
 }

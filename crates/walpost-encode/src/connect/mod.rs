@@ -5,10 +5,13 @@
 //! 1. A column becomes a [`Value`] with a [`Schema`], as Debezium's PostgreSQL
 //!    connector has it: [`Column`], [`ColumnOptions`], and for a whole table
 //!    [`RowShape`]. What the stream does not say of a column comes from the
-//!    catalog: [`ColumnDescription`].
+//!    catalog: [`CatalogColumn`], [`TypeDescription`].
 //! 2. The parts of a record become one value: the envelope, and the payload if
-//!    its JSON is expanded ([`Expander`]). That is [`ConnectEncoding`].
-//! 3. A [`Converter`] makes bytes of it.
+//!    its JSON is expanded ([`Expander`]). [`Typing`] makes a [`TypedRecord`],
+//!    which transforms may change.
+//! 3. A [`Converter`] makes bytes of each part: [`Converters`].
+//!
+//! [`ConnectEncoding`] is the last two at once.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,7 +22,7 @@
 //!
 //! let described = ColumnDescription::from_type("payload".into(), type_oid::JSONB, -1);
 //! let column = Column::new(&described, &ColumnOptions::default()).expect("a known type");
-//! let value = column.value(Some(br#"{"a": 1}"#))?;
+//! let value = column.value(Some(&r#"{"a": 1}"#.into()))?;
 //!
 //! let mut converter = Converter::Json(JsonConverter::new(JsonConverterOptions::default()));
 //! let bytes = converter.convert("topic", Some(column.schema()), &value)?.expect("a value");
@@ -30,7 +33,7 @@
 //!         r#""version":1},"payload":"{\"a\": 1}"}"#
 //!     )
 //! );
-//! # Ok::<(), walpost_encode::EncodeErrorKind>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Where Debezium's task dies on a value, it is an error here, and the event is
@@ -47,6 +50,7 @@ mod decimal;
 mod default;
 mod description;
 mod encoding;
+mod envelope;
 mod expand;
 mod geometry;
 mod hstore;
@@ -59,14 +63,16 @@ mod schema;
 mod shape;
 mod temporal;
 mod text;
+mod typed;
 mod value;
 
 pub use self::{
     column::Column,
-    converter::{Converter, HeaderConverter},
+    converter::{Converter, HeaderConverter, Unconverted},
     decimal::Decimal,
     description::{ColumnDescription, TypeDescription, TypeKind},
-    encoding::{ConnectEncoding, EnvelopeMemory, EnvelopeNames},
+    encoding::{ConnectEncoding, Converters},
+    envelope::EnvelopeNames,
     expand::{Difference, EmptyArray, ExpandOptions, Expander, NullField, OnDifference},
     json::{DecimalFormat, JsonConverter, JsonConverterOptions},
     options::{
@@ -74,8 +80,9 @@ pub use self::{
         NameAdjustment, TimePrecision,
     },
     schema::{Kind, Schema, SchemaField},
-    shape::{RowShape, ShapeOptions},
-    value::Value,
+    shape::{CatalogColumn, RowShape, ShapeOptions},
+    typed::{TypedHeader, TypedRecord, TypedValue, Typing, TypingOptions},
+    value::{Text, Value},
 };
 #[cfg(feature = "avro")]
 pub(crate) use self::{

@@ -56,7 +56,7 @@ pub enum Kind {
 }
 
 /// A field of a [`Kind::Struct`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SchemaField {
     /// Name.
     pub name: Arc<str>,
@@ -121,6 +121,27 @@ impl Schema {
         self.name.as_deref()
     }
 
+    /// Bytes that it takes, about, with all that it is made of.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
+        let parameter = |(name, value): &(Arc<str>, Arc<str>)| name.len() + value.len() + 32;
+        let field = |field: &SchemaField| {
+            size_of::<SchemaField>() + field.name.len() + field.schema.size_bytes()
+        };
+        let parts = match &self.kind {
+            Kind::Array(element) => element.size_bytes(),
+            Kind::Map(key, value) => key.size_bytes() + value.size_bytes(),
+            Kind::Struct(fields) => fields.iter().map(field).sum(),
+            _ => 0,
+        };
+        size_of::<Self>()
+            + text(&self.name)
+            + text(&self.doc)
+            + self.parameters.iter().map(parameter).sum::<usize>()
+            + self.default.as_ref().map_or(0, Value::size_bytes)
+            + parts
+    }
+
     /// The field of this name, with its place, if it is a struct that has one.
     pub fn field(&self, name: &str) -> Option<(usize, &SchemaField)> {
         let Kind::Struct(fields) = &self.kind else {
@@ -166,12 +187,7 @@ impl Hash for Schema {
                 key.hash(state);
                 value.hash(state);
             }
-            Kind::Struct(fields) => {
-                for field in fields {
-                    field.name.hash(state);
-                    field.schema.hash(state);
-                }
-            }
+            Kind::Struct(fields) => fields.hash(state),
             _ => {}
         }
     }

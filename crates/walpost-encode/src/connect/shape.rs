@@ -4,7 +4,7 @@ use walpost_event::{Relation, Row, Value as RowValue};
 
 use super::{
     column::Column,
-    description::ColumnDescription,
+    description::{ColumnDescription, TypeDescription},
     options::{ColumnOptions, NameAdjustment},
 };
 
@@ -13,12 +13,30 @@ use super::{
 /// Worked out once for each shape of a table.
 #[derive(Clone, Debug)]
 pub struct RowShape {
+    topic: Arc<str>,
     /// Up to the point before `Value`.
     name_prefix: String,
     columns: Vec<Option<Column>>,
     names: Vec<Arc<str>>,
-    /// Columns that have a default, with its text.
+    /// Columns whose NULLs a default stands for in the whole row.
     defaults: Vec<usize>,
+}
+
+/// What the catalog says of a column, and the stream does not.
+///
+/// It is that of now, and rows in the stream may be older: what it says counts
+/// for the column that still has its name and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogColumn {
+    /// `attname`
+    pub name: Arc<str>,
+    /// `atttypid`
+    pub type_oid: u32,
+    /// Not `attnotnull`.
+    pub nullable: bool,
+    /// `pg_get_expr(adbin, adrelid)` of the column's default; `None` where
+    /// there is none, and for a generated column.
+    pub default: Option<String>,
 }
 
 /// What [`RowShape::new`] takes of the configuration.
@@ -30,38 +48,61 @@ pub struct ShapeOptions {
     pub schema_names: NameAdjustment,
     /// What columns become.
     pub columns: ColumnOptions,
+    /// Names of the columns that Debezium reads without their defaults: those
+    /// that route, date and partition an event, and give its schema version.
+    pub without_defaults: Vec<String>,
 }
 
 /// Characters that a topic can have, by which Debezium names schemas as well.
 const MAX_NAME_LEN: usize = 249;
 
 impl RowShape {
-    /// The shape of `relation`. A column without a description is taken as it
-    /// stands in the relation, see [`ColumnDescription::from_type`].
+    /// The shape of `relation`, with what the catalog says of its columns.
+    ///
+    /// `types` are those of `pg_type`, by OID: an OID means one type as long as
+    /// that is there, so that they need not be of the moment of the row. A
+    /// type that is not there is a built-in one, if that; a column that is not,
+    /// may be NULL and has no default.
     pub fn new(
         relation: &Relation,
-        descriptions: &[ColumnDescription],
+        catalog: &[CatalogColumn],
+        types: impl Fn(u32) -> Option<TypeDescription>,
         options: &ShapeOptions,
     ) -> Self {
         let column = |column: &walpost_event::Column| {
-            let known = descriptions
+            let known = catalog
                 .iter()
-                .find(|known| known.name == column.name && known.data_type.oid == column.type_oid);
-            match known {
-                Some(known) => Column::new(known, &options.columns),
-                None => {
-                    let (oid, modifier) = (column.type_oid, column.type_modifier);
-                    let guess = ColumnDescription::from_type(column.name.clone(), oid, modifier);
-                    Column::new(&guess, &options.columns)
-                }
-            }
+                .find(|known| known.name == column.name && known.type_oid == column.type_oid);
+            let description = ColumnDescription {
+                name: Arc::clone(&column.name),
+                data_type: types(column.type_oid)
+                    .unwrap_or_else(|| TypeDescription::built_in(column.type_oid)),
+                modifier: column.type_modifier,
+                nullable: known.is_none_or(|known| known.nullable),
+                default: known.and_then(|known| known.default.clone()),
+            };
+            Column::new(&description, &options.columns)
         };
         let columns: Vec<Option<Column>> = relation.columns.iter().map(column).collect();
-        let has_default =
-            |column: &Option<Column>| column.as_ref().is_some_and(|c| c.default_text().is_some());
-        let defaults = (0..columns.len()).filter(|index| has_default(&columns[*index])).collect();
-        let names = relation.columns.iter().map(|column| Arc::clone(&column.name)).collect();
-        Self { name_prefix: name_prefix(relation, options), columns, names, defaults }
+        let names: Vec<_> =
+            relation.columns.iter().map(|column| Arc::clone(&column.name)).collect();
+        let has_default = |index: &usize| {
+            let column = columns[*index].as_ref();
+            column.is_some_and(|column| column.default_text().is_some())
+                && !options.without_defaults.iter().any(|name| **name == *names[*index])
+        };
+        let defaults = (0..columns.len()).filter(has_default).collect();
+        let topic = topic(relation, &options.topic_prefix);
+        let mut name_prefix = options.schema_names.schema(&format!("{topic}.Value"));
+        name_prefix.truncate(name_prefix.len() - "Value".len());
+        Self { topic: topic.into(), name_prefix, columns, names, defaults }
+    }
+
+    /// The topic of Debezium's own records of the table,
+    /// `<topic.prefix>.<schema>.<table>`: what a predicate before the router
+    /// sees.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.topic
     }
 
     /// Column `index` of the relation; `None` where Debezium leaves it out.
@@ -75,21 +116,24 @@ impl RowShape {
         self.column(index).map(|column| (index, column))
     }
 
-    /// Name of the schema of an envelope whose row is routed by `route`.
-    pub fn envelope_name(&self, route: &str) -> String {
-        format!("{}{route}.Value", self.name_prefix)
+    /// Name of the schema of an envelope whose row is routed by `route`, in
+    /// place of what is in `name`.
+    pub(crate) fn envelope_name(&self, route: &str, name: &mut String) {
+        name.clear();
+        for part in [&*self.name_prefix, route, ".Value"] {
+            name.push_str(part);
+        }
     }
 
     /// The row with defaults for its NULLs, as Debezium reads it; `None` where
     /// that is the row itself. For what is decided before a record is encoded,
-    /// such as whether a payload is empty;
-    /// [`ConnectEncoding`](super::ConnectEncoding) does the same by itself.
+    /// such as whether a payload is empty; [`Typing`](super::Typing) does the
+    /// same by itself.
     ///
-    /// A column in `verbatim` (indices) keeps its NULL: Debezium reads the
-    /// columns that route, partition and date an event so.
-    pub fn with_defaults(&self, row: &Row, verbatim: &[usize]) -> Option<Row> {
+    /// The columns of [`ShapeOptions::without_defaults`] keep their NULLs.
+    pub fn with_defaults(&self, row: &Row) -> Option<Row> {
         let is_missing =
-            |index: &usize| row.value(*index) == RowValue::Null && !verbatim.contains(index);
+            |index: &usize| row.value(*index) == RowValue::Null && self.defaults.contains(index);
         if !self.defaults.iter().any(is_missing) {
             return None;
         }
@@ -125,19 +169,15 @@ impl RowShape {
     }
 }
 
-/// `<topic.prefix>.<schema>.<table>.`, each character that a topic cannot have
-/// being `_`.
-fn name_prefix(relation: &Relation, options: &ShapeOptions) -> String {
-    let parts = [&options.topic_prefix, &relation.schema, &relation.name];
-    let joined: Vec<&str> =
-        parts.into_iter().map(String::as_str).filter(|part| !part.trim().is_empty()).collect();
+/// Each character that a topic cannot have is `_`.
+fn topic(relation: &Relation, prefix: &str) -> String {
+    let parts = [prefix, &relation.schema, &relation.name];
+    let joined: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
     let allow = |c: char| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => c,
         _ => '_',
     };
-    let mut name: String = joined.join(".").chars().map(allow).collect();
-    name.truncate(MAX_NAME_LEN);
-    let mut name = options.schema_names.schema(&format!("{name}.Value"));
-    name.truncate(name.len() - "Value".len());
-    name
+    let mut topic: String = joined.join(".").chars().map(allow).collect();
+    topic.truncate(MAX_NAME_LEN);
+    topic
 }

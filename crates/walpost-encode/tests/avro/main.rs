@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod asking;
 mod datum;
 mod registry;
 mod schema;

@@ -6,7 +6,8 @@ use walpost_encode::{
     EncodeErrorKind,
     avro::{AvroConverter, AvroOptions, SubjectName},
     connect::{
-        Column, ColumnDescription, ColumnOptions, Decimal, Kind, Schema, SchemaField, Value,
+        Column, ColumnDescription, ColumnOptions, Decimal, Kind, Schema, SchemaField,
+        Unconverted, Value,
     },
 };
 
@@ -14,7 +15,7 @@ use walpost_encode::{
 fn text_under(options: AvroOptions, schema: Schema, value: &Value) -> String {
     let mut converter = AvroConverter::new(options, false);
     match converter.convert("t", Some(&Arc::new(schema)), value) {
-        Err(EncodeErrorKind::UnknownSchema(asked)) => asked.schema.to_string(),
+        Err(Unconverted::Ask(asked)) => asked.schema.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -28,7 +29,7 @@ fn field(name: &str, schema: Schema) -> SchemaField {
 }
 
 fn some() -> Value {
-    Value::String("a".to_owned())
+    Value::String("a".into())
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn decimals_and_dates_are_logical_types() {
 fn a_struct_is_a_record_and_its_second_use_a_name() {
     let point = ColumnDescription::from_type("p".into(), 600, -1);
     let point = Column::new(&point, &ColumnOptions::default()).unwrap();
-    let place = point.value(Some(b"(1,2)")).unwrap();
+    let place = point.value(Some(&"(1,2)".into())).unwrap();
     let schema = Schema {
         name: Some("p.public.outbox.order.Value".into()),
         ..Schema::new(Kind::Struct(vec![
@@ -150,7 +151,7 @@ fn names_that_avro_does_not_allow_are_refused_or_scrubbed() {
     let value = Value::Struct(vec![some()]);
     let mut converter = AvroConverter::new(AvroOptions::default(), false);
     let refused = converter.convert("t", Some(&Arc::new(schema())), &value);
-    assert_eq!(refused, Err(EncodeErrorKind::InvalidAvro));
+    assert_eq!(refused, Err(EncodeErrorKind::InvalidAvro.into()));
     let scrubbing = AvroOptions { scrub_invalid_names: true, ..AvroOptions::default() };
     assert_eq!(
         text_under(scrubbing, schema(), &value),
@@ -171,7 +172,7 @@ fn subjects_are_asked_for_by_their_strategy() {
     let subject = |subject, is_key| {
         let options = AvroOptions { subject, ..AvroOptions::default() };
         match AvroConverter::new(options, is_key).convert("t", Some(&schema), &value) {
-            Err(EncodeErrorKind::UnknownSchema(asked)) => asked.subject.to_string(),
+            Err(Unconverted::Ask(asked)) => asked.subject.to_string(),
             other => panic!("{other:?}"),
         }
     };
@@ -179,4 +180,30 @@ fn subjects_are_asked_for_by_their_strategy() {
     assert_eq!(subject(SubjectName::Topic, false), "t-value");
     assert_eq!(subject(SubjectName::Record, false), "a.B");
     assert_eq!(subject(SubjectName::TopicRecord, false), "t-a.B");
+}
+
+#[test]
+fn equal_structs_without_a_name_are_one_record() {
+    let of = |kind| Schema::new(Kind::Struct(vec![field("a", Schema::new(kind))]));
+    let schema = Schema {
+        name: Some("v.V".into()),
+        ..Schema::new(Kind::Struct(vec![
+            field("x", of(Kind::Int32).optional()),
+            field("y", of(Kind::Int64)),
+            field("z", of(Kind::Int32)),
+        ]))
+    };
+    let [int, long] = [Value::Int32(1), Value::Int64(1)].map(|value| Value::Struct(vec![value]));
+    let value = Value::Struct(vec![int.clone(), long, int]);
+    assert_eq!(
+        text(schema, &value),
+        concat!(
+            r#"{"type":"record","name":"V","namespace":"v","fields":[{"name":"x","type":["null","#,
+            r#"{"type":"record","name":"ConnectDefault","namespace":"io.confluent.connect.avro","#,
+            r#""fields":[{"name":"a","type":"int"}]}],"default":null},{"name":"y","type":"#,
+            r#"{"type":"record","name":"ConnectDefault2","namespace":"io.confluent.connect.avro","#,
+            r#""fields":[{"name":"a","type":"long"}]}},{"name":"z","#,
+            r#""type":"io.confluent.connect.avro.ConnectDefault"}],"connect.name":"v.V"}"#
+        )
+    );
 }

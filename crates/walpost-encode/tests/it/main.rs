@@ -6,3 +6,4 @@ mod headers;
 mod json;
 mod properties;
 mod raw;
+mod typed;

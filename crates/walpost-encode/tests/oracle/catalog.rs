@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-use walpost_encode::connect::{ColumnDescription, TypeDescription, TypeKind};
+use walpost_encode::connect::{CatalogColumn, RowShape, ShapeOptions, TypeDescription, TypeKind};
 use walpost_event::{Column, Relation, ReplicaIdentity, Row};
 use walpost_local::Postgres;
 
@@ -59,42 +59,52 @@ fn describe(types: &HashMap<u32, Vec<Option<String>>>, oid: u32) -> TypeDescript
     TypeDescription { oid, name: text(1).into(), kind }
 }
 
-/// A table and its columns.
-pub(crate) async fn table(client: &Client, name: &str) -> (Arc<Relation>, Vec<ColumnDescription>) {
-    let types = types(client).await;
+/// A table, as the stream and the catalog have it.
+pub(crate) struct Table {
+    pub(crate) relation: Arc<Relation>,
+    columns: Vec<CatalogColumn>,
+    types: HashMap<u32, TypeDescription>,
+}
+
+impl Table {
+    pub(crate) fn shape(&self, options: &ShapeOptions) -> RowShape {
+        let of_oid = |oid| self.types.get(&oid).cloned();
+        RowShape::new(&self.relation, &self.columns, of_oid, options)
+    }
+}
+
+pub(crate) async fn table(client: &Client, name: &str) -> Table {
+    let all_types = types(client).await;
     let sql = format!(
         "SELECT attname, atttypid, atttypmod, attnotnull, \
          CASE WHEN attgenerated = '' THEN pg_get_expr(adbin, adrelid) END FROM pg_attribute a \
          LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum \
          WHERE attrelid = '{name}'::regclass AND attnum > 0 ORDER BY attnum"
     );
+    let mut streamed = Vec::new();
     let mut columns = Vec::new();
-    let mut descriptions = Vec::new();
+    let mut types = HashMap::new();
     for row in rows(client, &sql).await {
         let name: Arc<str> = row[0].as_deref().unwrap().into();
         let (type_oid, modifier) = (number(&row[1]), number(&row[2]));
-        columns.push(Column {
+        streamed.push(Column {
             name: Arc::clone(&name),
             type_oid,
             type_modifier: modifier,
             is_key: false,
         });
-        descriptions.push(ColumnDescription {
-            name,
-            data_type: describe(&types, type_oid),
-            modifier,
-            nullable: row[3].as_deref() == Some("f"),
-            default: row[4].clone(),
-        });
+        types.insert(type_oid, describe(&all_types, type_oid));
+        let nullable = row[3].as_deref() == Some("f");
+        columns.push(CatalogColumn { name, type_oid, nullable, default: row[4].clone() });
     }
     let relation = Relation {
         oid: 1,
         schema: "public".into(),
         name: name.into(),
         replica_identity: ReplicaIdentity::Default,
-        columns,
+        columns: streamed,
     };
-    (Arc::new(relation), descriptions)
+    Table { relation: Arc::new(relation), columns, types }
 }
 
 /// The rows of a table, in the order of their ids.

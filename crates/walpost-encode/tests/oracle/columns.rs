@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 use tokio_postgres::Client;
 use walpost_encode::{
-    EncodeError,
+    Unencoded,
     connect::{
-        BinaryHandling, ColumnOptions, ConnectEncoding, Converter, DecimalHandling, EnvelopeMemory,
+        BinaryHandling, ColumnOptions, ConnectEncoding, Converter, Converters, DecimalHandling,
         EnvelopeNames, HeaderConverter, HstoreHandling, IntervalHandling, JsonConverter,
-        NameAdjustment, RowShape, ShapeOptions, TimePrecision,
+        NameAdjustment, RowShape, ShapeOptions, TimePrecision, Typing, TypingOptions,
     },
 };
 use walpost_event::{Message, Row, RowChange};
@@ -59,7 +59,7 @@ fn create(name: &str, columns: &[Column]) -> String {
         columns.iter().map(|column| format!(", {} {}", column.name, column.definition)).collect();
     format!(
         "CREATE TABLE {name} (id int PRIMARY KEY, aggregatetype text NOT NULL, \
-         aggregateid text NOT NULL, type text, version int, \
+         aggregateid text NOT NULL, type text, version int DEFAULT 3, \
          payload jsonb DEFAULT '{{\"d\": 1}}'{more});\n\
          CREATE PUBLICATION {name} FOR TABLE {name}"
     )
@@ -110,7 +110,11 @@ fn mode(
     columns: ColumnOptions,
     config: Json,
 ) -> Mode {
-    let options = ShapeOptions { topic_prefix: topic_prefix.into(), schema_names, columns };
+    let mut without_defaults =
+        Router::new(RouterConfig::default()).unwrap().columns_without_defaults();
+    without_defaults.push("version".to_owned());
+    let topic_prefix = topic_prefix.into();
+    let options = ShapeOptions { topic_prefix, schema_names, columns, without_defaults };
     Mode { name, options, config }
 }
 
@@ -232,15 +236,14 @@ fn way(placement: &str, columns: &[Column], version: bool, key: &str, schemas: b
             ..RouterConfig::default()
         },
         encoding: ConnectEncoding {
-            key: json(),
-            value: json(),
-            header,
-            expand: None,
-            key_column: key.into(),
-            version_column: version.then(|| "version".into()),
-            ignore_missing: true,
-            envelope_names: EnvelopeNames::FirstRouted,
-            memory: EnvelopeMemory::default(),
+            typing: Typing::new(TypingOptions {
+                expand: None,
+                key_column: key.into(),
+                version_column: version.then(|| "version".into()),
+                ignore_missing: true,
+                envelope_names: EnvelopeNames::FirstRouted,
+            }),
+            converters: Converters { key: json(), value: json(), header },
         },
         theirs: json!({
             "router": router,
@@ -296,18 +299,17 @@ fn drain(oracle: &mut Oracle, mode: &Mode, ways: &[Way], count: usize) -> Vec<Js
 }
 
 /// Our message of a row.
-fn message(way: &mut Way, shape: &RowShape, row: &Row) -> Result<Message, EncodeError> {
-    let route = row.relation().column_index("aggregatetype").unwrap();
-    let row = shape.with_defaults(row, &[route]).unwrap_or_else(|| row.clone());
+fn message(way: &mut Way, shape: &RowShape, row: &Row) -> Result<Message, Unencoded> {
+    let row = shape.with_defaults(row).unwrap_or_else(|| row.clone());
     let mut router = Router::new(way.router.clone()).unwrap();
     let Routed::Record(record) = router.route(&RowChange::insert(row.clone())).unwrap() else {
         panic!("an insert is an event")
     };
-    way.encoding.encode(record, &row, shape)
+    way.encoding.encode(&record, &row, shape)
 }
 
 /// What differs, each in a line.
-fn differences(what: &str, ours: Result<Message, EncodeError>, theirs: &Json) -> Vec<String> {
+fn differences(what: &str, ours: Result<Message, Unencoded>, theirs: &Json) -> Vec<String> {
     let ours = match (ours, theirs.get("error")) {
         (Ok(ours), None) => ours,
         (Err(error), None) => return vec![format!("{what}: {error:?}")],
@@ -369,11 +371,11 @@ async fn rows_become_what_debezium_makes_of_them() {
     for index in 0..count {
         client.batch_execute(&insert("outbox", index, &columns)).await.unwrap();
     }
-    let (relation, descriptions) = table(&client, "outbox").await;
-    let all = table_rows(&client, &relation).await;
+    let table = table(&client, "outbox").await;
+    let all = table_rows(&client, &table.relation).await;
     let mut found = Vec::new();
     for mode in &modes {
-        let shape = RowShape::new(&relation, &descriptions, &mode.options);
+        let shape = table.shape(&mode.options);
         let mut ways = [
             way("envelope", &columns, true, "aggregateid", true),
             way("envelope", &columns, false, "id", false),
@@ -405,9 +407,9 @@ async fn values_on_which_debezium_fails_are_errors() {
     for index in 0..count {
         client.batch_execute(&insert("trouble", index, &columns)).await.unwrap();
     }
-    let (relation, descriptions) = table(&client, "trouble").await;
-    let all = table_rows(&client, &relation).await;
-    let shape = RowShape::new(&relation, &descriptions, &mode.options);
+    let table = table(&client, "trouble").await;
+    let all = table_rows(&client, &table.relation).await;
+    let shape = table.shape(&mode.options);
     let ways = [way("envelope", &columns, false, "id", false)];
     let theirs = drain(&mut oracle, mode, &ways, count);
     for (index, (row, theirs)) in all.iter().zip(&theirs).enumerate() {
@@ -415,7 +417,7 @@ async fn values_on_which_debezium_fails_are_errors() {
         let value: Json = serde_json::from_str(&text).unwrap();
         for column in columns.iter().filter(|column| index < column.values.len()) {
             let (at, ours) = shape.column_named(&column.name).unwrap();
-            let ours = ours.value(row.bytes(at).as_deref());
+            let ours = ours.value(row.bytes(at).as_ref());
             let what = format!("{} {}", column.definition, column.values[index]);
             // Debezium is told to go on with NULL where it fails.
             let is_null = index > 0 || column.values[index] == "!NULL";

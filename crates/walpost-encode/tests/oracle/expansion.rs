@@ -98,12 +98,12 @@ fn ways() -> Vec<Way> {
 
 /// What we make of a payload, and what we say of it.
 fn ours(way: &mut Way, payload: &str) -> (Verdict, Option<Difference>) {
-    let expanded = match Expander::new(way.options).expand("payload", payload) {
+    let expanded = match Expander::new(way.options).expand(&"payload".into(), &payload.into()) {
         Ok(expanded) => expanded,
         Err(difference) => return (Verdict::Failed(difference.to_string()), Some(difference)),
     };
     let (schema, value) = expanded.unwrap_or_else(|| {
-        (Schema::new(Kind::String).optional().into(), Value::String(payload.to_owned()))
+        (Schema::new(Kind::String).optional().into(), Value::String(payload.into()))
     });
     let bytes = way.converter.convert("topic", Some(&schema), &value);
     (Verdict::of_ours(bytes), None)
@@ -189,5 +189,30 @@ fn random_payloads_are_expanded_as_debezium_does() {
         let count = ways.len();
         let payload = format!("{{\"p\":{},\"q\":{}}}", random.json(3), random.json(2));
         compare(&mut oracle, &mut ways[case % count], &payload);
+    }
+}
+
+/// What is looked up by hash, and what grows with the payload.
+#[test]
+fn large_payloads_are_expanded_as_debezium_does() {
+    let joined = |parts: Vec<String>| parts.join(",");
+    let member = |at: usize| format!("\"m{at}\":{at}");
+    let wide = joined((0..40).map(member).chain((10..30).map(member)).collect());
+    let shape = |at: usize| format!("{{{},{}}}", member(at % 23), member(23 + at % 7));
+    let shapes = joined((0..60).map(shape).collect());
+    let nested = |at: usize| format!("{{\"o\":{{\"p\":{{{}}}}},\"l\":[{{}}]}}", member(at % 2));
+    let same = joined((0..60).map(|_| nested(0)).collect());
+    let blank = r#"{" ":{"a":{"b":1}},"a":{"b":{"c":2}}}"#.to_owned();
+    let depth = 120;
+    let deep = format!("{}1{}", "{\"n\":".repeat(depth), "}".repeat(depth));
+    let mut oracle = Oracle::start();
+    for way in &mut ways() {
+        for payload in
+            [&format!("{{{wide}}}"), &format!("{{\"x\":[{shapes}]}}"), &format!("{{\"x\":[{same}]}}")]
+        {
+            assert_eq!(compare(&mut oracle, way, payload), None);
+        }
+        compare(&mut oracle, way, &blank);
+        assert_eq!(compare(&mut oracle, way, &deep), None);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn value(value: &Value) -> Json {
         Value::Float32(number) => format!("{:08x}", number.to_bits()).into(),
         Value::Float64(number) => format!("{:016x}", number.to_bits()).into(),
         Value::Boolean(is_true) => (*is_true).into(),
-        Value::String(text) => text.as_str().into(),
+        Value::String(text) => (**text).into(),
         Value::Bytes(bytes) => {
             Json::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
         }

@@ -152,7 +152,7 @@ impl Random {
             Kind::Float32 => Value::Float32(self.single()),
             Kind::Float64 => Value::Float64(self.double()),
             Kind::Boolean => Value::Boolean(self.chance(50)),
-            Kind::String => Value::String(self.text()),
+            Kind::String => Value::String(self.text().into()),
             Kind::Bytes => Value::Bytes(self.text().into_bytes().into()),
             Kind::Array(element) => {
                 Value::Array((0..self.below(4)).map(|_| self.value(element)).collect())
@@ -160,7 +160,7 @@ impl Random {
             Kind::Map(key, value) => {
                 let entry = |at: u64| {
                     let key = match key.kind {
-                        Kind::String => Value::String(format!("k{at}\"")),
+                        Kind::String => Value::String(format!("k{at}\"").into()),
                         _ => Value::Int32(at as i32),
                     };
                     (key, self.value(value))

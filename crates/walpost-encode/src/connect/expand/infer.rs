@@ -1,90 +1,246 @@
 //! The schema of a JSON value, as Debezium infers it.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, LazyLock},
+};
 
 use super::{EmptyArray, ExpandOptions, NullField, parse::Node};
-use crate::connect::schema::{Kind, Schema, SchemaField};
+use crate::connect::{
+    options::NameAdjustment,
+    schema::{Kind, Schema, SchemaField},
+    value::Text,
+};
 
-/// An array has no schema: Debezium leaves the whole payload as it is.
-#[derive(Debug)]
-pub(crate) struct Unfit;
+/// Bytes of one inferred schema. The names of structs within structs are whole
+/// paths, so that a small payload can ask for gigabytes.
+const MAX_SCHEMA_BYTES: usize = 4 << 20;
+
+/// What a field takes beside its name, and a struct beside its fields.
+const FIELD_BYTES: usize = 96;
+const STRUCT_BYTES: usize = 256;
+
+/// Why there is no schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSchema {
+    /// An array has none: Debezium leaves the whole payload as it is.
+    Unfit,
+    /// It would be larger than the bound.
+    TooLarge,
+}
+
+type Inferred = Result<Option<Arc<Schema>>, NoSchema>;
 
 /// `key` names structs; `None` where they have no name. `Ok(None)` where the
 /// value is left out.
-pub(crate) fn schema(
-    key: Option<&str>,
-    node: &Node,
-    options: ExpandOptions,
-) -> Result<Option<Schema>, Unfit> {
-    let kind = match node {
-        Node::String(_) => Kind::String,
-        Node::Boolean(_) => Kind::Boolean,
-        Node::Int(_) => Kind::Int32,
-        Node::Long(_) => Kind::Int64,
-        Node::Double(_) | Node::BigInteger => Kind::Float64,
-        Node::Null if options.null_field == NullField::Ignore => return Ok(None),
-        Node::Null => Kind::Bytes,
-        Node::Array(elements) if elements.is_empty() => match options.empty_array {
-            EmptyArray::Ignore => return Ok(None),
-            EmptyArray::OptionalString => Kind::Array(Schema::new(Kind::String).optional().into()),
-        },
-        Node::Array(elements) => Kind::Array(element(key, elements, options)?.into()),
-        Node::Object(members) => return object(key, members, options).map(Some),
-    };
-    Ok(Some(Schema::new(kind).optional()))
+pub(crate) fn schema(key: Option<&Arc<str>>, node: &Node, options: ExpandOptions) -> Inferred {
+    Inference { options, paths: HashMap::new(), path_bytes: 0, field_bytes: 0 }.schema(key, node)
 }
 
-fn object(
-    key: Option<&str>,
-    members: &[(String, Node)],
+struct Inference<'a> {
     options: ExpandOptions,
-) -> Result<Schema, Unfit> {
-    let prefix = key.filter(|key| !key.trim().is_empty()).map(|key| format!("{key}."));
-    let mut fields: Vec<SchemaField> = Vec::new();
-    for (name, node) in members {
-        let name = options.names.field(name);
-        let path = format!("{}{name}", prefix.as_deref().unwrap_or_default());
-        let schema = schema(Some(&path), node, options)?;
-        let is_new = !fields.iter().any(|field| *field.name == *name);
-        if let Some(schema) = schema.filter(|_| is_new) {
-            // A field must have a name.
-            if name.is_empty() {
-                return Err(Unfit);
-            }
-            fields.push(SchemaField { name: name.into(), schema: schema.into() });
-        }
-    }
-    let schema = Schema { name: key.map(Arc::from), ..Schema::new(Kind::Struct(fields)) };
-    Ok(schema.optional())
+    /// Names of structs, by the address of the name around them and the member:
+    /// of one place there is one name, however many elements an array has.
+    paths: HashMap<(usize, &'a str), Arc<str>>,
+    path_bytes: usize,
+    field_bytes: usize,
 }
 
-/// The schema of an array's elements: that of the first, of objects all of
-/// them merged.
-fn element(key: Option<&str>, elements: &[Node], options: ExpandOptions) -> Result<Schema, Unfit> {
-    let sample = sample(elements)?;
-    if !matches!(sample, Node::Object(_)) {
-        return schema(None, sample, options)?.ok_or(Unfit);
+impl<'a> Inference<'a> {
+    fn schema(&mut self, key: Option<&Arc<str>>, node: &'a Node) -> Inferred {
+        let leaf = match node {
+            Node::String(_) => Leaf::String,
+            Node::Boolean(_) => Leaf::Boolean,
+            Node::Int(_) => Leaf::Int32,
+            Node::Long(_) => Leaf::Int64,
+            Node::Double(_) | Node::BigInteger => Leaf::Float64,
+            Node::Null if self.options.null_field == NullField::Ignore => return Ok(None),
+            Node::Null => Leaf::Bytes,
+            Node::Array(elements) if elements.is_empty() => match self.options.empty_array {
+                EmptyArray::Ignore => return Ok(None),
+                EmptyArray::OptionalString => Leaf::Strings,
+            },
+            Node::Array(elements) => {
+                let kind = Kind::Array(self.element(key, elements)?);
+                return Ok(Some(Schema::new(kind).optional().into()));
+            }
+            Node::Object(members) => {
+                return self.object(key, members).map(|schema| Some(schema.into()));
+            }
+        };
+        Ok(Some(leaf.schema()))
     }
-    let mut shapes: Vec<Schema> = Vec::new();
-    for element in elements {
-        if let Node::Object(members) = element {
-            let shape = object(key, members, options)?;
-            if !shapes.contains(&shape) {
-                shapes.push(shape);
+
+    fn object(
+        &mut self,
+        key: Option<&Arc<str>>,
+        members: &'a [(Text, Node)],
+    ) -> Result<Schema, NoSchema> {
+        self.take_fields(STRUCT_BYTES)?;
+        let is_adjusted = self.options.names != NameAdjustment::None;
+        // Members differ, and their names may yet become the same.
+        let mut seen: HashSet<Arc<str>> = HashSet::new();
+        let mut fields: Vec<SchemaField> = Vec::with_capacity(members.len());
+        for (member, node) in members {
+            let name: Arc<str> = match is_adjusted {
+                true => self.options.names.field(member).into(),
+                false => (**member).into(),
+            };
+            let path = match node {
+                Node::Object(_) | Node::Array(_) => Some(self.path(key, member, &name)?),
+                _ => None,
+            };
+            let schema = self.schema(path.as_ref(), node)?;
+            let is_new = !is_adjusted || !seen.contains(&name);
+            if let Some(schema) = schema.filter(|_| is_new) {
+                // A field must have a name.
+                if name.is_empty() {
+                    return Err(NoSchema::Unfit);
+                }
+                self.take_fields(FIELD_BYTES + name.len())?;
+                if is_adjusted {
+                    seen.insert(Arc::clone(&name));
+                }
+                fields.push(SchemaField { name, schema });
             }
         }
+        let schema = Schema { name: key.map(Arc::clone), ..Schema::new(Kind::Struct(fields)) };
+        Ok(schema.optional())
     }
-    shapes.into_iter().reduce(merge).ok_or(Unfit)
+
+    /// The name of the struct that `member` is, within one that is named `key`.
+    fn path(
+        &mut self,
+        key: Option<&Arc<str>>,
+        member: &'a str,
+        name: &Arc<str>,
+    ) -> Result<Arc<str>, NoSchema> {
+        let key = key.filter(|key| !key.trim().is_empty());
+        // Each is kept in the map, or by the caller: an address means one name.
+        let place = (key.map_or(0, |key| Arc::as_ptr(key).addr()), member);
+        if let Some(path) = self.paths.get(&place) {
+            return Ok(Arc::clone(path));
+        }
+        self.path_bytes += key.map_or(0, |key| key.len()) + name.len() + FIELD_BYTES;
+        self.check()?;
+        let path = match key {
+            Some(key) => format!("{key}.{name}").into(),
+            None => Arc::clone(name),
+        };
+        self.paths.insert(place, Arc::clone(&path));
+        Ok(path)
+    }
+
+    fn take_fields(&mut self, bytes: usize) -> Result<(), NoSchema> {
+        self.field_bytes += bytes;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), NoSchema> {
+        let is_within = self.field_bytes + self.path_bytes <= MAX_SCHEMA_BYTES;
+        is_within.then_some(()).ok_or(NoSchema::TooLarge)
+    }
+
+    /// The schema of an array's elements: that of the first, of objects all of
+    /// them merged.
+    fn element(
+        &mut self,
+        key: Option<&Arc<str>>,
+        elements: &'a [Node],
+    ) -> Result<Arc<Schema>, NoSchema> {
+        let sample = sample(elements)?;
+        if !matches!(sample, Node::Object(_)) {
+            return self.schema(None, sample)?.ok_or(NoSchema::Unfit);
+        }
+        let mut merged: Option<Merged> = None;
+        for element in elements {
+            let Node::Object(members) = element else {
+                continue;
+            };
+            let before = self.field_bytes;
+            let shape = self.object(key, members)?;
+            let grown = match &mut merged {
+                None => {
+                    merged = Some(Merged::of(shape));
+                    self.field_bytes - before
+                }
+                Some(merged) => merged.add(shape),
+            };
+            // What does not grow the schema is gone with the element.
+            self.field_bytes = before;
+            self.take_fields(grown)?;
+        }
+        merged.map(Merged::finish).ok_or(NoSchema::Unfit)
+    }
+}
+
+/// The shapes of objects in one.
+struct Merged {
+    first: Arc<Schema>,
+    /// Fields of all, with their places, once there is a second shape.
+    all: Option<(Vec<SchemaField>, HashMap<Arc<str>, usize>)>,
+}
+
+impl Merged {
+    fn of(first: Schema) -> Self {
+        Self { first: first.into(), all: None }
+    }
+
+    /// Adds the fields of one more; of fields of one name the first stays,
+    /// unless it is bytes, which stand for null. Returns the bytes that are new.
+    fn add(&mut self, shape: Schema) -> usize {
+        if self.all.is_none() && *self.first == shape {
+            return 0;
+        }
+        let Kind::Struct(more) = shape.kind else {
+            return 0;
+        };
+        let (fields, places) = self.all.get_or_insert_with(|| {
+            let fields = match &self.first.kind {
+                Kind::Struct(fields) => fields.clone(),
+                _ => Vec::new(),
+            };
+            let place = |(place, field): (usize, &SchemaField)| (Arc::clone(&field.name), place);
+            let places = fields.iter().enumerate().map(place).collect();
+            (fields, places)
+        });
+        let mut grown = 0;
+        for field in more {
+            match places.get(&field.name).map(|place| &mut fields[*place]) {
+                Some(known) => {
+                    if known.schema.kind == Kind::Bytes && field.schema.kind != Kind::Bytes {
+                        grown += field.schema.size_bytes();
+                        *known = field;
+                    }
+                }
+                None => {
+                    grown += FIELD_BYTES + field.name.len() + field.schema.size_bytes();
+                    places.insert(Arc::clone(&field.name), fields.len());
+                    fields.push(field);
+                }
+            }
+        }
+        grown
+    }
+
+    /// In Debezium, what is merged is required.
+    fn finish(self) -> Arc<Schema> {
+        let Some((fields, _)) = self.all else {
+            return self.first;
+        };
+        let name = self.first.name.clone();
+        Schema { name, ..Schema::new(Kind::Struct(fields)) }.into()
+    }
 }
 
 /// The first element that is not null, if all others are of its type.
-fn sample(elements: &[Node]) -> Result<&Node, Unfit> {
+fn sample(elements: &[Node]) -> Result<&Node, NoSchema> {
     let mut present = elements.iter().filter(|element| !matches!(element, Node::Null));
     let Some(first) = present.next() else {
         return Ok(&Node::Null);
     };
     let is_alike = present.all(|element| kind_of(element) == kind_of(first));
-    is_alike.then_some(first).ok_or(Unfit)
+    is_alike.then_some(first).ok_or(NoSchema::Unfit)
 }
 
 fn kind_of(node: &Node) -> u8 {
@@ -100,21 +256,33 @@ fn kind_of(node: &Node) -> u8 {
     }
 }
 
-/// The fields of both; of fields of one name the first, unless it is bytes,
-/// which stand for null. In Debezium, what is merged is required.
-fn merge(left: Schema, right: Schema) -> Schema {
-    let (Kind::Struct(mut fields), Kind::Struct(more)) = (left.kind.clone(), right.kind) else {
-        return left;
-    };
-    for field in more {
-        match fields.iter_mut().find(|known| known.name == field.name) {
-            None => fields.push(field),
-            Some(known) => {
-                if known.schema.kind == Kind::Bytes && field.schema.kind != Kind::Bytes {
-                    *known = field;
-                }
-            }
-        }
+/// Schemas that are the same wherever they stand.
+#[derive(Clone, Copy)]
+enum Leaf {
+    String,
+    Boolean,
+    Int32,
+    Int64,
+    Float64,
+    Bytes,
+    Strings,
+}
+
+impl Leaf {
+    fn schema(self) -> Arc<Schema> {
+        static LEAVES: LazyLock<[Arc<Schema>; 7]> = LazyLock::new(|| {
+            let text = || Schema::new(Kind::String).optional();
+            [
+                Kind::String,
+                Kind::Boolean,
+                Kind::Int32,
+                Kind::Int64,
+                Kind::Float64,
+                Kind::Bytes,
+                Kind::Array(text().into()),
+            ]
+            .map(|kind| Schema::new(kind).optional().into())
+        });
+        Arc::clone(&LEAVES[self as usize])
     }
-    Schema { kind: Kind::Struct(fields), optional: false, ..left }
 }

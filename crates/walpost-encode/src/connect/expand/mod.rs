@@ -3,15 +3,25 @@
 
 mod infer;
 mod parse;
+mod places;
 mod value;
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use self::parse::{Node, Unread};
-use super::{options::NameAdjustment, schema::Schema, value::Value};
+use self::{
+    infer::NoSchema,
+    parse::{Node, Unread},
+};
+use super::{
+    options::NameAdjustment,
+    schema::Schema,
+    value::{Text, Value},
+};
+use crate::memory::Memory;
 
-/// Inferred schemas that are remembered. Beyond them all are forgotten.
+/// Inferred schemas that are remembered.
 const MAX_SCHEMAS: usize = 1_000;
+const MAX_SCHEMAS_BYTES: usize = 16 << 20;
 
 /// How JSON payloads are expanded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +91,11 @@ pub enum Difference {
     /// A member whose name had to be adjusted for Avro: Debezium writes NULL
     /// for it.
     AdjustedMember,
+    /// A schema of megabytes, by many members or long names around others, as
+    /// names of nested structs are whole paths; or objects in an array that have
+    /// as many fields more, those of the others, without values. Debezium takes
+    /// what memory it gets.
+    TooLarge,
     /// Half of a surrogate pair, such as `"\ud800"`, which is no character:
     /// Debezium writes it as it is.
     LoneSurrogate,
@@ -95,22 +110,29 @@ impl fmt::Display for Difference {
             Self::MixedTypes => "has values of different types in one array",
             Self::LostMember => "has objects of different shapes in one array",
             Self::AdjustedMember => "has a member whose name had to be adjusted",
+            Self::TooLarge => "has too many members, or names too long, for one schema",
             Self::LoneSurrogate => "has half of a surrogate pair",
         })
     }
 }
 
 /// Expands payloads, and remembers their schemas.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Expander {
     options: ExpandOptions,
-    known: HashSet<Arc<Schema>>,
+    known: Memory<Arc<Schema>, Arc<Schema>>,
+}
+
+impl Default for Expander {
+    fn default() -> Self {
+        Self::new(ExpandOptions::default())
+    }
 }
 
 impl Expander {
     /// An expander that has seen nothing.
     pub fn new(options: ExpandOptions) -> Self {
-        Self { options, known: HashSet::new() }
+        Self { options, known: Memory::new(MAX_SCHEMAS, MAX_SCHEMAS_BYTES) }
     }
 
     /// The value of a payload's text with its schema, named after `column`;
@@ -125,8 +147,8 @@ impl Expander {
     /// [`Difference`] under [`OnDifference::Park`].
     pub fn expand(
         &mut self,
-        column: &str,
-        text: &str,
+        column: &Arc<str>,
+        text: &Text,
     ) -> Result<Option<(Arc<Schema>, Value)>, Difference> {
         match self.try_expand(column, text) {
             Err(_) if self.options.on_difference == OnDifference::PassUnexpanded => Ok(None),
@@ -136,8 +158,8 @@ impl Expander {
 
     fn try_expand(
         &mut self,
-        column: &str,
-        text: &str,
+        column: &Arc<str>,
+        text: &Text,
     ) -> Result<Option<(Arc<Schema>, Value)>, Difference> {
         if !text.starts_with(['{', '[']) {
             return Ok(None);
@@ -147,11 +169,11 @@ impl Expander {
             Err(Unread::NotJson) => return Ok(None),
             Err(Unread::LoneSurrogate) => return Err(Difference::LoneSurrogate),
         };
-        let Ok(schema) = infer::schema(Some(column), &node, self.options) else {
-            return Ok(None);
-        };
-        let Some(schema) = schema else {
-            return Err(Difference::TopLevelEmptyArray);
+        let schema = match infer::schema(Some(column), &node, self.options) {
+            Ok(Some(schema)) => schema,
+            Ok(None) => return Err(Difference::TopLevelEmptyArray),
+            Err(NoSchema::Unfit) => return Ok(None),
+            Err(NoSchema::TooLarge) => return Err(Difference::TooLarge),
         };
         if let Node::Array(_) = node {
             return Err(Difference::TopLevelArray);
@@ -160,15 +182,17 @@ impl Expander {
         Ok(Some((self.remember(schema), value)))
     }
 
-    fn remember(&mut self, schema: Schema) -> Arc<Schema> {
-        if let Some(known) = self.known.get(&schema) {
+    /// The same schema, that of before where there is one: converters know
+    /// schemas by their addresses.
+    fn remember(&mut self, schema: Arc<Schema>) -> Arc<Schema> {
+        if let Some(known) = self.known.get(&*schema) {
             return Arc::clone(known);
         }
-        if self.known.len() >= MAX_SCHEMAS {
-            self.known.clear();
-        }
-        let schema = Arc::new(schema);
-        self.known.insert(Arc::clone(&schema));
+        let bytes = schema.size_bytes();
+        self.known.insert(Arc::clone(&schema), Arc::clone(&schema), bytes);
         schema
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,10 @@
 //! JSON as Jackson reads it into a tree.
 
+use std::collections::HashMap;
+
+use super::places::FEW;
+use crate::connect::value::Text;
+
 /// How deep values may lie in each other, as in Jackson.
 const MAX_DEPTH: usize = 1_000;
 
@@ -16,22 +21,11 @@ pub(crate) enum Node {
     /// An integer beyond 64 bits.
     BigInteger,
     Double(f64),
-    String(String),
+    /// A part of the text itself, where it has no escapes.
+    String(Text),
     Array(Vec<Node>),
     /// Of members of one name the last, in the place of the first.
-    Object(Vec<(String, Node)>),
-}
-
-impl Node {
-    /// The member of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Self> {
-        match self {
-            Self::Object(members) => {
-                members.iter().find(|(member, _)| member == name).map(|(_, node)| node)
-            }
-            _ => None,
-        }
-    }
+    Object(Vec<(Text, Node)>),
 }
 
 /// Why text is not read.
@@ -46,11 +40,12 @@ pub(crate) enum Unread {
 type Read<T> = Result<T, Unread>;
 
 /// The first value of `text`; what follows it does not count, as in Jackson.
-pub(crate) fn parse(text: &str) -> Read<Node> {
-    Parser { text, at: 0, depth: 0 }.value()
+pub(crate) fn parse(text: &Text) -> Read<Node> {
+    Parser { shared: text, text, at: 0, depth: 0 }.value()
 }
 
 struct Parser<'a> {
+    shared: &'a Text,
     text: &'a str,
     at: usize,
     depth: usize,
@@ -130,11 +125,11 @@ impl Parser<'_> {
     }
 
     fn object(&mut self) -> Read<Node> {
-        let mut members: Vec<(String, Node)> = Vec::new();
+        let mut members = Members::default();
         self.skip_blanks();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Node::Object(members));
+            return Ok(Node::Object(members.list));
         }
         loop {
             if self.mark()? != b'"' {
@@ -145,34 +140,45 @@ impl Parser<'_> {
                 return Err(Unread::NotJson);
             }
             let node = self.value()?;
-            match members.iter_mut().find(|(member, _)| *member == name) {
-                Some(member) => member.1 = node,
-                None => members.push((name, node)),
-            }
+            members.put(name, node);
             match self.mark()? {
                 b',' => {}
-                b'}' => return Ok(Node::Object(members)),
+                b'}' => return Ok(Node::Object(members.list)),
                 _ => return Err(Unread::NotJson),
             }
         }
     }
 
     /// What follows a quote, up to the next.
-    fn string(&mut self) -> Read<String> {
-        let mut out = String::new();
+    fn string(&mut self) -> Read<Text> {
+        let start = self.at;
+        let (len, is_end) = self.plain()?;
+        if is_end {
+            return Ok(self.shared.part(start..start + len));
+        }
+        let mut out = self.text[start..start + len].to_owned();
         loop {
-            let rest = &self.text[self.at..];
-            let end = rest.find(['"', '\\']).ok_or(Unread::NotJson)?;
-            let plain = &rest[..end];
-            if plain.bytes().any(|byte| byte < b' ') {
-                return Err(Unread::NotJson);
-            }
-            out.push_str(plain);
-            self.at += end + 1;
-            if rest.as_bytes()[end] == b'"' {
-                return Ok(out);
-            }
             out.push(self.escaped()?);
+            let start = self.at;
+            let (len, is_end) = self.plain()?;
+            out.push_str(&self.text[start..start + len]);
+            if is_end {
+                return Ok(out.into());
+            }
+        }
+    }
+
+    /// Steps over the characters up to a quote or an escape, and that; how many
+    /// bytes they are, and whether it is a quote.
+    fn plain(&mut self) -> Read<(usize, bool)> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+        let len = rest.iter().position(is_special).ok_or(Unread::NotJson)?;
+        self.at += len + 1;
+        match rest[len] {
+            b'"' => Ok((len, true)),
+            b'\\' => Ok((len, false)),
+            _ => Err(Unread::NotJson),
         }
     }
 
@@ -241,9 +247,61 @@ impl Parser<'_> {
     }
 }
 
+/// The members of an object so far.
+#[derive(Default)]
+struct Members {
+    list: Vec<(Text, Node)>,
+    /// Their places, once they are many.
+    places: HashMap<Text, usize>,
+}
+
+impl Members {
+    fn put(&mut self, name: Text, node: Node) {
+        match self.place(&name) {
+            Some(place) => self.list[place].1 = node,
+            None => self.list.push((name, node)),
+        }
+    }
+
+    /// Where the name stands already; if nowhere, it comes next.
+    fn place(&mut self, name: &Text) -> Option<usize> {
+        if self.list.len() < FEW {
+            return self.list.iter().position(|(member, _)| member == name);
+        }
+        if self.places.is_empty() {
+            let place = |(place, (name, _)): (usize, &(Text, Node))| (name.clone(), place);
+            self.places = self.list.iter().enumerate().map(place).collect();
+        }
+        if let Some(place) = self.places.get(name) {
+            return Some(*place);
+        }
+        self.places.insert(name.clone(), self.list.len());
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &str) -> Read<Node> {
+        super::parse(&text.into())
+    }
+
+    #[test]
+    fn of_many_members_of_one_name_the_last_counts() {
+        let names = (0..3 * FEW).chain(0..FEW + 1);
+        let members: Vec<String> = names.enumerate().map(|(n, m)| format!("\"{m}\":{n}")).collect();
+        let Ok(Node::Object(read)) = parse(&format!("{{{}}}", members.join(","))) else {
+            panic!("an object")
+        };
+        assert_eq!(read.len(), 3 * FEW);
+        for (place, (name, node)) in read.iter().enumerate() {
+            let number = if place <= FEW { place + 3 * FEW } else { place };
+            assert_eq!(**name, *place.to_string());
+            assert!(*node == Node::Int(number as i32), "{name:?}");
+        }
+    }
 
     #[test]
     fn values_are_read() {

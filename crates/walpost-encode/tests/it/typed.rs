@@ -1,0 +1,261 @@
+//! Rows under the options of Debezium's router: records with their types, and
+//! the messages of them.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use walpost_encode::{
+    EncodeErrorKind, Part, Unencoded,
+    connect::{
+        CatalogColumn, ConnectEncoding, Converter, Converters, EnvelopeNames, ExpandOptions,
+        HeaderConverter, JsonConverter, JsonConverterOptions, Kind, NameAdjustment, RowShape,
+        ShapeOptions, TypeDescription, TypeKind, TypedHeader, TypedValue, Typing, TypingOptions,
+        Value,
+    },
+};
+use walpost_event::{Column, Record, RecordValue, Relation, ReplicaIdentity, Row, RowChange, type_oid};
+use walpost_router::{Routed, Router, RouterConfig};
+
+const NAMES: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
+
+/// Of a type that no server has built in.
+const MOOD: u32 = 90_001;
+
+fn relation(name: &str, types: [u32; 5]) -> Arc<Relation> {
+    let column = |(name, type_oid): (&str, u32)| Column {
+        name: name.into(),
+        type_oid,
+        type_modifier: -1,
+        is_key: false,
+    };
+    Arc::new(Relation {
+        oid: 1,
+        schema: "public".into(),
+        name: name.into(),
+        replica_identity: ReplicaIdentity::Default,
+        columns: NAMES.into_iter().zip(types).map(column).collect(),
+    })
+}
+
+fn texts(name: &str) -> Arc<Relation> {
+    let text = type_oid::TEXT;
+    relation(name, [text, text, text, text, type_oid::JSONB])
+}
+
+fn row(relation: &Arc<Relation>, route: &str, payload: &str) -> Row {
+    Row::from_text(
+        Arc::clone(relation),
+        [Some("e1"), Some(route), Some("7"), Some("T"), Some(payload)],
+    )
+}
+
+fn route(config: RouterConfig, row: &Row) -> Record {
+    match Router::new(config).unwrap().route(&RowChange::insert(row.clone())).unwrap() {
+        Routed::Record(record) => record,
+        Routed::Skipped(_) => panic!("an insert is an event"),
+    }
+}
+
+fn enveloping() -> RouterConfig {
+    RouterConfig {
+        additional_placement: Some("type:envelope".to_owned()),
+        ..RouterConfig::default()
+    }
+}
+
+fn shape(relation: &Relation, catalog: &[CatalogColumn], without_defaults: &[&str]) -> RowShape {
+    let labels = vec!["a".to_owned(), "b".to_owned()];
+    let mood =
+        TypeDescription { oid: MOOD, name: "mood".into(), kind: TypeKind::Enum { labels } };
+    let options = ShapeOptions {
+        topic_prefix: "p 1".to_owned(),
+        schema_names: NameAdjustment::Avro,
+        without_defaults: without_defaults.iter().copied().map(str::to_owned).collect(),
+        ..ShapeOptions::default()
+    };
+    RowShape::new(relation, catalog, |oid| (oid == MOOD).then(|| mood.clone()), &options)
+}
+
+fn typing(envelope_names: EnvelopeNames) -> Typing {
+    Typing::new(TypingOptions { envelope_names, ..TypingOptions::default() })
+}
+
+fn json() -> Converter {
+    Converter::Json(JsonConverter::new(JsonConverterOptions::default()))
+}
+
+/// The name of the schema of an envelope that is routed so.
+fn envelope_name(typing: &mut Typing, relation: &Arc<Relation>, by: &str) -> String {
+    let row = row(relation, by, "{}");
+    let record = route(enveloping(), &row);
+    let shape = shape(relation, &[], &[]);
+    let typed = typing.typed(&record, &row, &shape).unwrap();
+    typed.value.schema.unwrap().name().unwrap().to_owned()
+}
+
+#[test]
+fn an_envelope_has_the_name_of_its_own_route_and_table_or_of_the_first() {
+    let (one, other) = (texts("outbox"), texts("more"));
+    let mut own = typing(EnvelopeNames::OwnRoute);
+    let mut first = typing(EnvelopeNames::FirstRouted);
+    for _ in 0..2 {
+        assert_eq!(envelope_name(&mut own, &one, "a"), "p_1.public.outbox.a.Value");
+        assert_eq!(envelope_name(&mut own, &one, "b"), "p_1.public.outbox.b.Value");
+        assert_eq!(envelope_name(&mut own, &other, "a"), "p_1.public.more.a.Value");
+        for (relation, by) in [(&one, "a"), (&one, "b"), (&other, "a")] {
+            assert_eq!(envelope_name(&mut first, relation, by), "p_1.public.outbox.a.Value");
+        }
+    }
+    assert_eq!(TypingOptions::default().envelope_names, EnvelopeNames::OwnRoute);
+}
+
+#[test]
+fn the_schema_of_an_envelope_is_worked_out_once() {
+    let relation = texts("outbox");
+    let shape = shape(&relation, &[], &[]);
+    for names in [EnvelopeNames::OwnRoute, EnvelopeNames::FirstRouted] {
+        let mut typing = typing(names);
+        let mut router = Router::new(enveloping()).unwrap();
+        let mut schema = |by: &str| {
+            let row = row(&relation, by, "{}");
+            let Routed::Record(record) = router.route(&RowChange::insert(row.clone())).unwrap()
+            else {
+                panic!("an insert is an event")
+            };
+            typing.typed(&record, &row, &shape).unwrap().value.schema.unwrap()
+        };
+        let first = schema("a");
+        assert!(Arc::ptr_eq(&first, &schema("a")), "{names:?}");
+        let is_shared = names == EnvelopeNames::FirstRouted;
+        assert_eq!(Arc::ptr_eq(&first, &schema("b")), is_shared, "{names:?}");
+    }
+}
+
+/// The topic of Debezium's own records keeps what its schemas may not have.
+#[test]
+fn a_shape_knows_the_topic_before_the_router() {
+    let relation = texts("out-box");
+    assert_eq!(&**shape(&relation, &[], &[]).topic(), "p_1.public.out-box");
+}
+
+#[test]
+fn a_type_is_that_of_the_stream_whatever_the_catalog_says_of_the_column_now() {
+    let text = type_oid::TEXT;
+    let relation = relation("outbox", [text, text, text, MOOD, text]);
+    let column = |type_oid, default: &str| CatalogColumn {
+        name: "type".into(),
+        type_oid,
+        nullable: false,
+        default: Some(default.to_owned()),
+    };
+    let now = shape(&relation, &[column(MOOD, "'a'::mood")], &[]);
+    let (_, mood) = now.column_named("type").unwrap();
+    assert!(!mood.schema().optional);
+    assert_eq!(mood.schema().name(), Some("io.debezium.data.Enum"));
+    assert_eq!(mood.default_text(), Some("a"));
+    // It has become a number since.
+    let later = shape(&relation, &[column(type_oid::INT4, "7")], &[]);
+    let (_, mood) = later.column_named("type").unwrap();
+    assert!(mood.schema().optional);
+    assert_eq!(mood.schema().name(), Some("io.debezium.data.Enum"));
+    assert_eq!(mood.default_text(), None);
+}
+
+#[test]
+fn what_routes_dates_and_partitions_keeps_its_null() {
+    let relation = texts("outbox");
+    let column = |name: &str, default: &str| CatalogColumn {
+        name: name.into(),
+        type_oid: type_oid::TEXT,
+        nullable: true,
+        default: Some(default.to_owned()),
+    };
+    let catalog = [column("aggregatetype", "'x'::text"), column("type", "'y'::text")];
+    let row = Row::from_text(Arc::clone(&relation), [Some("e1"), None, Some("7"), None, None]);
+    let router = Router::new(RouterConfig::default()).unwrap();
+    let names = router.columns_without_defaults();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let kept = shape(&relation, &catalog, &names).with_defaults(&row).expect("a default");
+    assert_eq!((kept.text(1), kept.text(3)), (None, Some("y")));
+    let all = shape(&relation, &catalog, &[]).with_defaults(&row).expect("a default");
+    assert_eq!((all.text(1), all.text(3)), (Some("x"), Some("y")));
+}
+
+#[test]
+fn transforms_change_typed_records_before_they_are_bytes() {
+    let relation = texts("outbox");
+    let row = row(&relation, "a", r#"{"n": 1}"#);
+    let record = route(RouterConfig::default(), &row);
+    let options =
+        TypingOptions { expand: Some(ExpandOptions::default()), ..TypingOptions::default() };
+    let shape = shape(&relation, &[], &[]);
+    let mut typed = Typing::new(options).typed(&record, &row, &shape).unwrap();
+    assert!(!typed.is_tombstone());
+    let Some(Kind::Struct(fields)) = typed.value.schema.as_ref().map(|schema| &schema.kind) else {
+        panic!("a struct")
+    };
+    assert_eq!(&*fields[0].name, "n");
+    let number = TypedValue {
+        schema: Some(Arc::clone(&fields[0].schema)),
+        value: match &typed.value.value {
+            Value::Struct(values) => values[0].clone(),
+            other => panic!("{other:?}"),
+        },
+    };
+    typed.headers = smallvec![TypedHeader { name: "n".into(), value: number }];
+    typed.topic = "other".into();
+    let (key, value) = (Converter::String, json());
+    let mut converters = Converters { key, value, header: HeaderConverter::Simple };
+    let message = converters.convert(&typed).unwrap();
+    assert_eq!(&*message.topic, "other");
+    assert_eq!(message.headers[0].value.as_deref(), Some(&b"1"[..]));
+    typed.value = TypedValue::NONE;
+    assert!(typed.is_tombstone());
+    assert_eq!(converters.convert(&typed).unwrap().value, None);
+}
+
+#[test]
+fn what_no_converter_takes_is_to_be_parked() {
+    let relation = texts("outbox");
+    let row = row(&relation, "a", "{}");
+    let record = route(RouterConfig::default(), &row);
+    let mut encoding = ConnectEncoding {
+        typing: typing(EnvelopeNames::OwnRoute),
+        converters: Converters {
+            key: Converter::String,
+            value: Converter::ByteArray,
+            header: HeaderConverter::Simple,
+        },
+    };
+    let refused = encoding.encode(&record, &row, &shape(&relation, &[], &[]));
+    let Err(Unencoded::Park(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!((error.kind(), error.part()), (&EncodeErrorKind::NotBytes, &Part::Value));
+    assert_eq!(error.topic(), "outbox.event.a");
+}
+
+/// Text and bytes go from the record to the message without a copy.
+#[test]
+fn text_and_bytes_stay_shared_with_the_row() {
+    let text = type_oid::TEXT;
+    for (oid, payload, converter) in [
+        (type_oid::JSONB, "{\"a\": 1}", Converter::String),
+        (type_oid::BYTEA, "\\x616263", Converter::ByteArray),
+        (type_oid::BYTEA, "\\x616263", Converter::BinaryData(None)),
+    ] {
+        let relation = relation("outbox", [text, text, text, text, oid]);
+        let row = row(&relation, "a", payload);
+        let record = route(RouterConfig::default(), &row);
+        let header = HeaderConverter::Simple;
+        let converters = Converters { key: Converter::String, value: converter, header };
+        let mut encoding = ConnectEncoding { typing: typing(EnvelopeNames::OwnRoute), converters };
+        let message = encoding.encode(&record, &row, &shape(&relation, &[], &[])).unwrap();
+        let RecordValue::Payload(payload) = &record.value else { panic!("a payload") };
+        let ours = [message.value, message.key, message.headers[0].value.clone()];
+        let fields = [payload, record.key.as_ref().unwrap(), &record.headers[0].field];
+        for (ours, field) in ours.iter().zip(fields) {
+            let (ours, theirs) = (ours.as_ref().unwrap(), field.bytes.as_ref().unwrap());
+            assert_eq!(ours, theirs);
+            assert_eq!(ours.as_ptr(), theirs.as_ptr());
+        }
+    }
+}
