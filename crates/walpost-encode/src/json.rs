@@ -19,9 +19,6 @@ pub struct JsonOptions {
 }
 
 impl JsonOptions {
-    /// Byte for byte as Kafka Connect's `JsonConverter` without schemas.
-    pub const DEBEZIUM: Self = Self { json_payload: JsonPayload::Escape, null_key: NullKey::Null };
-
     /// Walpost's own: JSON stays JSON, and a NULL key is no key.
     pub const WALPOST: Self = Self { json_payload: JsonPayload::Embed, null_key: NullKey::None };
 }
@@ -143,7 +140,10 @@ fn write_float(text: &str, out: &mut Vec<u8>) {
 
 pub(crate) fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let written = STANDARD.encode_slice(bytes, &mut out[start..]);
+    debug_assert!(written.is_ok(), "there is room for it");
     out.push(b'"');
 }
 

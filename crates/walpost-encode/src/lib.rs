@@ -9,7 +9,7 @@
 //! and JSON puts quotes around a text.
 //!
 //! ```
-//! use walpost_encode::{Encoder, Encoding, JsonOptions};
+//! use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 //! # use walpost_event::{Field, Identity, Record, RecordValue, type_oid};
 //! # fn field(type_oid: u32, text: &'static str) -> Field {
 //! #     Field { column: None, type_oid, type_modifier: -1, bytes: Some(text.into()) }
@@ -24,8 +24,9 @@
 //! #     timestamp_ms: None,
 //! # };
 //!
-//! let debezium = Encoder::Json(JsonOptions::DEBEZIUM);
-//! let message = Encoding { key: Encoder::Raw, value: debezium }.encode(record)?;
+//! let escaping = JsonOptions { json_payload: JsonPayload::Escape, null_key: NullKey::Null };
+//! let value = Encoder::Json(escaping);
+//! let message = Encoding { key: Encoder::Raw, value }.encode(record)?;
 //! assert_eq!(message.key.as_deref(), Some(&b"42"[..]));
 //! assert_eq!(message.value.as_deref(), Some(&br#""{\"a\": 1}""#[..]));
 //! # Ok::<(), walpost_encode::EncodeError>(())

@@ -32,18 +32,24 @@ fn split_digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(len)
 }
 
-/// PostgreSQL's text of a floating-point number as Java's `Double.toString`
-/// writes it: `1.0`, `1.0E10`, `NaN`, `Infinity`. `None` if it is no such text.
-///
-/// Both give the fewest digits that mean the number; only the form differs.
-pub(crate) fn java_float(text: &str) -> Option<String> {
-    if matches!(text, "NaN" | "Infinity" | "-Infinity") {
-        return Some(text.to_owned());
-    }
-    if !is_json_number(text.as_bytes()) {
-        return None;
-    }
-    place_exponent(text)
+/// PostgreSQL's text of a `double precision`; `None` if it is no such text.
+pub(crate) fn parse_double(text: &str) -> Option<f64> {
+    let number: f64 = text.parse().ok().filter(|_| is_float(text))?;
+    (number.is_finite() || is_no_number(text)).then_some(number)
+}
+
+/// The same of `real`.
+pub(crate) fn parse_single(text: &str) -> Option<f32> {
+    let number: f32 = text.parse().ok().filter(|_| is_float(text))?;
+    (number.is_finite() || is_no_number(text)).then_some(number)
+}
+
+fn is_float(text: &str) -> bool {
+    is_json_number(text.as_bytes()) || is_no_number(text)
+}
+
+fn is_no_number(text: &str) -> bool {
+    matches!(text, "NaN" | "Infinity" | "-Infinity")
 }
 
 /// Only the form changes, not the digits.
@@ -152,14 +158,20 @@ mod tests {
             ("0.05", "0.05"),
             ("0.00012", "1.2E-4"),
             ("1e-05", "1.0E-5"),
-            ("5e-324", "5.0E-324"),
+            // Two digits, and then the nearest.
+            ("5e-324", "4.9E-324"),
+            ("2e+23", "2.0E23"),
             ("NaN", "NaN"),
             ("-Infinity", "-Infinity"),
         ];
         for (text, expected) in cases {
-            assert_eq!(java_float(text).as_deref(), Some(expected), "{text}");
+            assert_eq!(parse_double(text).map(java_double).as_deref(), Some(expected), "{text}");
         }
-        assert_eq!(java_float("1,5"), None);
-        assert_eq!(java_float("1e99999999999999999999"), None);
+        let single = |text| parse_single(text).map(java_single);
+        assert_eq!(single("1e-45").as_deref(), Some("1.4E-45"));
+        assert_eq!(single("0.1").as_deref(), Some("0.1"));
+        for text in ["1,5", "1e99999999999999999999", "inf", "nan", "+1", ""] {
+            assert_eq!(parse_double(text), None, "{text}");
+        }
     }
 }

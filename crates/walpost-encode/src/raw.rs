@@ -28,7 +28,11 @@ pub(crate) fn parse_bool(text: &[u8]) -> Result<bool, EncodeErrorKind> {
 
 /// The text of a `real` or `double precision` as Java writes it.
 pub(crate) fn float_text(oid: u32, text: &[u8]) -> Result<String, EncodeErrorKind> {
-    std::str::from_utf8(text).ok().and_then(number::java_float).ok_or_else(|| malformed(oid, text))
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| match oid {
+        type_oid::FLOAT4 => number::parse_single(text).map(number::java_single),
+        _ => number::parse_double(text).map(number::java_double),
+    });
+    parsed.ok_or_else(|| malformed(oid, text))
 }
 
 pub(crate) fn malformed(type_oid: u32, text: &[u8]) -> EncodeErrorKind {

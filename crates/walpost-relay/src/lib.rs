@@ -12,6 +12,7 @@
 
 mod ack;
 mod away;
+mod catalog;
 mod check;
 mod checkpoint;
 mod clock;
@@ -55,6 +56,7 @@ mod watch;
 
 pub use crate::{
     ack::Ticket,
+    catalog::{TableDescription, describe_table},
     check::{CheckResult, Outcome, check},
     config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName},
     dead_letters::DeadLetters,

@@ -57,9 +57,7 @@ fn write_datum(schema: &Schema, value: &Value, out: &mut Vec<u8>) -> Result<(), 
         Value::Decimal(_) => write_bytes(&decimal(schema, value)?, out),
         Value::Date(millis) => write_long(date_number(Some(schema), *millis)?, out),
         Value::Array(elements) => {
-            let Kind::Array(items) = &schema.kind else {
-                return Err(EncodeErrorKind::InvalidAvro);
-            };
+            let items = schema.element().ok_or(EncodeErrorKind::InvalidAvro)?;
             write_block(elements, out, |element, out| write_datum(items, element, out))?;
         }
         Value::Map(entries) => write_map(schema, entries, out)?,
@@ -86,9 +84,7 @@ fn write_map(
     entries: &[(Value, Value)],
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeErrorKind> {
-    let Kind::Map(of_key, of_value) = &schema.kind else {
-        return Err(EncodeErrorKind::InvalidAvro);
-    };
+    let (of_key, of_value) = schema.entry().ok_or(EncodeErrorKind::InvalidAvro)?;
     let write_entry = |(key, value): &(Value, Value), out: &mut Vec<u8>| {
         write_datum(of_key, key, out)?;
         write_datum(of_value, value, out)

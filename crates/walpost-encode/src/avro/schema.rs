@@ -7,7 +7,7 @@ use apache_avro::Schema as ApacheSchema;
 
 use super::AvroOptions;
 use crate::{
-    connect::{Kind, Schema, Value},
+    connect::{Kind, MILLIS_PER_DAY, Schema, Value},
     error::EncodeErrorKind,
     json::write_plain_string,
     number::{java_double, java_single},
@@ -319,7 +319,7 @@ impl<'a> Writer<'a> {
             Value::Int64(number) => self.push(&number.to_string()),
             Value::Date(millis) => {
                 let is_date = schema.name() == Some("org.apache.kafka.connect.data.Date");
-                let number = if is_date { millis / 86_400_000 } else { *millis };
+                let number = if is_date { millis / MILLIS_PER_DAY } else { *millis };
                 self.push(&number.to_string());
             }
             Value::Float32(number) => self.number(&java_single(*number), number.is_finite()),

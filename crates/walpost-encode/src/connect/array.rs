@@ -34,18 +34,19 @@ pub(crate) fn elements(text: &str, delimiter: char) -> Option<Vec<Element>> {
 
 fn element(text: &str, delimiter: char) -> Option<(Element, &str)> {
     match text.chars().next()? {
-        '"' => quoted(&text[1..]),
+        '"' => quoted(&text[1..]).map(|(text, behind)| (Element::Text(text), behind)),
         '{' => skip_array(text).map(|behind| (Element::Array, behind)),
         _ => unquoted(text, delimiter),
     }
 }
 
-fn quoted(text: &str) -> Option<(Element, &str)> {
+/// What follows a quote, up to the next, and what is behind that.
+pub(crate) fn quoted(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            '"' => return Some((Element::Text(out), &text[at + 1..])),
+            '"' => return Some((out, &text[at + 1..])),
             '\\' => out.push(chars.next()?.1),
             c => out.push(c),
         }

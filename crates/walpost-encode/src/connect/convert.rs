@@ -10,7 +10,7 @@ use super::{
     array::{self, Element},
     column::Codec,
     decimal::Decimal,
-    geometry, hstore,
+    geometry, hex, hstore,
     interval::Interval,
     java_map::JavaMap,
     options::{BinaryHandling, DecimalHandling, HstoreHandling, IntervalHandling, TimePrecision},
@@ -130,12 +130,7 @@ fn binary(bytes: &[u8], mode: BinaryHandling) -> Value {
         BinaryHandling::Bytes => Value::Bytes(Bytes::copy_from_slice(bytes)),
         BinaryHandling::Base64 => Value::String(STANDARD.encode(bytes).into()),
         BinaryHandling::Base64UrlSafe => Value::String(URL_SAFE.encode(bytes).into()),
-        BinaryHandling::Hex => {
-            const DIGITS: &[u8; 16] = b"0123456789abcdef";
-            let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-            let digits = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-            Value::String(digits.collect::<String>().into())
-        }
+        BinaryHandling::Hex => Value::String(hex::text(bytes).into()),
     }
 }
 
@@ -202,7 +197,7 @@ fn money(text: &str, mode: DecimalHandling, scale: i32) -> Option<Value> {
 
 fn date(days: i64, mode: TimePrecision) -> Value {
     match mode {
-        TimePrecision::Connect => Value::Date(i64::from(days as i32) * 86_400_000),
+        TimePrecision::Connect => Value::Date(i64::from(days as i32) * temporal::MILLIS_PER_DAY),
         TimePrecision::IsoString => {
             let mut text = String::with_capacity(16);
             temporal::write_date(days, &mut text);
@@ -290,13 +285,7 @@ fn array(text: &str, codec: &Codec, delimiter: char) -> Option<Value> {
 fn convert_element(text: &str, codec: &Codec) -> Option<Value> {
     match codec {
         Codec::Bytea(mode) => {
-            let (pairs, rest) = text.strip_prefix("\\x")?.as_bytes().as_chunks::<2>();
-            let byte = |[high, low]: &[u8; 2]| {
-                let nibble = |digit: u8| char::from(digit).to_digit(16);
-                Some((nibble(*high)? << 4 | nibble(*low)?) as u8)
-            };
-            let bytes: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
-            rest.is_empty().then(|| binary(&bytes, *mode))
+            hex::parse(text.strip_prefix("\\x")?).map(|bytes| binary(&bytes, *mode))
         }
         Codec::Date(mode) => Some(date(temporal::parse_array_date(text)?, *mode)),
         // Debezium reads them as a type that has milliseconds alone.

@@ -104,7 +104,7 @@ impl Converter {
     /// The id that the registry has given a schema that was asked for.
     #[cfg_attr(
         not(feature = "avro"),
-        expect(unused_variables, clippy::only_used_in_recursion, reason = "Avro alone asks")
+        expect(clippy::only_used_in_recursion, reason = "Avro alone asks")
     )]
     pub fn learn(&mut self, schema: &UnknownSchema, id: u32) {
         match self {

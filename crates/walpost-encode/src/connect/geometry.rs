@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::value::Value;
+use super::{hex, value::Value};
 
 const POINT: u32 = 1;
 const LINE_STRING: u32 = 2;
@@ -86,15 +86,7 @@ pub(crate) fn line(text: &str) -> Option<Value> {
 /// `geometry` and `geography` of PostGIS, whose text is extended well-known
 /// binary in hexadecimal; only the former has extensions.
 pub(crate) fn postgis(text: &str, has_extensions: bool) -> Option<Value> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| {
-        let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
-        Some((high? << 4 | low?) as u8)
-    };
-    let wkb: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
-    if !rest.is_empty() || wkb.len() < 9 {
-        return None;
-    }
+    let wkb = hex::parse(text).filter(|wkb| wkb.len() >= 9)?;
     let word = |at: usize| {
         let bytes = [wkb[at], wkb[at + 1], wkb[at + 2], wkb[at + 3]];
         if wkb[0] == 0 { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }

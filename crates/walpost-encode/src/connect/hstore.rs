@@ -1,6 +1,7 @@
 //! `hstore`: its text to its entries.
 
 use super::{
+    array::quoted,
     java_map::{JavaMap, hash_of_text},
     value::Value,
 };
@@ -11,11 +12,12 @@ pub(crate) fn entries(text: &str) -> Option<Vec<(String, Option<String>)>> {
     let mut map = JavaMap::with_capacity(16);
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (key, behind) = quoted(rest)?;
+        let (key, behind) = quoted(rest.strip_prefix('"')?)?;
         let behind = behind.strip_prefix("=>")?;
         let (value, behind) = match behind.strip_prefix("NULL") {
             Some(behind) => (None, behind),
-            None => quoted(behind).map(|(value, behind)| (Some(value), behind))?,
+            None => quoted(behind.strip_prefix('"')?)
+                .map(|(value, behind)| (Some(value), behind))?,
         };
         map.insert(hash_of_text(&key), key, value);
         rest = match behind.strip_prefix(',') {
@@ -51,20 +53,6 @@ pub(crate) fn map(entries: Vec<(String, Option<String>)>) -> Value {
         (Value::String(key.into()), value.map_or(Value::Null, |text| Value::String(text.into())))
     };
     Value::Map(entries.into_iter().map(entry).collect())
-}
-
-/// The text between quotes, and what is behind them.
-fn quoted(text: &str) -> Option<(String, &str)> {
-    let mut out = String::new();
-    let mut chars = text.strip_prefix('"')?.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((out, &text[at + 2..])),
-            '\\' => out.push(chars.next()?.1),
-            c => out.push(c),
-        }
-    }
-    None
 }
 
 #[cfg(test)]

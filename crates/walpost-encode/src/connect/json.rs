@@ -3,7 +3,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    schema::{Kind, Schema},
+    schema::{Kind, Schema, SchemaField},
+    temporal::MILLIS_PER_DAY,
     value::Value,
 };
 use crate::{
@@ -12,8 +13,6 @@ use crate::{
     memory::Memory,
     number::{java_double, java_single},
 };
-
-const MILLIS_PER_DAY: i64 = 86_400_000;
 
 /// Options of Kafka Connect's `JsonConverter`. The default is Kafka Connect's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +87,16 @@ impl JsonConverter {
         if schema.is_none() && *value == Value::Null {
             return Ok(None);
         }
-        let mut out = Vec::with_capacity(64);
+        let text = match schema {
+            _ if !self.options.schemas => Bytes::new(),
+            Some(schema) => self.schema_text(schema)?,
+            None => Bytes::from_static(b"null"),
+        };
+        let size = 32 + text.len() + size_hint(schema.map(|schema| &**schema), value);
+        let mut out = Vec::with_capacity(size);
         if self.options.schemas {
             out.extend_from_slice(b"{\"schema\":");
-            match schema {
-                Some(schema) => out.extend_from_slice(&self.schema_text(schema)?),
-                None => out.extend_from_slice(b"null"),
-            }
+            out.extend_from_slice(&text);
             out.extend_from_slice(b",\"payload\":");
         }
         write(schema.map(|schema| &**schema), value, self.options, &mut out)?;
@@ -115,6 +117,29 @@ impl JsonConverter {
         let bytes = schema.size_bytes() + text.len();
         self.texts.insert(address, (Arc::clone(schema), text.clone()), bytes);
         Ok(text)
+    }
+}
+
+/// Bytes that a value takes, as a guess: some of its text is escaped.
+fn size_hint(schema: Option<&Schema>, value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.as_bytes().len() / 4 * 5 + 8,
+        Value::Bytes(bytes) => bytes.len() / 3 * 4 + 8,
+        Value::Array(elements) => {
+            let of_element = schema.and_then(Schema::element);
+            elements.iter().map(|element| 1 + size_hint(of_element, element)).sum()
+        }
+        Value::Struct(values) => {
+            let fields = match schema.map(|schema| &schema.kind) {
+                Some(Kind::Struct(fields)) => fields.as_slice(),
+                _ => &[],
+            };
+            let field = |(field, value): (&SchemaField, &Value)| {
+                field.name.len() + 4 + size_hint(Some(&field.schema), value)
+            };
+            fields.iter().zip(values).map(field).sum()
+        }
+        _ => 12,
     }
 }
 
@@ -231,7 +256,7 @@ fn write(
         }
         Value::Date(millis) => write_integer(date_number(schema, *millis)?, out),
         Value::Array(elements) => {
-            let of_element = schema.and_then(|schema| element_schema(schema));
+            let of_element = schema.and_then(Schema::element);
             write_list(elements, out, |element, out| write(of_element, element, options, out))?;
         }
         Value::Map(entries) => write_map(schema, entries, options, out)?,
@@ -276,13 +301,6 @@ pub(crate) fn date_number(schema: Option<&Schema>, millis: i64) -> Result<i64, E
     }
 }
 
-fn element_schema(schema: &Schema) -> Option<&Schema> {
-    match &schema.kind {
-        Kind::Array(element) => Some(element),
-        _ => None,
-    }
-}
-
 fn write_list<T>(
     items: &[T],
     out: &mut Vec<u8>,
@@ -306,10 +324,7 @@ fn write_map(
     options: JsonConverterOptions,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeErrorKind> {
-    let (of_key, of_value) = match schema.map(|schema| &schema.kind) {
-        Some(Kind::Map(key, value)) => (Some(&**key), Some(&**value)),
-        _ => (None, None),
-    };
+    let (of_key, of_value) = schema.and_then(Schema::entry).unzip();
     if of_key.is_some_and(|key| key.kind != Kind::String) {
         return write_list(entries, out, |(key, value), out| {
             out.push(b'[');

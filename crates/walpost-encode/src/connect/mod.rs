@@ -53,6 +53,7 @@ mod encoding;
 mod envelope;
 mod expand;
 mod geometry;
+mod hex;
 mod hstore;
 mod interval;
 mod java_map;
@@ -88,4 +89,5 @@ pub use self::{
 pub(crate) use self::{
     java_map::in_java_order,
     json::{date_number, decimal_scale},
+    temporal::MILLIS_PER_DAY,
 };

@@ -121,6 +121,22 @@ impl Schema {
         self.name.as_deref()
     }
 
+    /// The schema of its elements, if it is an array.
+    pub fn element(&self) -> Option<&Self> {
+        match &self.kind {
+            Kind::Array(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The schemas of its keys and of its values, if it is a map.
+    pub fn entry(&self) -> Option<(&Self, &Self)> {
+        match &self.kind {
+            Kind::Map(key, value) => Some((key, value)),
+            _ => None,
+        }
+    }
+
     /// Bytes that it takes, about, with all that it is made of.
     pub(crate) fn size_bytes(&self) -> usize {
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());

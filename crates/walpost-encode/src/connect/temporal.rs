@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 pub(crate) const MICROS_PER_SECOND: i64 = 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
+pub(crate) const MILLIS_PER_DAY: i64 = MICROS_PER_DAY / 1_000;
 const NANOS_PER_DAY: i64 = 1_000 * MICROS_PER_DAY;
 
 /// What stands for the infinities of a timestamp.

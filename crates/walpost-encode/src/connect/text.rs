@@ -15,8 +15,6 @@ use crate::{
     number::{java_double, java_single},
 };
 
-const MILLIS_PER_DAY: i64 = 86_400_000;
-
 /// A value as `StringConverter` has it.
 ///
 /// Bytes and Kafka Connect's own dates have no text there but the name of a
@@ -38,13 +36,13 @@ fn write_java(
     match value {
         Value::Bytes(_) | Value::Date(_) => return Err(EncodeErrorKind::NoText),
         Value::Array(elements) => {
-            let of_element = element_schema(schema);
+            let of_element = schema.and_then(Schema::element);
             write_between(elements, ["[", ", ", "]"], out, |element, out| {
                 write_java(of_element, element, out)
             })?;
         }
         Value::Map(entries) => {
-            let (of_key, of_value) = entry_schemas(schema);
+            let (of_key, of_value) = schema.and_then(Schema::entry).unzip();
             write_between(entries, ["{", ", ", "}"], out, |(key, value), out| {
                 write_java(of_key, key, out)?;
                 out.push('=');
@@ -82,13 +80,13 @@ fn write_header(schema: Option<&Schema>, value: &Value, is_within: bool, out: &m
         }
         Value::Date(millis) => write_date(*millis, out),
         Value::Array(elements) => {
-            let of_element = element_schema(schema);
+            let of_element = schema.and_then(Schema::element);
             write_infallibly(elements, ["[", ",", "]"], out, |element, out| {
                 write_header(of_element, element, true, out);
             });
         }
         Value::Map(entries) => {
-            let (of_key, of_value) = entry_schemas(schema);
+            let (of_key, of_value) = schema.and_then(Schema::entry).unzip();
             write_infallibly(entries, ["{", ",", "}"], out, |(key, value), out| {
                 write_header(of_key, key, true, out);
                 out.push(':');
@@ -137,26 +135,12 @@ fn write_date(millis: i64, out: &mut String) {
     let text = temporal::iso_timestamp(micros, Some(3));
     let text = text.trim_start_matches('+');
     let (date, time) = text.split_once('T').unwrap_or((text, ""));
-    if millis < MILLIS_PER_DAY {
+    if millis < temporal::MILLIS_PER_DAY {
         out.push_str(time);
-    } else if millis % MILLIS_PER_DAY == 0 {
+    } else if millis % temporal::MILLIS_PER_DAY == 0 {
         out.push_str(date);
     } else {
         out.push_str(text);
-    }
-}
-
-fn element_schema(schema: Option<&Schema>) -> Option<&Schema> {
-    match schema.map(|schema| &schema.kind) {
-        Some(Kind::Array(element)) => Some(element),
-        _ => None,
-    }
-}
-
-fn entry_schemas(schema: Option<&Schema>) -> (Option<&Schema>, Option<&Schema>) {
-    match schema.map(|schema| &schema.kind) {
-        Some(Kind::Map(key, value)) => (Some(key), Some(value)),
-        _ => (None, None),
     }
 }
 

@@ -1,10 +1,14 @@
 //! Records in few words.
 
 use smallvec::smallvec;
-use walpost_encode::{EncodeError, EncodeErrorKind, Encoder, Encoding, JsonOptions, Part};
+use walpost_encode::{
+    EncodeError, EncodeErrorKind, Encoder, Encoding, JsonOptions, JsonPayload, NullKey, Part,
+};
 use walpost_event::{Bytes, Field, Identity, Message, NamedField, Record, RecordValue};
 
-pub(crate) const DEBEZIUM: Encoder = Encoder::Json(JsonOptions::DEBEZIUM);
+/// As Kafka Connect's `JsonConverter` without schemas.
+pub(crate) const DEBEZIUM: Encoder =
+    Encoder::Json(JsonOptions { json_payload: JsonPayload::Escape, null_key: NullKey::Null });
 pub(crate) const WALPOST: Encoder = Encoder::Json(JsonOptions::WALPOST);
 
 pub(crate) fn field(type_oid: u32, text: &'static str) -> Field {

@@ -6,6 +6,7 @@ mod abandoned;
 mod advice;
 mod aside;
 mod boundaries;
+mod catalog;
 mod clone;
 mod confirm;
 mod connection;
