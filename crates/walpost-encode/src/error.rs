@@ -118,6 +118,13 @@ pub enum EncodeErrorKind {
     /// A JSON payload that Debezium cannot expand without loss.
     #[error("the payload {0}, and table.expand.json.payload is set")]
     Expansion(Difference),
+    /// A logical message that Debezium cannot decode without loss.
+    #[error("the content of the message {0}")]
+    Content(Difference),
+    /// A member of a logical message that Debezium leaves out, as it is null or
+    /// an empty array.
+    #[error("the message has no value for it, set fields.null.include, or place it nowhere")]
+    MissingMember,
     /// No schema, without which there is no Avro.
     #[error("a value without a schema has no Avro form")]
     NoSchema,

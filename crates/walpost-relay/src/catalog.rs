@@ -3,9 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio_postgres::{Client, Row, types::Type};
-use walpost_encode::connect::{
-    CatalogColumn, RowShape, ShapeOptions, TypeDescription, TypeKind,
-};
+use walpost_encode::connect::{CatalogColumn, RowShape, ShapeOptions, TypeDescription, TypeKind};
 use walpost_event::Relation;
 
 use crate::{error::RelayError, sql::Sql};

@@ -164,8 +164,10 @@ impl Registry {
             }
             None => {}
         }
-        let settings =
-            builder.set_timeout(config.timeout).build().map_err(|source| no_address(Some(source)))?;
+        let settings = builder
+            .set_timeout(config.timeout)
+            .build()
+            .map_err(|source| no_address(Some(source)))?;
         Ok(Self { settings, auto_register: config.auto_register })
     }
 
@@ -213,9 +215,10 @@ const NO_SCHEMA: u32 = 40_403;
 fn kind_of(error: &SRCError) -> RegistryErrorKind {
     let status = error.error.rsplit_once("failed with status ").map(|(_, status)| status);
     let status = status.and_then(|status| status.get(..3)).and_then(|code| code.parse().ok());
-    let code = error.source().and_then(|source| source.downcast_ref()).map(|raw: &RawError| {
-        raw.error_code
-    });
+    let code = error
+        .source()
+        .and_then(|source| source.downcast_ref())
+        .map(|raw: &RawError| raw.error_code);
     match (status, code) {
         (Some(404_u16), Some(NO_SUBJECT | NO_SCHEMA)) => RegistryErrorKind::NotRegistered,
         (Some(409), _) => RegistryErrorKind::Incompatible,
@@ -252,7 +255,9 @@ mod tests {
 
     #[test]
     fn addresses_are_told_from_others() {
-        for url in ["", "host:8081", "ftp://us3r:s3cret@host", "http://", "http://:80", "https:///a"] {
+        for url in
+            ["", "host:8081", "ftp://us3r:s3cret@host", "http://", "http://:80", "https:///a"]
+        {
             let config = RegistryConfig {
                 urls: vec!["http://a".to_owned(), url.to_owned()],
                 credentials: None,

@@ -1,5 +1,7 @@
 //! Kafka Connect's schema to Avro's, as text: with the properties, and in the
-//! order, in which Confluent's converter and Avro's Java library write it.
+//! order, in which Confluent's converter and Avro's Java library write it, as
+//! far as their source says. No test runs the converter itself, which is not
+//! among Kafka Connect's own.
 
 use std::sync::Arc;
 

@@ -5,7 +5,8 @@ use walpost_event::{Header, Headers, Message, Record, Row};
 use super::{
     converter::{Converter, HeaderConverter, Unconverted},
     shape::RowShape,
-    typed::{TypedHeader, TypedRecord, TypedValue, Typing},
+    typed::{TypedHeader, TypedRecord, TypedValue},
+    typing::Typing,
 };
 use crate::error::{EncodeError, Part, Unencoded, UnknownSchema};
 

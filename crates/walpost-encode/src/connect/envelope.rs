@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
+    origin::Origin,
     schema::{Kind, Schema, SchemaField},
-    shape::RowShape,
 };
 use crate::memory::Memory;
 
@@ -59,11 +59,11 @@ impl Envelopes {
         &mut self,
         members: Members,
         version: Option<i32>,
-        shape: &RowShape,
+        origin: &Origin<'_>,
         route: &str,
     ) -> Arc<Schema> {
         let own = match self.names {
-            EnvelopeNames::OwnRoute => Some(self.own_name(shape, route)),
+            EnvelopeNames::OwnRoute => Some(self.own_name(origin, route)),
             EnvelopeNames::FirstRouted => None,
         };
         let address = |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>().addr();
@@ -79,7 +79,7 @@ impl Envelopes {
         if let Some(schema) = self.known.get(self.key.as_slice()) {
             return Arc::clone(schema);
         }
-        let name = own.unwrap_or_else(|| self.first_name(&members, version, shape, route));
+        let name = own.unwrap_or_else(|| self.first_name(&members, version, origin, route));
         let kind = Kind::Struct(members);
         let schema = Arc::new(Schema { name: Some(name), version, ..Schema::new(kind) });
         let bytes = schema.size_bytes() + size_of_val(self.key.as_slice());
@@ -91,14 +91,14 @@ impl Envelopes {
         &mut self,
         members: &Members,
         version: Option<i32>,
-        shape: &RowShape,
+        origin: &Origin<'_>,
         route: &str,
     ) -> Arc<str> {
         let key = (members.clone(), version);
         if let Some(name) = self.first.get(&key) {
             return Arc::clone(name);
         }
-        shape.envelope_name(route, &mut self.name);
+        origin.envelope_name(route, &mut self.name);
         let name: Arc<str> = self.name.as_str().into();
         let field = |field: &SchemaField| field.name.len() + field.schema.size_bytes();
         let bytes = name.len() + members.iter().map(field).sum::<usize>();
@@ -106,8 +106,8 @@ impl Envelopes {
         name
     }
 
-    fn own_name(&mut self, shape: &RowShape, route: &str) -> Arc<str> {
-        shape.envelope_name(route, &mut self.name);
+    fn own_name(&mut self, origin: &Origin<'_>, route: &str) -> Arc<str> {
+        origin.envelope_name(route, &mut self.name);
         if let Some(name) = self.own.get(self.name.as_str()) {
             return Arc::clone(name);
         }

@@ -16,8 +16,9 @@ pub(crate) fn entries(text: &str) -> Option<Vec<(String, Option<String>)>> {
         let behind = behind.strip_prefix("=>")?;
         let (value, behind) = match behind.strip_prefix("NULL") {
             Some(behind) => (None, behind),
-            None => quoted(behind.strip_prefix('"')?)
-                .map(|(value, behind)| (Some(value), behind))?,
+            None => {
+                quoted(behind.strip_prefix('"')?).map(|(value, behind)| (Some(value), behind))?
+            }
         };
         map.insert(hash_of_text(&key), key, value);
         rest = match behind.strip_prefix(',') {

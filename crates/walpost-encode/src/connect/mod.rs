@@ -60,11 +60,13 @@ mod java_map;
 mod json;
 mod oid;
 mod options;
+mod origin;
 mod schema;
 mod shape;
 mod temporal;
 mod text;
 mod typed;
+mod typing;
 mod value;
 
 pub use self::{
@@ -82,7 +84,8 @@ pub use self::{
     },
     schema::{Kind, Schema, SchemaField},
     shape::{CatalogColumn, RowShape, ShapeOptions},
-    typed::{TypedHeader, TypedRecord, TypedValue, Typing, TypingOptions},
+    typed::{TypedHeader, TypedRecord, TypedValue},
+    typing::{Typing, TypingOptions},
     value::{Text, Value},
 };
 #[cfg(feature = "avro")]

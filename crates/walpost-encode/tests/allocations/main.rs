@@ -10,9 +10,7 @@ use walpost_encode::connect::{
     ConnectEncoding, Converter, Converters, ExpandOptions, HeaderConverter, JsonConverter,
     JsonConverterOptions, RowShape, ShapeOptions, Typing, TypingOptions,
 };
-use walpost_event::{
-    Column, Message, Record, Relation, ReplicaIdentity, Row, RowChange, type_oid,
-};
+use walpost_event::{Column, Message, Record, Relation, ReplicaIdentity, Row, RowChange, type_oid};
 use walpost_router::{Routed, Router, RouterConfig};
 
 const PAYLOAD: &str = r#"{"id": 1, "customer": "c-1", "lines": [{"sku": "s", "count": 2}]}"#;

@@ -18,7 +18,8 @@ fn converters() -> Converters {
 
 fn record(topic: &str) -> TypedRecord {
     let number = Arc::new(Schema::new(Kind::Int32));
-    let header = TypedValue { schema: Some(number), value: walpost_encode::connect::Value::Int32(1) };
+    let header =
+        TypedValue { schema: Some(number), value: walpost_encode::connect::Value::Int32(1) };
     TypedRecord {
         topic: topic.into(),
         partition: None,
@@ -40,8 +41,11 @@ fn asked(converters: &mut Converters, record: &TypedRecord) -> (Part, UnknownSch
 fn a_record_is_kept_while_the_registry_is_asked_part_by_part() {
     let mut converters = converters();
     let record = record("t");
-    let expected =
-        [(Part::Key, "t-key", 1), (Part::Value, "t-value", 2), (Part::Header("h".into()), "t-value", 3)];
+    let expected = [
+        (Part::Key, "t-key", 1),
+        (Part::Value, "t-value", 2),
+        (Part::Header("h".into()), "t-value", 3),
+    ];
     for (part, subject, id) in expected {
         let question = asked(&mut converters, &record);
         assert_eq!((&question.0, &*question.1.subject), (&part, subject));

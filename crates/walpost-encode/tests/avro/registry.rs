@@ -57,9 +57,8 @@ fn answering(status: &str, body: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let length = body.len();
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    );
+    let answer =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = BufReader::new(stream.try_clone().unwrap());

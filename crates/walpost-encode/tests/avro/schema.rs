@@ -6,8 +6,8 @@ use walpost_encode::{
     EncodeErrorKind,
     avro::{AvroConverter, AvroOptions, SubjectName},
     connect::{
-        Column, ColumnDescription, ColumnOptions, Decimal, Kind, Schema, SchemaField,
-        Unconverted, Value,
+        Column, ColumnDescription, ColumnOptions, Decimal, Kind, Schema, SchemaField, Unconverted,
+        Value,
     },
 };
 

@@ -13,7 +13,9 @@ use walpost_encode::{
         Value,
     },
 };
-use walpost_event::{Column, Record, RecordValue, Relation, ReplicaIdentity, Row, RowChange, type_oid};
+use walpost_event::{
+    Column, Record, RecordValue, Relation, ReplicaIdentity, Row, RowChange, type_oid,
+};
 use walpost_router::{Routed, Router, RouterConfig};
 
 const NAMES: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
@@ -50,7 +52,8 @@ fn row(relation: &Arc<Relation>, route: &str, payload: &str) -> Row {
 }
 
 fn route(config: RouterConfig, row: &Row) -> Record {
-    match Router::new(config).unwrap().route(&RowChange::insert(row.clone())).unwrap() {
+    let mut router = Router::new(config).expect("a configuration");
+    match router.route(&RowChange::insert(row.clone())).expect("a row that is routed") {
         Routed::Record(record) => record,
         Routed::Skipped(_) => panic!("an insert is an event"),
     }
@@ -65,8 +68,7 @@ fn enveloping() -> RouterConfig {
 
 fn shape(relation: &Relation, catalog: &[CatalogColumn], without_defaults: &[&str]) -> RowShape {
     let labels = vec!["a".to_owned(), "b".to_owned()];
-    let mood =
-        TypeDescription { oid: MOOD, name: "mood".into(), kind: TypeKind::Enum { labels } };
+    let mood = TypeDescription { oid: MOOD, name: "mood".into(), kind: TypeKind::Enum { labels } };
     let options = ShapeOptions {
         topic_prefix: "p 1".to_owned(),
         schema_names: NameAdjustment::Avro,
@@ -89,8 +91,9 @@ fn envelope_name(typing: &mut Typing, relation: &Arc<Relation>, by: &str) -> Str
     let row = row(relation, by, "{}");
     let record = route(enveloping(), &row);
     let shape = shape(relation, &[], &[]);
-    let typed = typing.typed(&record, &row, &shape).unwrap();
-    typed.value.schema.unwrap().name().unwrap().to_owned()
+    let typed = typing.typed(&record, &row, &shape).expect("an envelope");
+    let schema = typed.value.schema.expect("an envelope has a schema");
+    schema.name().expect("that has a name").to_owned()
 }
 
 #[test]

@@ -3,6 +3,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.debezium.connector.postgresql.PostgresConnectorTask;
+import io.debezium.connector.postgresql.PostgresSchemaFactory;
+import io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent;
 import io.debezium.transforms.outbox.EventRouter;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -58,6 +60,7 @@ public class Oracle {
         switch (question.get("op").asText()) {
             case "convert" -> convert(question, answer);
             case "expand" -> expand(question, answer);
+            case "decode" -> decode(question, answer);
             case "start" -> start(question);
             case "drain" -> drain(question, answer);
             default -> throw new IllegalArgumentException(question.get("op").asText());
@@ -230,6 +233,38 @@ public class Oracle {
         SourceRecord record = new SourceRecord(Map.of(), Map.of(), "t", null, null, ENVELOPE, change);
         SourceRecord routed = router(question.get("router")).apply(record);
         answer.put("hex", hex(bytes(question.get("converter"), routed.valueSchema(), routed.value())));
+    }
+
+    // The content of a logical message through the transform before the router.
+
+    private static final Schema CONTENT = SchemaBuilder.struct().name("message")
+            .field("prefix", Schema.OPTIONAL_STRING_SCHEMA)
+            .field("content", Schema.OPTIONAL_BYTES_SCHEMA)
+            .build();
+    private static final Schema MESSAGE = SchemaBuilder.struct()
+            .name(PostgresSchemaFactory.POSTGRES_LOGICAL_DECODING_MESSAGE_MONITOR_VALUE_SCHEMA_NAME)
+            .field("op", Schema.STRING_SCHEMA)
+            .field("ts_ms", Schema.OPTIONAL_INT64_SCHEMA)
+            .field("source", SOURCE)
+            .field("message", CONTENT)
+            .build();
+
+    @SuppressWarnings("unchecked")
+    private static void decode(JsonNode question, ObjectNode answer) throws Exception {
+        byte[] content = question.get("content").asText().getBytes(StandardCharsets.UTF_8);
+        Struct message = new Struct(MESSAGE)
+                .put("op", "m")
+                .put("ts_ms", 7L)
+                .put("source", new Struct(SOURCE).put("connector", "postgresql"))
+                .put("message", new Struct(CONTENT).put("prefix", "p").put("content", content));
+        JsonNode config = question.get("decoder");
+        var decoder = (DecodeLogicalDecodingMessageContent<SourceRecord>) MADE.computeIfAbsent("decoder " + config, key -> {
+            var made = new DecodeLogicalDecodingMessageContent<SourceRecord>();
+            made.configure(strings(config));
+            return made;
+        });
+        SourceRecord record = new SourceRecord(Map.of(), Map.of(), "t", null, null, MESSAGE, message);
+        answer.setAll(message(decoder.apply(record), question.get("way")));
     }
 
     @SuppressWarnings("unchecked")

@@ -237,11 +237,11 @@ fn way(placement: &str, columns: &[Column], version: bool, key: &str, schemas: b
         },
         encoding: ConnectEncoding {
             typing: Typing::new(TypingOptions {
-                expand: None,
                 key_column: key.into(),
                 version_column: version.then(|| "version".into()),
                 ignore_missing: true,
                 envelope_names: EnvelopeNames::FirstRouted,
+                ..TypingOptions::default()
             }),
             converters: Converters { key: json(), value: json(), header },
         },
@@ -309,7 +309,11 @@ fn message(way: &mut Way, shape: &RowShape, row: &Row) -> Result<Message, Unenco
 }
 
 /// What differs, each in a line.
-fn differences(what: &str, ours: Result<Message, Unencoded>, theirs: &Json) -> Vec<String> {
+pub(crate) fn differences(
+    what: &str,
+    ours: Result<Message, Unencoded>,
+    theirs: &Json,
+) -> Vec<String> {
     let ours = match (ours, theirs.get("error")) {
         (Ok(ours), None) => ours,
         (Err(error), None) => return vec![format!("{what}: {error:?}")],

@@ -207,9 +207,11 @@ fn large_payloads_are_expanded_as_debezium_does() {
     let deep = format!("{}1{}", "{\"n\":".repeat(depth), "}".repeat(depth));
     let mut oracle = Oracle::start();
     for way in &mut ways() {
-        for payload in
-            [&format!("{{{wide}}}"), &format!("{{\"x\":[{shapes}]}}"), &format!("{{\"x\":[{same}]}}")]
-        {
+        for payload in [
+            &format!("{{{wide}}}"),
+            &format!("{{\"x\":[{shapes}]}}"),
+            &format!("{{\"x\":[{same}]}}"),
+        ] {
             assert_eq!(compare(&mut oracle, way, payload), None);
         }
         compare(&mut oracle, way, &blank);

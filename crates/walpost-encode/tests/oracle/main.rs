@@ -10,5 +10,6 @@ mod catalog;
 mod columns;
 mod converters;
 mod expansion;
+mod messages;
 mod notation;
 mod random;

@@ -177,8 +177,47 @@ impl<'a> Inference<'a> {
 /// The shapes of objects in one.
 struct Merged {
     first: Arc<Schema>,
-    /// Fields of all, with their places, once there is a second shape.
-    all: Option<(Vec<SchemaField>, HashMap<Arc<str>, usize>)>,
+    /// Once there is a second shape.
+    all: Option<Fields>,
+}
+
+/// Fields of several shapes, with their places.
+struct Fields {
+    list: Vec<SchemaField>,
+    places: HashMap<Arc<str>, usize>,
+}
+
+impl Fields {
+    fn of(schema: &Schema) -> Self {
+        let list = match &schema.kind {
+            Kind::Struct(fields) => fields.clone(),
+            _ => Vec::new(),
+        };
+        let place = |(place, field): (usize, &SchemaField)| (Arc::clone(&field.name), place);
+        let places = list.iter().enumerate().map(place).collect();
+        Self { list, places }
+    }
+
+    /// Adds a field; of fields of one name the first stays, unless it is bytes,
+    /// which stand for null. Returns the bytes that are new.
+    fn add(&mut self, field: SchemaField) -> usize {
+        let bytes = field.schema.size_bytes();
+        match self.places.get(&field.name).map(|place| &mut self.list[*place]) {
+            Some(known) if known.schema.kind != Kind::Bytes || field.schema.kind == Kind::Bytes => {
+                0
+            }
+            Some(known) => {
+                *known = field;
+                bytes
+            }
+            None => {
+                let bytes = FIELD_BYTES + field.name.len() + bytes;
+                self.places.insert(Arc::clone(&field.name), self.list.len());
+                self.list.push(field);
+                bytes
+            }
+        }
+    }
 }
 
 impl Merged {
@@ -186,8 +225,7 @@ impl Merged {
         Self { first: first.into(), all: None }
     }
 
-    /// Adds the fields of one more; of fields of one name the first stays,
-    /// unless it is bytes, which stand for null. Returns the bytes that are new.
+    /// Adds the fields of one more. Returns the bytes that are new.
     fn add(&mut self, shape: Schema) -> usize {
         if self.all.is_none() && *self.first == shape {
             return 0;
@@ -195,41 +233,17 @@ impl Merged {
         let Kind::Struct(more) = shape.kind else {
             return 0;
         };
-        let (fields, places) = self.all.get_or_insert_with(|| {
-            let fields = match &self.first.kind {
-                Kind::Struct(fields) => fields.clone(),
-                _ => Vec::new(),
-            };
-            let place = |(place, field): (usize, &SchemaField)| (Arc::clone(&field.name), place);
-            let places = fields.iter().enumerate().map(place).collect();
-            (fields, places)
-        });
-        let mut grown = 0;
-        for field in more {
-            match places.get(&field.name).map(|place| &mut fields[*place]) {
-                Some(known) => {
-                    if known.schema.kind == Kind::Bytes && field.schema.kind != Kind::Bytes {
-                        grown += field.schema.size_bytes();
-                        *known = field;
-                    }
-                }
-                None => {
-                    grown += FIELD_BYTES + field.name.len() + field.schema.size_bytes();
-                    places.insert(Arc::clone(&field.name), fields.len());
-                    fields.push(field);
-                }
-            }
-        }
-        grown
+        let all = self.all.get_or_insert_with(|| Fields::of(&self.first));
+        more.into_iter().map(|field| all.add(field)).sum()
     }
 
     /// In Debezium, what is merged is required.
     fn finish(self) -> Arc<Schema> {
-        let Some((fields, _)) = self.all else {
+        let Some(all) = self.all else {
             return self.first;
         };
         let name = self.first.name.clone();
-        Schema { name, ..Schema::new(Kind::Struct(fields)) }.into()
+        Schema { name, ..Schema::new(Kind::Struct(all.list)) }.into()
     }
 }
 

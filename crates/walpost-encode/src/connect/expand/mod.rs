@@ -96,6 +96,9 @@ pub enum Difference {
     /// as many fields more, those of the others, without values. Debezium takes
     /// what memory it gets.
     TooLarge,
+    /// Content of a logical message that is no JSON object: Debezium's task
+    /// fails.
+    NotAnObject,
     /// Half of a surrogate pair, such as `"\ud800"`, which is no character:
     /// Debezium writes it as it is.
     LoneSurrogate,
@@ -111,6 +114,7 @@ impl fmt::Display for Difference {
             Self::LostMember => "has objects of different shapes in one array",
             Self::AdjustedMember => "has a member whose name had to be adjusted",
             Self::TooLarge => "has too many members, or names too long, for one schema",
+            Self::NotAnObject => "is no JSON object",
             Self::LoneSurrogate => "has half of a surrogate pair",
         })
     }
@@ -180,6 +184,23 @@ impl Expander {
         }
         let value = value::value(&node, &schema, self.options)?;
         Ok(Some((self.remember(schema), value)))
+    }
+
+    /// The content of a logical message, as
+    /// `DecodeLogicalDecodingMessageContent` has it: a struct without a name.
+    pub(crate) fn decode(&mut self, text: &Text) -> Result<(Arc<Schema>, Value), Difference> {
+        let node = match parse::parse(text) {
+            Ok(node @ Node::Object(_)) if text.starts_with('{') => node,
+            Ok(_) | Err(Unread::NotJson) => return Err(Difference::NotAnObject),
+            Err(Unread::LoneSurrogate) => return Err(Difference::LoneSurrogate),
+        };
+        let schema = match infer::schema(None, &node, self.options) {
+            Ok(Some(schema)) => schema,
+            Ok(None) | Err(NoSchema::Unfit) => return Err(Difference::MixedTypes),
+            Err(NoSchema::TooLarge) => return Err(Difference::TooLarge),
+        };
+        let value = value::value(&node, &schema, self.options)?;
+        Ok((self.remember(schema), value))
     }
 
     /// The same schema, that of before where there is one: converters know

@@ -51,9 +51,8 @@ impl Conversion {
         let is_alike = members.len() == fields.len()
             && members.iter().zip(fields).all(|((name, _), field)| name.is(&field.name));
         if is_alike {
-            let value = |((_, node), field): (&(Text, Node), &SchemaField)| {
-                self.value(node, &field.schema)
-            };
+            let value =
+                |((_, node), field): (&(Text, Node), &SchemaField)| self.value(node, &field.schema);
             let values = members.iter().zip(fields).map(value);
             return Ok(Value::Struct(values.collect::<Result<_, _>>()?));
         }

@@ -1,0 +1,210 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use walpost_event::{Field, NamedField, Record, RecordValue, Row};
+
+use super::{
+    envelope::{EnvelopeNames, Envelopes},
+    expand::{ExpandOptions, Expander},
+    origin::{Message, Origin},
+    schema::SchemaField,
+    shape::RowShape,
+    typed::{TypedHeader, TypedRecord, TypedValue},
+    value::{Text, Value},
+};
+use crate::error::{EncodeError, EncodeErrorKind, Part};
+
+/// What [`Typing`] takes of the router's configuration. The default is
+/// Debezium's, but for the names of envelopes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypingOptions {
+    /// `table.field.event.key`
+    pub key_column: Arc<str>,
+    /// `table.expand.json.payload`, and how.
+    pub expand: Option<ExpandOptions>,
+    /// How `DecodeLogicalDecodingMessageContent` reads logical messages:
+    /// `fields.null.include` is [`NullField::OptionalBytes`](super::NullField).
+    /// What cannot be read is always parked.
+    pub messages: ExpandOptions,
+    /// `table.field.event.schema.version`
+    pub version_column: Option<Arc<str>>,
+    /// `table.field.additional.missing` is `ignore`: a placed column of a type
+    /// that Debezium does not know is left out, as one that is not there.
+    pub ignore_missing: bool,
+    /// Names of envelopes.
+    pub envelope_names: EnvelopeNames,
+}
+
+impl Default for TypingOptions {
+    fn default() -> Self {
+        Self {
+            key_column: "aggregateid".into(),
+            expand: None,
+            messages: ExpandOptions::default(),
+            version_column: None,
+            ignore_missing: false,
+            envelope_names: EnvelopeNames::default(),
+        }
+    }
+}
+
+/// Gives routed records their types: columns, the payload's expansion, and the
+/// envelope.
+///
+/// Remembers the schemas of earlier records, within bounds. Pure: the same
+/// records after the same ones become the same.
+#[derive(Clone, Debug)]
+pub struct Typing {
+    options: TypingOptions,
+    expander: Option<Expander>,
+    decoder: Expander,
+    envelopes: Envelopes,
+}
+
+impl Typing {
+    /// Has seen nothing.
+    pub fn new(options: TypingOptions) -> Self {
+        Self {
+            expander: options.expand.map(Expander::new),
+            decoder: Expander::new(options.messages),
+            envelopes: Envelopes::new(options.envelope_names),
+            options,
+        }
+    }
+
+    /// The record of `row`, which has the shape `shape`, with its types.
+    ///
+    /// # Errors
+    /// [`EncodeError`] where Debezium fails: the event is to be parked.
+    pub fn typed(
+        &mut self,
+        record: &Record,
+        row: &Row,
+        shape: &RowShape,
+    ) -> Result<TypedRecord, EncodeError> {
+        self.of_origin(record, row, &Origin::Table(shape))
+    }
+
+    /// The record of a logical message with its types, as under Debezium's
+    /// `DecodeLogicalDecodingMessageContent`: those of its JSON, nested objects
+    /// being structs. `row` is what the router has made of `content`.
+    ///
+    /// # Errors
+    /// [`EncodeError`] where Debezium fails: the event is to be parked.
+    pub fn typed_message(
+        &mut self,
+        record: &Record,
+        row: &Row,
+        content: &Text,
+    ) -> Result<TypedRecord, EncodeError> {
+        let decoded = self.decoder.decode(content).map_err(|difference| {
+            EncodeError::new(EncodeErrorKind::Content(difference), Part::Value, &record.topic)
+        })?;
+        self.of_origin(record, row, &Origin::Message(Message::new(row.relation(), decoded)))
+    }
+
+    fn of_origin(
+        &mut self,
+        record: &Record,
+        row: &Row,
+        origin: &Origin<'_>,
+    ) -> Result<TypedRecord, EncodeError> {
+        let of = |kind, part| EncodeError::new(kind, part, &record.topic);
+        let key = self.key(record.key.as_ref(), origin).map_err(|kind| of(kind, Part::Key))?;
+        let value = self.value(record, row, origin).map_err(|(kind, part)| of(kind, part))?;
+        let mut headers = SmallVec::with_capacity(record.headers.len());
+        for NamedField { name, field } in &record.headers {
+            if self.is_left_out(field, origin) {
+                continue;
+            }
+            let value =
+                origin.typed(field).map_err(|kind| of(kind, Part::Header(Arc::clone(name))))?;
+            headers.push(TypedHeader { name: Arc::clone(name), value });
+        }
+        Ok(TypedRecord {
+            topic: Arc::clone(&record.topic),
+            partition: record.partition,
+            key,
+            value,
+            headers,
+            timestamp_ms: record.timestamp_ms,
+        })
+    }
+
+    fn key(&self, key: Option<&Field>, origin: &Origin<'_>) -> Result<TypedValue, EncodeErrorKind> {
+        match key {
+            Some(field) => origin.typed(field),
+            None => Ok(origin.null_of(&self.options.key_column)),
+        }
+    }
+
+    fn value(
+        &mut self,
+        record: &Record,
+        row: &Row,
+        origin: &Origin<'_>,
+    ) -> Result<TypedValue, (EncodeErrorKind, Part)> {
+        let of_value = |kind| (kind, Part::Value);
+        let members = match &record.value {
+            RecordValue::Tombstone => return Ok(TypedValue::NONE),
+            RecordValue::Payload(payload) => {
+                return self.payload(payload, origin).map_err(of_value);
+            }
+            RecordValue::Envelope(members) => members,
+        };
+        let mut fields = Vec::with_capacity(members.len());
+        let mut values = Vec::with_capacity(members.len());
+        for (index, NamedField { name, field }) in members.iter().enumerate() {
+            if index > 0 && self.is_left_out(field, origin) {
+                continue;
+            }
+            let typed = match index {
+                0 => self.payload(field, origin),
+                _ => origin.typed(field),
+            };
+            let of_member = |kind| (kind, Part::Member(Arc::clone(name)));
+            let TypedValue { schema, value } = typed.map_err(of_member)?;
+            let schema = schema.ok_or_else(|| of_member(EncodeErrorKind::RequiredValue))?;
+            fields.push(SchemaField { name: Arc::clone(name), schema });
+            values.push(value);
+        }
+        let version = self.version(row, origin).map_err(of_value)?;
+        let route = record.identity.aggregate_type.as_deref().unwrap_or_default();
+        let route = String::from_utf8_lossy(route);
+        let schema = self.envelopes.schema(fields, version, origin, &route);
+        Ok(TypedValue { schema: Some(schema), value: Value::Struct(values) })
+    }
+
+    fn is_left_out(&self, field: &Field, origin: &Origin<'_>) -> bool {
+        self.options.ignore_missing && origin.is_missing(field)
+    }
+
+    fn payload(
+        &mut self,
+        field: &Field,
+        origin: &Origin<'_>,
+    ) -> Result<TypedValue, EncodeErrorKind> {
+        let typed = origin.typed(field)?;
+        let (Some(expander), Value::String(text)) = (&mut self.expander, &typed.value) else {
+            return Ok(typed);
+        };
+        let expanded =
+            expander.expand(origin.name(field), text).map_err(EncodeErrorKind::Expansion)?;
+        Ok(match expanded {
+            Some((schema, value)) => TypedValue { schema: Some(schema), value },
+            None => typed,
+        })
+    }
+
+    /// The version that the row gives the envelope.
+    fn version(&self, row: &Row, origin: &Origin<'_>) -> Result<Option<i32>, EncodeErrorKind> {
+        let Some(name) = &self.options.version_column else {
+            return Ok(None);
+        };
+        match origin.integer(row, name)? {
+            Value::Int32(version) => Ok(Some(version)),
+            Value::Null => Ok(None),
+            _ => Err(EncodeErrorKind::VersionColumn),
+        }
+    }
+}
