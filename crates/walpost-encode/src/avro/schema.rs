@@ -3,7 +3,7 @@
 //! far as their source says. No test runs the converter itself, which is not
 //! among Kafka Connect's own.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use apache_avro::Schema as ApacheSchema;
 
@@ -35,7 +35,9 @@ impl AvroSchema {
         let mut writer = Writer {
             options,
             out: Vec::with_capacity(256),
-            known: Vec::new(),
+            first: None,
+            known: HashMap::new(),
+            defaults: Vec::new(),
             namespace: None,
             unnamed: 0,
         };
@@ -43,7 +45,7 @@ impl AvroSchema {
         let text = String::from_utf8(writer.out).expect("JSON of text is UTF-8");
         ApacheSchema::parse_str(&text).map_err(|_| EncodeErrorKind::InvalidAvro)?;
         let name = match (&schema.kind, schema.optional) {
-            (Kind::Struct(_), false) => writer.known.first().map(|(name, _)| name.clone()),
+            (Kind::Struct(_), false) => writer.first,
             _ => None,
         };
         Ok(Self { text: text.into(), name })
@@ -54,7 +56,11 @@ struct Writer<'a> {
     options: &'a AvroOptions,
     out: Vec<u8>,
     /// Full names of the records so far, with what they are.
-    known: Vec<(String, &'a Schema)>,
+    known: HashMap<String, Vec<&'a Schema>>,
+    /// Those without a name of their own, with that which they have got.
+    defaults: Vec<(String, &'a Schema)>,
+    /// Full name of the first record.
+    first: Option<String>,
     /// Of the record that is being written.
     namespace: Option<String>,
     /// Records so far without a name.
@@ -137,13 +143,15 @@ impl<'a> Writer<'a> {
             None => self.name(schema),
         };
         let full = full_name(namespace.as_deref(), &name);
-        let is_known = self.known.iter().any(|(known, of)| *known == full && is_alike(of, schema));
-        if is_known {
+        if self.is_known(&full, |of| is_alike(of, schema)) {
             let is_near = namespace == self.namespace;
             self.string(if is_near { &name } else { &full });
             return Ok(());
         }
-        self.known.push((full, schema));
+        if schema.name.is_none() {
+            self.defaults.push((name.clone(), schema));
+        }
+        self.remember(full, schema);
         self.push("{\"type\":\"record\",\"name\":");
         self.string(&name);
         let outer = self.open_namespace(namespace);
@@ -159,12 +167,20 @@ impl<'a> Writer<'a> {
         self.finish(schema, None)
     }
 
+    fn is_known(&self, full: &str, is_same: impl Fn(&Schema) -> bool) -> bool {
+        self.known.get(full).is_some_and(|known| known.iter().any(|of| is_same(of)))
+    }
+
+    fn remember(&mut self, full: String, schema: &'a Schema) {
+        self.first.get_or_insert_with(|| full.clone());
+        self.known.entry(full).or_default().push(schema);
+    }
+
     /// The name that a record without one has got before, if there is one like
     /// it.
     fn known_default(&self, schema: &Schema) -> Option<String> {
-        let is_same = |of: &Schema| of.name.is_none() && is_alike(of, schema);
-        let (full, _) = self.known.iter().find(|(_, of)| schema.name.is_none() && is_same(of))?;
-        full.rsplit_once('.').map(|(_, name)| name.to_owned())
+        let is_same = |(_, of): &&(String, &Schema)| schema.name.is_none() && is_alike(of, schema);
+        self.defaults.iter().find(is_same).map(|(name, _)| name.clone())
     }
 
     /// Writes the namespace where it is another one; returns the one before.
@@ -203,12 +219,12 @@ impl<'a> Writer<'a> {
             None => (Some(NAMESPACE.to_owned()), MAP_ENTRY.to_owned()),
         };
         let full = full_name(namespace.as_deref(), &name);
-        if self.known.iter().any(|(known, of)| *known == full && of.kind == schema.kind) {
+        if self.is_known(&full, |of| of.kind == schema.kind) {
             let is_near = namespace == self.namespace;
             self.string(if is_near { &name } else { &full });
             return Ok(());
         }
-        self.known.push((full, schema));
+        self.remember(full, schema);
         self.push("{\"type\":\"record\",\"name\":");
         self.string(&name);
         let outer = self.open_namespace(namespace);
