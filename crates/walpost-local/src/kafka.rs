@@ -38,6 +38,8 @@ pub struct Kafka {
     /// Of the controller that this one is, or that it asks.
     controller_port: u16,
     proxied_port: Option<u16>,
+    /// Those of [`KafkaBuilder::listener`], with their ports.
+    listeners: Vec<(String, u16)>,
 }
 
 impl Kafka {
@@ -65,6 +67,14 @@ impl Kafka {
     #[must_use]
     pub fn proxied_address(&self) -> Option<SocketAddr> {
         self.proxied_port.map(|port| ([127, 0, 0, 1], port).into())
+    }
+
+    /// `localhost:<port>` of the listener that [`KafkaBuilder::listener`] made
+    /// under this name.
+    #[must_use]
+    pub fn listener(&self, name: &str) -> Option<String> {
+        let found = self.listeners.iter().find(|(known, _)| known == name);
+        found.map(|(_, port)| format!("localhost:{port}"))
     }
 
     /// Its log, over all its starts.

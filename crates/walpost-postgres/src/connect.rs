@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     Database, Stream,
+    advice::tls_error,
     settings::shown,
     tls::{SslMode, TlsError},
 };
@@ -91,6 +92,19 @@ impl ConnectError {
 }
 
 impl ConnectError {
+    /// A server judges the client's certificate when it likes, so that its
+    /// refusal may come where the login's answer is waited for.
+    fn of_login(target: &str, source: tokio_postgres::Error) -> Self {
+        let target = target.to_owned();
+        match tls_error(&source).cloned() {
+            Some(error) => {
+                let source = io::Error::new(io::ErrorKind::InvalidData, error);
+                Self::Handshake { target, source }
+            }
+            None => Self::Refused { target, source },
+        }
+    }
+
     fn is_login(&self) -> bool {
         let Self::Refused { source, .. } = self else { return false };
         source.code().is_some_and(|code| code.code().starts_with("28"))
@@ -163,7 +177,7 @@ impl Database {
         let mut config = self.config().clone();
         // The stream is encrypted already where it has to be.
         config.ssl_mode(NoSsl::Disable);
-        let refused = |source| ConnectError::Refused { target: target.clone(), source };
+        let refused = |source| ConnectError::of_login(&target, source);
         let start = config.connect_raw(stream, NoTls);
         let (client, connection) = tokio::time::timeout(self.timeout(), start)
             .await
@@ -222,13 +236,15 @@ impl Database {
             SslMode::Disable | SslMode::Allow => return Ok(Stream::Tcp(tcp)),
             SslMode::Prefer | SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {}
         }
-        tcp.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.map_err(unreachable)?;
-        let answer = tcp.read_u8().await.map_err(unreachable)?;
-        if answer != b'S' {
-            return match self.tls().mode {
-                SslMode::Prefer => Ok(Stream::Tcp(tcp)),
-                _ => Err(ConnectError::NoTls { target: target.to_owned() }),
-            };
+        if !self.tls().direct {
+            tcp.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.map_err(unreachable)?;
+            let answer = tcp.read_u8().await.map_err(unreachable)?;
+            if answer != b'S' {
+                return match self.tls().mode {
+                    SslMode::Prefer => Ok(Stream::Tcp(tcp)),
+                    _ => Err(ConnectError::NoTls { target: target.to_owned() }),
+                };
+            }
         }
         let config = Arc::new(self.tls().client_config()?);
         let handshake = |source| ConnectError::Handshake { target: target.to_owned(), source };

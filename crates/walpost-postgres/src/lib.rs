@@ -14,11 +14,14 @@
 //! # Ok::<(), walpost_postgres::SettingsError>(())
 //! ```
 
+mod advice;
 mod connect;
 mod listen;
+mod key;
 mod settings;
 mod stream;
 mod tls;
+mod verify;
 
 pub use tokio_postgres;
 
@@ -27,5 +30,5 @@ pub use crate::{
     listen::Listener,
     settings::{Database, SettingsError},
     stream::Stream,
-    tls::{SslMode, TlsError, TlsSettings},
+    tls::{Password, SslMode, TlsError, TlsSettings},
 };

@@ -1,8 +1,8 @@
 use std::{fmt, path::PathBuf};
 
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{ChannelBinding, Host, SslNegotiation};
 
-use crate::tls::{SslMode, TlsSettings};
+use crate::tls::{Password, SslMode, TlsSettings};
 
 /// Where a database is and how to log in, read from a libpq connection string.
 ///
@@ -13,8 +13,10 @@ use crate::tls::{SslMode, TlsSettings};
 /// | key | meaning | default |
 /// |---|---|---|
 /// | `sslmode` | `disable`, `allow`, `prefer`, `require`, `verify-ca`, `verify-full` | `prefer` |
-/// | `sslrootcert` | PEM file of the certificate authorities, or `system` | `system` |
+/// | `sslrootcert` | file of the certificate authorities (PEM or DER), or `system`, which means, which means `verify-full` | those of the system |
 /// | `sslcert`, `sslkey` | PEM or DER files of the client's certificate and key | none |
+/// | `sslpassword` | password of the key, where it is encrypted (PKCS #8) | none |
+/// | `sslnegotiation` | `postgres`, or `direct`: TLS from the first byte on, from PostgreSQL 17 on | `postgres` |
 ///
 /// `Debug` and `Display` never show the password.
 #[derive(Clone)]
@@ -62,6 +64,18 @@ pub enum SettingsError {
         /// The key that is not.
         missing: &'static str,
     },
+    /// A check that would check less than its other half asks for.
+    #[error("{key}={value} does not go with {with}; write {write}")]
+    Weak {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// The other setting.
+        with: &'static str,
+        /// What to write instead.
+        write: &'static str,
+    },
     /// A key that every connection needs.
     #[error("the connection string names no {0}")]
     Missing(&'static str),
@@ -85,7 +99,10 @@ impl Database {
         if config.get_application_name().is_none() {
             config.application_name("walpost");
         }
-        Ok(Self { config, tls: tls_settings(ours)?, only: None, leaves_out_hidden: false })
+        let mut tls = tls_settings(ours)?;
+        tls.direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
+        check_strength(&config, &tls)?;
+        Ok(Self { config, tls, only: None, leaves_out_hidden: false })
     }
 
     /// The same server and login, another database.
@@ -220,7 +237,7 @@ impl fmt::Debug for Database {
 }
 
 /// Keys that `tokio_postgres` does not know, or knows in part.
-const TLS_KEYS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+const TLS_KEYS: [&str; 5] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword"];
 
 type TlsKeys = Vec<(&'static str, String)>;
 
@@ -311,22 +328,61 @@ fn keyword_value(chars: &mut std::iter::Peekable<std::str::CharIndices<'_>>) -> 
 
 fn tls_settings(keys: TlsKeys) -> Result<TlsSettings, SettingsError> {
     let mut settings = TlsSettings::default();
+    let mut mode = None;
     for (key, value) in keys {
         match key {
-            "sslmode" => settings.mode = ssl_mode(value)?,
+            "sslmode" => mode = Some(ssl_mode(value)?),
             "sslrootcert" => {
                 settings.root_cert = (value != "system").then(|| PathBuf::from(value));
                 settings.root_cert_given = true;
             }
             "sslcert" => settings.client_cert = Some(value.into()),
-            _ => settings.client_key = Some(value.into()),
+            "sslkey" => settings.client_key = Some(value.into()),
+            _ => settings.key_password = Some(Password::new(value)),
         }
     }
+    let of_system = settings.root_cert_given && settings.root_cert.is_none();
+    settings.mode = match mode {
+        None if of_system => SslMode::VerifyFull,
+        // Anybody has a certificate of one of those authorities, of some name.
+        Some(mode) if of_system && !matches!(mode, SslMode::VerifyFull | SslMode::Disable) => {
+            return Err(SettingsError::Weak {
+                key: "sslrootcert",
+                value: "system",
+                with: "an sslmode below verify-full",
+                write: "sslmode=verify-full",
+            });
+        }
+        mode => mode.unwrap_or_default(),
+    };
+    let incomplete = |present, missing| Err(SettingsError::Incomplete { present, missing });
     match (&settings.client_cert, &settings.client_key) {
-        (Some(_), None) => Err(SettingsError::Incomplete { present: "sslcert", missing: "sslkey" }),
-        (None, Some(_)) => Err(SettingsError::Incomplete { present: "sslkey", missing: "sslcert" }),
+        (Some(_), None) => incomplete("sslcert", "sslkey"),
+        (None, Some(_)) => incomplete("sslkey", "sslcert"),
+        (None, None) if settings.key_password.is_some() => incomplete("sslpassword", "sslkey"),
         _ => Ok(settings),
     }
+}
+
+/// What libpq refuses as well, or what would be asked for in vain.
+fn check_strength(config: &tokio_postgres::Config, tls: &TlsSettings) -> Result<(), SettingsError> {
+    if tls.direct && matches!(tls.mode, SslMode::Disable | SslMode::Allow | SslMode::Prefer) {
+        return Err(SettingsError::Weak {
+            key: "sslnegotiation",
+            value: "direct",
+            with: "an sslmode below require",
+            write: "sslmode=require, verify-ca or verify-full",
+        });
+    }
+    if config.get_channel_binding() == ChannelBinding::Require {
+        return Err(SettingsError::Weak {
+            key: "channel_binding",
+            value: "require",
+            with: "Walpost, whose logins are not bound to the TLS channel",
+            write: "channel_binding=prefer and sslmode=verify-full",
+        });
+    }
+    Ok(())
 }
 
 fn ssl_mode(value: String) -> Result<SslMode, SettingsError> {
@@ -388,8 +444,12 @@ mod tests {
 
     #[test]
     fn passwords_are_never_shown() {
-        let database = Database::parse("postgres://u:hunter2@h/d").unwrap();
-        assert!(!format!("{database:?}{database}").contains("hunter2"));
+        for text in
+            ["postgres://u:hunter2@h/d", "host=h user=u sslcert=/c sslkey=/k sslpassword=hunter2"]
+        {
+            let database = Database::parse(text).unwrap();
+            assert!(!format!("{database:?}{database}").contains("hunter2"));
+        }
     }
 
     #[test]
@@ -399,6 +459,24 @@ mod tests {
         assert!(error("user=u").contains("no host"));
         assert!(error("host=h user=u sslcert=/x").contains("without sslkey"));
         assert!(error("host=h user=u colour=red").contains("not valid"));
+        assert!(error("host=h user=u sslpassword=s3cret").contains("without sslkey"));
+        for (weak, write) in [
+            ("sslrootcert=system sslmode=require", "sslmode=verify-full"),
+            ("sslrootcert=system sslmode=prefer", "sslmode=verify-full"),
+            ("sslnegotiation=direct", "sslmode=require"),
+            ("channel_binding=require", "sslmode=verify-full"),
+        ] {
+            let told = error(&format!("host=h user=u {weak}"));
+            assert!(told.contains(write), "{weak}: {told}");
+        }
+    }
+
+    #[test]
+    fn authorities_of_the_system_mean_that_everything_is_checked() {
+        let mode = |text: &str| Database::parse(text).unwrap().tls().mode;
+        assert_eq!(mode("host=h user=u sslrootcert=system"), SslMode::VerifyFull);
+        assert_eq!(mode("host=h user=u sslrootcert=/ca.pem"), SslMode::Prefer);
+        assert_eq!(mode("host=h user=u sslrootcert=system sslmode=disable"), SslMode::Disable);
     }
 
     #[test]

@@ -1,17 +1,19 @@
 use std::{
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+use crate::{
+    key::{no_key, private_key},
+    verify::{AnyCertificate, Chain},
 };
 
 /// How a connection is protected, as libpq's `sslmode` has it.
@@ -46,7 +48,34 @@ pub struct TlsSettings {
     pub client_cert: Option<PathBuf>,
     /// `sslkey`.
     pub client_key: Option<PathBuf>,
+    /// `sslpassword`: of the key.
+    pub key_password: Option<Password>,
+    /// `sslnegotiation=direct`: TLS from the first byte on.
+    pub direct: bool,
 }
+
+/// A password, which `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What a connection begins with where TLS does (RFC 7301, the protocol's name).
+const PROTOCOL: &[u8] = b"postgresql";
 
 /// A certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +102,37 @@ pub enum TlsError {
         /// What was looked for.
         expected: &'static str,
     },
+    /// The key is encrypted, and nothing says by which password.
+    #[error(
+        "sslkey {path} is encrypted; set sslpassword, or decrypt it with openssl pkey -in … -out …"
+    )]
+    KeyEncrypted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The password is another key's.
+    #[error("sslpassword does not open sslkey {path}; mend sslpassword")]
+    KeyPassword {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The key is encrypted in an old way.
+    #[error(
+        "sslkey {path} is encrypted in a way that is not read here; write it anew with \
+         openssl pkcs8 -topk8 -v2 aes256 -in … -out …"
+    )]
+    KeyCipher {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Each can be used, and not together.
+    #[error("sslkey {key} is not the key of sslcert {cert}; name the two that belong together")]
+    Pair {
+        /// The file of the certificate.
+        cert: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
     /// No certificate authority is known to this machine.
     #[error(
         "no certificate authorities found on this machine; \
@@ -93,59 +153,64 @@ impl TlsSettings {
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(self.verifier(&provider)?);
-        match (&self.client_cert, &self.client_key) {
+        let mut config = match (&self.client_cert, &self.client_key) {
             (Some(cert), Some(key)) => {
-                Ok(builder
-                    .with_client_auth_cert(certificates("sslcert", cert)?, private_key(key)?)?)
+                let chain = certificates("sslcert", cert)?;
+                let opened = private_key(key, self.key_password.as_ref())?;
+                builder.with_client_auth_cert(chain, opened).map_err(|error| match error {
+                    rustls::Error::InconsistentKeys(_) => {
+                        TlsError::Pair { cert: cert.clone(), key: key.clone() }
+                    }
+                    // What looked like one is none.
+                    rustls::Error::General(_) => no_key(key),
+                    error => error.into(),
+                })?
             }
-            _ => Ok(builder.with_no_client_auth()),
+            _ => builder.with_no_client_auth(),
+        };
+        if self.direct {
+            config.alpn_protocols.push(PROTOCOL.to_vec());
         }
+        Ok(config)
     }
 
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+        let names_host = self.mode == SslMode::VerifyFull;
         let checks = match self.mode {
-            SslMode::VerifyFull => Checks::ChainAndName,
-            SslMode::VerifyCa => Checks::Chain,
-            SslMode::Require if self.root_cert_given => Checks::Chain,
-            SslMode::Disable | SslMode::Allow | SslMode::Prefer | SslMode::Require => Checks::None,
+            SslMode::VerifyFull | SslMode::VerifyCa => true,
+            SslMode::Require => self.root_cert_given,
+            SslMode::Disable | SslMode::Allow | SslMode::Prefer => false,
         };
-        if checks == Checks::None {
+        if !checks {
             return Ok(Arc::new(AnyCertificate { provider: provider.clone() }));
         }
-        let roots = Arc::new(self.roots()?);
-        let inner = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+        let (roots, given) = self.roots()?;
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|_| TlsError::NoRoots)?;
-        if checks == Checks::ChainAndName {
-            return Ok(inner);
-        }
-        Ok(Arc::new(AnyName { inner }))
+        Ok(Arc::new(Chain { inner, given, names_host }))
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
+    /// The authorities, and of those that are given the certificates.
+    fn roots(&self) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
         let mut roots = RootCertStore::empty();
+        let mut given = Vec::new();
         match &self.root_cert {
             Some(path) => {
-                for certificate in certificates("sslrootcert", path)? {
-                    roots.add(certificate)?;
+                given = certificates("sslrootcert", path)?;
+                for certificate in &given {
+                    roots.add(certificate.clone())?;
                 }
             }
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
+        if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok((roots, given)) }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Checks {
-    None,
-    Chain,
-    ChainAndName,
 }
 
 fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -160,120 +225,10 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let bytes = read("sslkey", path)?;
-    let key = if is_pem(&bytes) {
-        PrivateKeyDer::from_pem_slice(&bytes).ok()
-    } else {
-        PrivateKeyDer::try_from(bytes).ok()
-    };
-    key.ok_or_else(|| TlsError::Content {
-        key: "sslkey",
-        path: path.into(),
-        expected: "unencrypted private key",
-    })
-}
-
-fn is_pem(bytes: &[u8]) -> bool {
+pub(crate) fn is_pem(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|window| window == b"-----")
 }
 
-fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(crate) fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { key, path: path.into(), source })
-}
-
-/// `verify-ca`: the chain must hold, the name may be any.
-#[derive(Debug)]
-struct AnyName {
-    inner: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let result = self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match result {
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// `require` and below: encryption against listeners only, as libpq has it.
-#[derive(Debug)]
-struct AnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -26,10 +26,14 @@
 //! - [`covers_points`]: that a table of kills has each failpoint of the code.
 //! - [`npm_packages`], [`python_packages`]: published packages to test against.
 //! - [`judge`]: the oracle over what was committed, published and applied.
+//! - `Authority`, with the feature `certificates`: certificates, and their keys in
+//!   every form.
 //! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
 //!   wait for.
 //! - [`property`]: a test over many seeds within a time budget.
 
+#[cfg(feature = "certificates")]
+mod certificates;
 #[cfg(feature = "consumer")]
 mod consumer;
 mod kafka;
@@ -42,6 +46,8 @@ mod proxy;
 mod services;
 mod wait;
 
+#[cfg(feature = "certificates")]
+pub use crate::certificates::{Algorithm, Authority, Identity, KeyForm};
 #[cfg(feature = "consumer")]
 pub use crate::consumer::{Running, each, ids, run, within};
 pub use crate::{

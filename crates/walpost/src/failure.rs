@@ -202,14 +202,14 @@ fn is_denied(error: &tokio_postgres::Error) -> bool {
 
 /// What to do when PostgreSQL gives no session.
 pub(crate) fn next_step_of_connect(error: &ConnectError) -> &'static str {
+    if let Some(advice) = error.advice() {
+        return advice;
+    }
     match error {
-        ConnectError::NoTls { .. } | ConnectError::Handshake { .. } | ConnectError::Tls(_) => {
-            "mend sslmode, sslrootcert, sslcert and sslkey of the url"
-        }
+        ConnectError::Tls(_) => "mend the url, or the file that it names",
         ConnectError::ReadOnly { .. } => "name the primary, or all hosts",
         ConnectError::Refused { source, .. } => match source.code().map(|code| code.code()) {
             Some("28P01") => "mend the password: in the url, or the file postgres.password_file",
-            Some("28000") => "name a role that exists and that pg_hba.conf lets in from here",
             Some("3D000") => "name a database that exists, or create it with `createdb`",
             Some("42501") => "grant the role connect on the database",
             Some("53300") => "free a connection, or raise max_connections",

@@ -47,10 +47,26 @@ pub struct KafkaBuilder {
     home: Option<PathBuf>,
     port: Option<u16>,
     proxy_port: Option<u16>,
+    /// By name, each with its security protocol.
+    listeners: Vec<(String, String)>,
+    scram_users: Vec<ScramUser>,
     joins: Option<Joins>,
     properties: Vec<(String, String)>,
     jvm_args: Vec<String>,
     detached: bool,
+}
+
+/// Who logs in by SCRAM, of either strength.
+#[derive(Clone)]
+struct ScramUser {
+    name: String,
+    password: String,
+}
+
+impl std::fmt::Debug for ScramUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ScramUser({})", self.name)
+    }
 }
 
 /// The cluster that a further broker is of.
@@ -69,6 +85,8 @@ impl Default for KafkaBuilder {
             home: None,
             port: None,
             proxy_port: None,
+            listeners: Vec::new(),
+            scram_users: Vec::new(),
             joins: None,
             properties: Vec::new(),
             jvm_args: jvm_args.map(String::from).into(),
@@ -100,6 +118,23 @@ impl KafkaBuilder {
     #[must_use]
     pub fn proxied_by(mut self, proxy_port: u16) -> Self {
         self.proxy_port = Some(proxy_port);
+        self
+    }
+
+    /// Opens a further listener under this name, in capital letters, with this
+    /// security protocol: `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`. Clients are told
+    /// that its host is `localhost`. What it asks of them are properties that
+    /// begin with `listener.name.<name>.`. See [`Kafka::listener`].
+    #[must_use]
+    pub fn listener(mut self, name: impl Into<String>, protocol: impl Into<String>) -> Self {
+        self.listeners.push((name.into(), protocol.into()));
+        self
+    }
+
+    /// Makes a user who logs in with SCRAM-SHA-256 and SCRAM-SHA-512.
+    #[must_use]
+    pub fn scram_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.scram_users.push(ScramUser { name: name.into(), password: password.into() });
         self
     }
 
@@ -154,15 +189,19 @@ impl KafkaBuilder {
             client_port: 0,
             controller_port: 0,
             proxied_port: None,
+            listeners: Vec::new(),
         };
         let child = start_on_free_ports(self.port.is_none(), || {
             kafka.client_port = self.port.map_or_else(free_port, Ok)?;
             kafka.proxied_port = self.proxy_port.map(|_| free_port()).transpose()?;
+            let of_name = |(name, _): &(String, String)| Ok((name.clone(), free_port()?));
+            kafka.listeners = self.listeners.iter().map(of_name).collect::<Result<_, _>>()?;
             kafka.controller_port = match &self.joins {
                 Some(joins) => joins.controller_port,
                 None => free_port()?,
             };
-            format(&kafka, &self.write_properties(&kafka)?, &self.cluster_id()?)?;
+            let properties = self.write_properties(&kafka)?;
+            self.format(&kafka, &properties, &self.cluster_id()?)?;
             kafka.start_once()
         })?;
         kafka.service.keep(child);
@@ -203,6 +242,13 @@ impl KafkaBuilder {
             listeners.push(local("PROXIED", behind));
             advertised.push(local("PROXIED", front));
         }
+        for (name, port) in &kafka.listeners {
+            listeners.push(local(name, *port));
+            advertised.push(format!("{name}://localhost:{port}"));
+        }
+        let plain = ["CLIENT", "CONTROLLER", "PROXIED"].map(|name| format!("{name}:PLAINTEXT"));
+        let given = self.listeners.iter().map(|(name, protocol)| format!("{name}:{protocol}"));
+        let protocols: Vec<String> = plain.into_iter().chain(given).collect();
         let data = kafka.service.home().join("data");
         let own = [
             ("process.roles", roles.to_owned()),
@@ -211,10 +257,7 @@ impl KafkaBuilder {
             ("controller.listener.names", "CONTROLLER".to_owned()),
             ("listeners", listeners.join(",")),
             ("advertised.listeners", advertised.join(",")),
-            (
-                "listener.security.protocol.map",
-                "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT".to_owned(),
-            ),
+            ("listener.security.protocol.map", protocols.join(",")),
             ("inter.broker.listener.name", "CLIENT".to_owned()),
             ("log.dirs", data.to_string_lossy().into_owned()),
         ];
@@ -225,24 +268,30 @@ impl KafkaBuilder {
             .map(|(name, value)| format!("{name}={}\n", value.replace('\\', "\\\\")))
             .collect()
     }
+
+    fn format(&self, kafka: &Kafka, properties: &Path, id: &str) -> Result<(), LocalError> {
+        if meta(kafka).is_file() {
+            return Ok(());
+        }
+        let mut command = Command::new(&kafka.java);
+        command
+            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"])
+            .arg(kafka.classpath())
+            .args(["kafka.tools.StorageTool", "format", "-t", id, "-c"])
+            .arg(properties);
+        for ScramUser { name, password } in &self.scram_users {
+            for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512"] {
+                let user = format!("{mechanism}=[name={name},password={password}]");
+                command.arg("--add-scram").arg(user);
+            }
+        }
+        command::run("formatting Kafka's data folder", &mut command, FORMAT_LIMIT).map(drop)
+    }
 }
 
 /// What formatting leaves in the data folder.
 fn meta(kafka: &Kafka) -> PathBuf {
     kafka.service.home().join("data/meta.properties")
-}
-
-fn format(kafka: &Kafka, properties: &Path, cluster_id: &str) -> Result<(), LocalError> {
-    if meta(kafka).is_file() {
-        return Ok(());
-    }
-    let mut command = Command::new(&kafka.java);
-    command
-        .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"])
-        .arg(kafka.classpath())
-        .args(["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"])
-        .arg(properties);
-    command::run("formatting Kafka's data folder", &mut command, FORMAT_LIMIT).map(drop)
 }
 
 /// 22 letters of base64 for URLs, as Kafka writes it. The first is fixed: a

@@ -67,6 +67,7 @@ pub struct PostgresBuilder {
     settings: Vec<(String, String)>,
     auth: Auth,
     tls: Option<(PathBuf, PathBuf)>,
+    client_authority: Option<PathBuf>,
     hba: Option<String>,
     seed: Option<Seed>,
     detached: bool,
@@ -87,6 +88,7 @@ impl Default for PostgresBuilder {
             settings: settings.map(|(name, value)| (name.into(), value.into())).into(),
             auth: Auth::Trust,
             tls: None,
+            client_authority: None,
             hba: None,
             seed: None,
             detached: false,
@@ -148,6 +150,14 @@ impl PostgresBuilder {
     #[must_use]
     pub fn tls(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Has certificates of clients checked against those of a PEM file, which is
+    /// copied. Who has to show one, [`PostgresBuilder::hba`] says.
+    #[must_use]
+    pub fn client_authority(mut self, certificates: impl Into<PathBuf>) -> Self {
+        self.client_authority = Some(certificates.into());
         self
     }
 
@@ -316,7 +326,9 @@ impl PostgresBuilder {
             ),
         ];
         if let Some((certificate, key)) = &self.tls {
+            let clients = self.client_authority.iter().map(|path| ("ssl_ca_file", path));
             let files = [("ssl_cert_file", certificate), ("ssl_key_file", key)];
+            let files = files.into_iter().chain(clients);
             settings.push(("ssl".into(), "on".into()));
             for (name, from) in files {
                 let to = home.join(name);

@@ -135,6 +135,7 @@ mod tests {
                 "postgres://h/db?user=a&password=***&port=1",
             ),
             ("postgres://app:a?b@h/db", "postgres://app:***@h/db"),
+            ("host=h sslpassword=s3 user=a", "host=h sslpassword=*** user=a"),
             ("host=h password=s3 user=a", "host=h password=*** user=a"),
             (r"host=h password = 's \' 3' user=a", "host=h password=*** user=a"),
             (
