@@ -5,7 +5,7 @@ use std::{
 };
 
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
-use walpost_librdkafka::without_value;
+use walpost_librdkafka::{NoAccess, without_value};
 use walpost_relay::RelayError;
 
 use crate::{
@@ -28,6 +28,8 @@ pub struct KafkaConnector {
     transactions: Option<(Arc<str>, Duration)>,
     /// Whether it was said that the brokers do not tell a topic's limit.
     pub(crate) denial_said: Arc<AtomicBool>,
+    /// Whether brokers have ever let this process in.
+    pub(crate) was_let_in: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for KafkaConnector {
@@ -80,9 +82,13 @@ impl KafkaConnector {
         for (key, value) in &settings {
             given.set(key, value);
         }
-        given
-            .create_native_config()
-            .map_err(|error| ConfigError::Refused(without_value(&error)))?;
+        given.create_native_config().map_err(|error| {
+            let text = without_value(&error);
+            NoAccess::in_refusal(&text).map_or(ConfigError::Refused(text), ConfigError::Access)
+        })?;
+        if let Some(missing) = NoAccess::in_settings(&given) {
+            return Err(ConfigError::Access(missing));
+        }
         let batch_bytes = BatchBytes::new(batch_bytes(&settings)?);
         Ok(Self {
             settings,
@@ -91,6 +97,7 @@ impl KafkaConnector {
             batch_bytes,
             transactions: None,
             denial_said: Arc::new(AtomicBool::new(false)),
+            was_let_in: Arc::new(AtomicBool::new(false)),
         })
     }
 
@@ -133,7 +140,9 @@ impl KafkaConnector {
     /// Opens a producer and waits until a broker answers.
     ///
     /// # Errors
-    /// A transient [`RelayError::Sink`] when none answers in time.
+    /// A transient [`RelayError::Sink`] when none answers in time;
+    /// [`RelayError::SinkAccess`] when the brokers let nobody in by these
+    /// settings, unless they have before.
     pub async fn connect(&self) -> Result<KafkaSink, RelayError> {
         KafkaSink::connect(self.clone()).await
     }

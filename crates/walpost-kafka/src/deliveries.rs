@@ -9,7 +9,7 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use tokio::sync::Notify;
-use walpost_librdkafka::may_have_landed;
+use walpost_librdkafka::{NoAccess, may_have_landed};
 use walpost_relay::{DeliveryError, DeliveryErrorKind, TransactionOutcome as Outcome};
 
 use crate::{
@@ -29,7 +29,20 @@ pub(crate) struct Reports {
     outcome: Mutex<Option<Outcome>>,
     /// Why no broker can be used.
     trouble: Mutex<Option<String>>,
+    /// Why connections fail, of the last that did.
+    refusal: Mutex<Refusal>,
     wake: Notify,
+}
+
+/// What failed connections said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusal {
+    /// Of the last one.
+    pub(crate) reason: Option<String>,
+    /// The same, where it was no mere want of an answer.
+    pub(crate) no_access: Option<NoAccess>,
+    /// No broker is left to try.
+    pub(crate) all_down: bool,
 }
 
 /// One delivery report.
@@ -131,6 +144,22 @@ impl Reports {
     /// A broker answered.
     pub(crate) fn clear_trouble(&self) {
         *lock(&self.trouble) = None;
+        *lock(&self.refusal) = Refusal::default();
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        lock(&self.refusal).clone()
+    }
+
+    fn failed(&self, code: RDKafkaErrorCode, reason: &str) {
+        let mut refusal = lock(&self.refusal);
+        match code {
+            RDKafkaErrorCode::AllBrokersDown => refusal.all_down = true,
+            code => {
+                refusal.reason = Some(reason.to_owned());
+                refusal.no_access = NoAccess::of(code, reason);
+            }
+        }
     }
 }
 
@@ -153,12 +182,16 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "librdkafka");
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
-            tracing::warn!(brokers = self.brokers, "no broker answers; events wait in PostgreSQL");
-            self.reports.set_trouble(format!(
-                "no broker answers at {}; see whether they run and can be reached",
-                self.brokers
-            ));
+        let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+        self.reports.failed(code, reason);
+        if code == RDKafkaErrorCode::AllBrokersDown {
+            let why = match self.reports.refusal() {
+                Refusal { no_access: Some(no_access), .. } => no_access.to_string(),
+                _ => "see whether they run and can be reached".to_owned(),
+            };
+            let brokers = &self.brokers;
+            tracing::warn!(brokers, why, "no broker answers; events wait in PostgreSQL");
+            self.reports.set_trouble(format!("no broker answers at {brokers}; {why}"));
         }
     }
 }

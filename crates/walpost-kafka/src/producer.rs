@@ -4,7 +4,7 @@ use std::{
         atomic::{AtomicU8, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdkafka::{
@@ -16,7 +16,7 @@ use rdkafka::{
 };
 use tokio::sync::oneshot;
 use walpost_event::Message;
-use walpost_librdkafka::without_value;
+use walpost_librdkafka::{NoAccess, without_value};
 use walpost_relay::{DeliveryErrorKind, TransactionDecision as Decision};
 
 use crate::{
@@ -31,6 +31,8 @@ use crate::{
 /// Bound on one call of the polling thread, and so on how late it sees that it
 /// should do otherwise.
 const POLL: Duration = Duration::from_millis(100);
+/// Between two looks at what connections say, before there is one.
+const LOOK: Duration = Duration::from_millis(50);
 /// For a predecessor's open transaction to be aborted everywhere.
 const TAKE_OVER_MAX: Duration = Duration::from_secs(30);
 
@@ -43,6 +45,21 @@ pub(crate) struct Producer {
     transactor: Option<Transactor>,
     duty: Arc<AtomicU8>,
     released: Option<oneshot::Receiver<()>>,
+}
+
+/// Why there is no producer.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    /// The brokers let nobody in by these settings.
+    Access(NoAccess),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for NotOpened {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
 }
 
 /// What the polling thread does; only ever more.
@@ -85,7 +102,10 @@ impl Producer {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn open(connector: &KafkaConnector, reports: Arc<Reports>) -> Result<Self, String> {
+    pub(crate) fn open(
+        connector: &KafkaConnector,
+        reports: Arc<Reports>,
+    ) -> Result<Self, NotOpened> {
         let client = Arc::new(connect(connector, reports.clone())?);
         let no_thread = |error| format!("no thread for the producer: {error}");
         let mut others = Vec::new();
@@ -186,17 +206,40 @@ impl Drop for Producer {
 fn connect(
     connector: &KafkaConnector,
     reports: Arc<Reports>,
-) -> Result<BaseProducer<Context>, String> {
+) -> Result<BaseProducer<Context>, NotOpened> {
     let brokers = connector.bootstrap_servers().to_owned();
     let context = Context { reports, brokers: brokers.clone() };
     let client = BaseProducer::from_config_and_context(&connector.client_config(), context);
     let client: BaseProducer<Context> = client.map_err(|error| {
-        format!("cannot make a producer of the settings: {}", without_value(&error))
+        let text = without_value(&error);
+        let other = || format!("cannot make a producer of the settings: {text}").into();
+        NoAccess::in_refusal(&text).map_or_else(other, NotOpened::Access)
     })?;
-    if client.client().fetch_cluster_id(connector.connect_timeout).is_none() {
-        let limit_ms = connector.connect_timeout.as_millis();
-        return Err(format!("no answer from the brokers at {brokers} within {limit_ms} ms"));
+    let start = Instant::now();
+    // librdkafka learns the id with the first answer, and forgets it never.
+    while client.client().fetch_cluster_id(LOOK).is_none() {
+        // Serves what the connections have to say.
+        client.poll(Duration::ZERO);
+        let refusal = client.context().reports.refusal();
+        let is_late = start.elapsed() >= connector.connect_timeout;
+        match refusal.no_access {
+            Some(no_access) if refusal.all_down || is_late => {
+                return Err(NotOpened::Access(no_access));
+            }
+            _ if is_late => {
+                let limit_ms = connector.connect_timeout.as_millis();
+                let why = refusal.reason.map_or(String::new(), |reason| format!(": {reason}"));
+                let text = format!(
+                    "no answer from the brokers at {brokers} within {limit_ms} ms{why}; they may \
+                     be down, or security.protocol is not that of the listener"
+                );
+                return Err(text.into());
+            }
+            _ => {}
+        }
     }
+    client.context().reports.clear_trouble();
+    connector.was_let_in.store(true, Ordering::Relaxed);
     Ok(client)
 }
 
@@ -205,11 +248,11 @@ fn connect(
 ///
 /// # Errors
 /// Why it cannot be known that the other one is fenced off.
-pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), String> {
+pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), NotOpened> {
     let connector = connector.clone().transactional(id, Duration::ZERO);
     let connector = connector.map_err(|error| error.to_string())?;
     let client = connect(&connector, Arc::new(Reports::default()))?;
-    take_over(&client, id)
+    Ok(take_over(&client, id)?)
 }
 
 fn take_over(client: &BaseProducer<Context>, id: &str) -> Result<(), String> {

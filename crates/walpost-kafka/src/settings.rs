@@ -1,5 +1,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
+use walpost_librdkafka::NoAccess;
+
 use crate::batch::BATCH_BYTES;
 
 /// A setting cannot be used.
@@ -40,6 +42,9 @@ pub enum ConfigError {
     /// No broker is named.
     #[error("kafka.bootstrap.servers is missing; name at least one broker as host:port")]
     NoBootstrap,
+    /// The login that is asked for lacks something.
+    #[error("{0}")]
+    Access(NoAccess),
     /// librdkafka does not know the setting or refuses its value.
     #[error("librdkafka refuses the settings: {0}")]
     Refused(String),

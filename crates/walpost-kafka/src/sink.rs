@@ -7,6 +7,7 @@ use std::{
 };
 
 use walpost_event::Message;
+use walpost_librdkafka::NoAccess;
 use walpost_relay::{
     Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, RelayError, Sink,
     Ticket, TopicFloors, Transaction, TransactionOutcome as Outcome, Unsent,
@@ -18,7 +19,7 @@ use crate::{
     deliveries::{Answer, Failure, Report, Reports},
     gather::{Gather, Waiting},
     lane::LaneId,
-    producer::{self, NotTaken, Producer},
+    producer::{self, NotOpened, NotTaken, Producer},
     queue::{Entry, Queue, Size, Slot},
     read_back::{Plan, TopicRead, read_back},
     topic::is_legal_name,
@@ -63,7 +64,8 @@ impl KafkaSink {
         let batch_bytes = connector.batch_bytes.get();
         let (opening, given) = (connector.clone(), reports.clone());
         let opened = tokio::task::spawn_blocking(move || Producer::open(&opening, given));
-        let producer = opened.await.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
+        let opened = opened.await.map_err(|error| failed(error.to_string()))?;
+        let producer = opened.map_err(|why| not_opened(&connector, why))?;
         Ok(Self {
             queue: Queue::new(connector.queue_max_bytes),
             // The rest is on its way meanwhile; what waits keeps what it was read
@@ -285,7 +287,8 @@ impl Sink for KafkaSink {
         }
         let (connector, id) = (self.connector.clone(), predecessor.to_owned());
         let fencing = tokio::task::spawn_blocking(move || producer::fence(&connector, &id));
-        fencing.await.map_err(|error| failed(error.to_string()))?.map_err(failed)
+        let fenced = fencing.await.map_err(|error| failed(error.to_string()))?;
+        fenced.map_err(|why| not_opened(&self.connector, why))
     }
 
     async fn read_back(
@@ -393,6 +396,20 @@ struct StopOnDrop(Arc<AtomicBool>);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Settings that have never worked do not begin to. Those that have are right,
+/// and it is the brokers that change: they are asked again.
+fn not_opened(connector: &KafkaConnector, why: NotOpened) -> RelayError {
+    match why {
+        NotOpened::Other(detail) => failed(detail),
+        NotOpened::Access(why) if connector.was_let_in.load(Ordering::Relaxed) => {
+            failed(why.to_string())
+        }
+        NotOpened::Access(NoAccess { problem, remedy }) => {
+            RelayError::SinkAccess { problem, remedy: remedy.to_owned() }
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
 //! partitions and settings of topics, the metadata of committed offsets and the
 //! headers of messages as bytes, what became of messages and asynchronous
-//! commits, questions that do not block, and leader epochs.
+//! commits, questions that do not block, leader epochs, and what to do where brokers let
+//! nobody in.
 //!
 //! The only crate of Walpost with `unsafe` code.
 
+mod access;
 mod answer;
 mod appended;
 mod commit;
@@ -19,6 +21,7 @@ mod topic_id;
 mod topics;
 
 pub use crate::{
+    access::NoAccess,
     answer::{Answer, AnswerError, LogEnd, Topic},
     appended::seek_behind_appended,
     commit::commit_async,

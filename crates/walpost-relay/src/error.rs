@@ -145,6 +145,14 @@ pub enum RelayError {
         /// Whether it may come back by itself.
         transient: bool,
     },
+    /// The sink lets nobody in by these settings.
+    #[error("the sink is closed to us: {problem}; {remedy}")]
+    SinkAccess {
+        /// What it said.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Too many events in a row could not be delivered.
     #[error(
         "{count} events in a row could not be delivered, the last at {position}: {reason}; this is \
@@ -180,9 +188,11 @@ impl RelayError {
             | Self::PublicationChanged { .. }
             | Self::Waits { .. } => true,
             Self::Sink { transient, .. } => *transient,
-            Self::Prerequisite { .. } | Self::Halted { .. } | Self::Fatal(_) | Self::Config(_) => {
-                false
-            }
+            Self::SinkAccess { .. }
+            | Self::Prerequisite { .. }
+            | Self::Halted { .. }
+            | Self::Fatal(_)
+            | Self::Config(_) => false,
         }
     }
 

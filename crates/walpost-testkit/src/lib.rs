@@ -27,7 +27,7 @@
 //! - [`npm_packages`], [`python_packages`]: published packages to test against.
 //! - [`judge`]: the oracle over what was committed, published and applied.
 //! - `Authority`, with the feature `certificates`: certificates, and their keys in
-//!   every form.
+//!   every form; and `SecureKafka`, a broker that asks for them and for logins.
 //! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
 //!   wait for.
 //! - [`property`]: a test over many seeds within a time budget.
@@ -43,13 +43,18 @@ mod points;
 mod process;
 mod property;
 mod proxy;
+#[cfg(feature = "certificates")]
+mod secure_kafka;
 mod services;
 mod wait;
 
-#[cfg(feature = "certificates")]
-pub use crate::certificates::{Algorithm, Authority, Identity, KeyForm};
 #[cfg(feature = "consumer")]
 pub use crate::consumer::{Running, each, ids, run, within};
+#[cfg(feature = "certificates")]
+pub use crate::{
+    certificates::{Algorithm, Authority, Identity, KeyForm},
+    secure_kafka::SecureKafka,
+};
 pub use crate::{
     kafka::{
         Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,

@@ -106,11 +106,14 @@ impl Failure {
             | RelayError::Source(_)
             | RelayError::Sql { .. }
             | RelayError::SqlTimeout { .. } => Exit::Postgres,
-            RelayError::Sink { .. } => Exit::Kafka,
+            RelayError::Sink { .. } | RelayError::SinkAccess { .. } => Exit::Kafka,
             _ => Exit::Running,
         };
         match error {
             RelayError::Prerequisite { problem, remedy } => {
+                Self::found(exit, &problem).next_step(remedy)
+            }
+            RelayError::SinkAccess { problem, remedy } => {
                 Self::found(exit, &problem).next_step(remedy)
             }
             error => {

@@ -1,8 +1,8 @@
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-use rdkafka::{config::FromClientConfigAndContext, consumer::BaseConsumer};
+use rdkafka::{ClientConfig, config::FromClientConfigAndContext, consumer::BaseConsumer};
 use tokio::sync::{mpsc, oneshot};
-use walpost_librdkafka::{Committed, without_value};
+use walpost_librdkafka::{Committed, NoAccess, without_value};
 
 use super::{
     command::{
@@ -14,7 +14,7 @@ use super::{
     signal::Signal,
     thread,
 };
-use crate::{Error, TopicPartition, inbox::Inbox, settings::Settings};
+use crate::{BoxError, Error, TopicPartition, inbox::Inbox, settings::Settings};
 
 /// Commands on their way to Kafka's thread.
 const MAX_COMMANDS: usize = 1024;
@@ -44,9 +44,9 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
     let signal = Signal::default();
     let config = client_config(settings);
     // Only here can a wrong property be told from a broker that is down.
-    config.create_native_config().map_err(|error| Error::Kafka {
+    check(&config).map_err(|source| Error::Kafka {
         attempted: "configuring the Kafka client".to_owned(),
-        source: without_value(&error).into(),
+        source,
     })?;
     let plan = thread::Plan {
         brokers: settings.brokers().to_owned(),
@@ -62,6 +62,14 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
         thread::run(plan, consumer);
     })?;
     Ok((Kafka { commands, signal }, thread, event_receiver))
+}
+
+fn check(config: &ClientConfig) -> Result<(), BoxError> {
+    config.create_native_config().map_err(|error| {
+        let text = without_value(&error);
+        NoAccess::in_refusal(&text).map_or(BoxError::from(text), BoxError::from)
+    })?;
+    NoAccess::in_settings(config).map_or(Ok(()), |missing| Err(missing.into()))
 }
 
 /// The same for `run`, which stands in for librdkafka.

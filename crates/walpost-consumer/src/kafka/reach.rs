@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::error::RDKafkaErrorCode;
+use walpost_librdkafka::NoAccess;
 
 use crate::tell::Reminder;
 
@@ -22,7 +23,19 @@ pub(super) struct Reach {
     told: Reminder,
     /// Of the last connection that failed.
     reason: Option<String>,
+    /// The same, where no broker has ever let us in, and none is left to try.
+    no_access: NoAccessYet,
     complaints: Vec<(String, Reminder)>,
+}
+
+/// Settings that have worked are right, and the brokers come round; those that
+/// never have may be wrong.
+#[derive(Debug, Default)]
+enum NoAccessYet {
+    #[default]
+    None,
+    Said(NoAccess),
+    Told,
 }
 
 /// What to tell of a complaint.
@@ -66,6 +79,7 @@ impl Reach {
             told: Reminder::default(),
             reason: None,
             complaints: Vec::new(),
+            no_access: NoAccessYet::None,
         }
     }
 
@@ -93,6 +107,25 @@ impl Reach {
         told.then(|| (silence, self.reason.as_deref().unwrap_or("none has said why")))
     }
 
+    /// Why the brokers let nobody in by these settings, once, when no connection
+    /// is left and none has ever been let in.
+    pub(super) fn no_access(&mut self, code: RDKafkaErrorCode) -> Option<NoAccess> {
+        if self.ever_answered || code != RDKafkaErrorCode::AllBrokersDown {
+            return None;
+        }
+        match std::mem::take(&mut self.no_access) {
+            NoAccessYet::None => None,
+            NoAccessYet::Said(no_access) => {
+                self.no_access = NoAccessYet::Told;
+                Some(no_access)
+            }
+            NoAccessYet::Told => {
+                self.no_access = NoAccessYet::Told;
+                None
+            }
+        }
+    }
+
     /// librdkafka complains. What to tell, if anything.
     pub(super) fn complain(
         &mut self,
@@ -106,7 +139,11 @@ impl Reach {
         };
         // The texts of connections differ in their counts of milliseconds.
         let key = if complaint == Complaint::Connection {
-            self.reason = Some(reason.to_owned());
+            let no_access = NoAccess::of(code, reason);
+            self.reason = Some(no_access.as_ref().map_or(reason.to_owned(), NoAccess::to_string));
+            if !matches!(self.no_access, NoAccessYet::Told) {
+                self.no_access = no_access.map_or(NoAccessYet::None, NoAccessYet::Said);
+            }
             format!("{code:?}")
         } else {
             reason.to_owned()
@@ -175,6 +212,28 @@ mod tests {
         reach.complain(Code::AllBrokersDown, "", at(10_000));
         let silence = reach.silence(at(13_000));
         assert_eq!(silence, Some((Duration::from_secs(3), "none has said why")));
+    }
+
+    #[test]
+    fn a_refusal_is_final_once_and_only_before_anybody_was_let_in() {
+        let now = Instant::now();
+        let mut reach = Reach::new(now);
+        let refuse = |reach: &mut Reach| {
+            reach.complain(Code::Authentication, "no such user", now);
+            assert_eq!(reach.no_access(Code::Authentication), None, "another broker may take it");
+            reach.no_access(Code::AllBrokersDown)
+        };
+        reach.complain(Code::BrokerTransportFailure, "refused", now);
+        assert_eq!(reach.no_access(Code::AllBrokersDown), None, "it may come up");
+        let told = refuse(&mut reach).unwrap();
+        assert!(told.problem == "no such user" && told.remedy.contains("sasl.password"));
+        assert_eq!(refuse(&mut reach), None, "it was told");
+        let mut reach = Reach::new(now);
+        reach.answered(now);
+        assert_eq!(refuse(&mut reach), None);
+        reach.complain(Code::AllBrokersDown, "", now);
+        let (_, reason) = reach.silence(now + Duration::from_secs(5)).unwrap();
+        assert!(reason.contains("sasl.password"), "{reason}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rdkafka::{
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 use tokio::sync::mpsc;
-use walpost_librdkafka::{commit_async, without_value};
+use walpost_librdkafka::{NoAccess, commit_async, without_value};
 
 use super::{
     asking::Asking,
@@ -54,7 +54,11 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     };
     let mut consumer = match created {
         Ok(consumer) => consumer,
-        Err(error) => return fatal("creating the Kafka client", without_value(&error).into()),
+        Err(error) => {
+            let text = without_value(&error);
+            let source = NoAccess::in_refusal(&text).map_or(text.into(), BoxError::from);
+            return fatal("creating the Kafka client", source);
+        }
     };
     let signal = plan.signal.clone();
     consumer.set_nonempty_callback(move || signal.notify());
@@ -193,6 +197,11 @@ impl Thread {
     }
 
     fn complain(&mut self, code: RDKafkaErrorCode, reason: &str) {
+        if let Some(no_access) = self.reach.no_access(code) {
+            let attempted = format!("logging in to the brokers at {}", self.brokers);
+            let error = Error::Kafka { attempted, source: no_access.into() };
+            let _ = self.events.blocking_send(GroupEvent::Fatal(error));
+        }
         match self.reach.complain(code, reason, Instant::now()) {
             None => {}
             Some(Complaint::UnknownTopic) => tell!(

@@ -31,6 +31,7 @@ mod redis;
 mod replay;
 mod reset;
 mod retries;
+mod security;
 mod setup;
 mod slow;
 mod support;

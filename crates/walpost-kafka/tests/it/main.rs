@@ -6,9 +6,12 @@ mod faults;
 mod gather;
 mod limits;
 mod lost_log;
+#[cfg(feature = "oidc")]
+mod oidc;
 mod order;
 mod read_back;
 mod replicas;
 mod rig;
+mod security;
 mod topics;
 mod transactions;

@@ -10,7 +10,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     metadata::Metadata,
 };
-use walpost_librdkafka::without_value;
+use walpost_librdkafka::{NoAccess, without_value};
 
 /// Longest wait for the brokers.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -61,7 +61,11 @@ impl ClientContext for Context {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AllBrokersDown) => told.are_down = true,
-            _ => told.reason = Some(reason.to_owned()),
+            code => {
+                let no_access = code.and_then(|code| NoAccess::of(code, reason));
+                let told_reason = no_access.map_or_else(|| reason.to_owned(), |no| no.to_string());
+                told.reason = Some(told_reason);
+            }
         }
     }
 }

@@ -23,4 +23,5 @@ mod partitions;
 mod ready;
 mod rig;
 mod rows;
+mod security;
 mod webhook;
