@@ -33,7 +33,7 @@ impl NoAccess {
     #[must_use]
     pub fn of(code: Code, reason: &str) -> Option<Self> {
         let remedy = match code {
-            Code::Authentication | Code::SaslAuthenticationFailed => of_login(reason),
+            Code::Authentication | Code::SaslAuthenticationFailed => of_login(reason)?,
             Code::SSL => of_tls(reason),
             // With TLS 1.3 a broker judges a client's certificate afterwards.
             Code::BrokerTransportFailure if is_alert(reason) => CERTIFICATE,
@@ -127,15 +127,25 @@ fn built_in() -> String {
     native.and_then(|native| native.get("builtin.features")).unwrap_or_default()
 }
 
-fn of_login(reason: &str) -> &'static str {
-    if reason.contains("handshake failed") {
-        "set sasl.mechanism to one of those that the listener has, or enable this one there"
-    } else if reason.contains("OAUTHBEARER") || reason.contains("token") {
-        "mend what begins with sasl.oauthbearer., or see why the brokers take no such token"
-    } else if reason.contains("GSSAPI") {
-        "mend what begins with sasl.kerberos., and see whether the key table has the principal"
+/// `None` where it was the connection that ended, or a token that did not come:
+/// librdkafka calls both a failed login.
+fn of_login(reason: &str) -> Option<&'static str> {
+    let says = |part: &str| reason.contains(part);
+    if says("hung up") || (says("handshake failed") && !says("Unsupported SASL mechanism")) {
+        None
+    } else if says("handshake failed") {
+        Some("set sasl.mechanism to one of those that the listener has, or enable this one there")
+    } else if says("OAUTHBEARER") || says("token") {
+        let is_refused = ["400", "401", "403", "OAUTHBEARER authentication", "invalid"];
+        is_refused.iter().any(|part| says(part)).then_some(
+            "mend what begins with sasl.oauthbearer., or see why the brokers take no such token",
+        )
+    } else if says("GSSAPI") {
+        Some(
+            "mend what begins with sasl.kerberos., and see whether the key table has the principal",
+        )
     } else {
-        "mend sasl.username and sasl.password, and see whether sasl.mechanism is the user's"
+        Some("mend sasl.username and sasl.password, and see whether sasl.mechanism is the user's")
     }
 }
 
@@ -188,6 +198,13 @@ mod tests {
     fn a_broker_that_is_down_or_hangs_up_says_nothing_of_access() {
         for reason in ["Connection refused", "Disconnected", "Receive failed: Connection reset"] {
             assert_eq!(NoAccess::of(Code::BrokerTransportFailure, reason), None);
+        }
+        for reason in [
+            "SASL PLAIN mechanism handshake failed: Local: Broker transport failure",
+            "Disconnected: hung up from peer in state AUTH_LEGACY",
+            "Failed to acquire SASL OAUTHBEARER token: Couldn't connect to server",
+        ] {
+            assert_eq!(NoAccess::of(Code::Authentication, reason), None, "{reason}");
         }
         let alert = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate";
         let found = NoAccess::of(Code::BrokerTransportFailure, alert).unwrap();

@@ -100,13 +100,14 @@ impl Failure {
     pub(crate) fn of_relay(error: RelayError, has_streamed: bool) -> Self {
         let exit = match &error {
             RelayError::Config(_) => Exit::Configuration,
+            RelayError::SinkAccess { .. } => Exit::Kafka,
             _ if has_streamed && !matches!(error, RelayError::Prerequisite { .. }) => Exit::Running,
             RelayError::Prerequisite { .. }
             | RelayError::Connect(_)
             | RelayError::Source(_)
             | RelayError::Sql { .. }
             | RelayError::SqlTimeout { .. } => Exit::Postgres,
-            RelayError::Sink { .. } | RelayError::SinkAccess { .. } => Exit::Kafka,
+            RelayError::Sink { .. } => Exit::Kafka,
             _ => Exit::Running,
         };
         match error {
@@ -242,5 +243,11 @@ mod tests {
         let error = || RelayError::Sink { detail: "d".into(), transient: false };
         assert_eq!(Failure::of_relay(error(), false).exit, Exit::Kafka);
         assert_eq!(Failure::of_relay(error(), true).exit, Exit::Running);
+        for has_streamed in [false, true] {
+            let error = RelayError::SinkAccess { problem: "p".into(), remedy: "r".into() };
+            let failure = Failure::of_relay(error, has_streamed);
+            assert_eq!(failure.exit, Exit::Kafka);
+            assert_eq!((&*failure.text, failure.next_step.as_deref()), ("p", Some("r")));
+        }
     }
 }

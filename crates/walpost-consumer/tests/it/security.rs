@@ -103,9 +103,13 @@ async fn events_come_by_every_way_in() {
 #[tokio::test]
 async fn a_consumer_that_is_not_let_in_ends_with_the_setting_to_mend() {
     let rows = Rows::new().await;
-    let stranger = Authority::new("stranger").certificate().display().to_string();
-    let foreign = vec![("security.protocol", "SSL".to_owned()), ("ssl.ca.location", stranger)];
+    let stranger = Authority::new("stranger");
+    let theirs = stranger.certificate().display().to_string();
+    let foreign = vec![("security.protocol", "SSL".to_owned()), ("ssl.ca.location", theirs)];
     rows.refused("TLS", &foreign, &["set ssl.ca.location"]).await;
+    let nowhere = "/nowhere.pem".to_owned();
+    let unread = vec![("security.protocol", "SSL".to_owned()), ("ssl.ca.location", nowhere)];
+    rows.refused("TLS", &unread, &["ssl.ca.location failed", "name files"]).await;
     rows.refused("EXPIRED", &rows.trust("SSL"), &["must not have expired"]).await;
     rows.refused("MUTUAL", &rows.trust("SSL"), &["ssl.certificate.location"]).await;
     let wrong = rows.login("SASL_PLAINTEXT", "SCRAM-SHA-512", "s3cret-of-nobody");

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::OnceLock, time::Instant};
 
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
-use walpost_relay::RelayError;
+use walpost_relay::{RelayError, Sink};
 use walpost_testkit::{
-    Algorithm, Authority, KeyForm, SecureKafka, create_topic, read_all, unique_name,
+    Algorithm, Authority, KeyForm, SecureKafka, create_topic, read_all, unique_name, until_some,
 };
 
 use crate::rig::{Driver, LIMIT, message};
@@ -155,11 +155,12 @@ async fn a_certificate_that_does_not_hold_is_told_with_the_setting() {
 async fn a_client_without_the_right_certificate_is_told_which_settings_name_it() {
     let parts = ["ssl.certificate.location", "ssl.keystore.location"];
     refused("MUTUAL", &tls(), &parts).await;
-    let stranger = Authority::new("stranger").client("app", Algorithm::Ec);
-    let certificate = stranger.certificate.display().to_string();
-    let key = stranger.key.display().to_string();
+    let stranger = Authority::new("stranger");
+    let theirs = stranger.client("app", Algorithm::Ec);
+    let certificate = theirs.certificate.display().to_string();
+    let key = theirs.key.display().to_string();
     let named = [("ssl.certificate.location", &*certificate), ("ssl.key.location", &key)];
-    refused("MUTUAL", &with(tls(), &named), &parts).await;
+    refused("MUTUAL", &with(tls(), &named), &["alert", parts[0], parts[1]]).await;
     let client = secure().authority.client("app", Algorithm::Rsa);
     let store = client.pkcs12("s3cret").display().to_string();
     let store = [("ssl.keystore.location", &*store), ("ssl.keystore.password", "s3cret2")];
@@ -199,8 +200,34 @@ async fn the_wrong_protocol_for_a_listener_is_told_after_a_bounded_time() {
         assert!(told.contains("security.protocol"), "{listener}: {told}");
     };
     let plain: Settings = Vec::new();
+    let encrypted = tls();
     // Each waits for its time-out, so all at once.
-    tokio::join!(told("TLS", &plain), told("SASL", &plain), told("SASL", &tls()));
+    tokio::join!(told("TLS", &plain), told("SASL", &plain), told("SASL", &encrypted));
+}
+
+/// A user of SCRAM-SHA-256 is made, or goes.
+fn alter_user(change: &str, value: &str) {
+    let broker = &secure().broker;
+    let bootstrap = broker.bootstrap();
+    let args = ["--bootstrap-server", &bootstrap, "--alter", "--entity-type", "users"];
+    let args = args.into_iter().chain(["--entity-name", "guest", change, value]);
+    broker.run_tool("kafka.admin.ConfigCommand", args).unwrap();
+}
+
+#[tokio::test]
+async fn brokers_that_took_a_login_once_are_asked_again_when_they_do_no_more() {
+    alter_user("--add-config", "SCRAM-SHA-256=[password=s3cret-of-guest]");
+    let guest = [("sasl.username", "guest"), ("sasl.password", "s3cret-of-guest")];
+    let settings = with(login("SASL_PLAINTEXT", "SCRAM-SHA-256"), &guest);
+    let connector = connector("SASL", &settings).unwrap();
+    connector.connect().await.unwrap().close().await;
+    alter_user("--delete-config", "SCRAM-SHA-256");
+    // Brokers hear of it a moment later.
+    let refusal = until_some(LIMIT, "a refusal", async || connector.connect().await.err());
+    let error = refusal.await;
+    assert!(error.is_transient(), "{error:?}");
+    let told = error_chain(&error);
+    assert!(told.contains("mend sasl.username") && !told.contains("s3cret"), "{told}");
 }
 
 #[test]

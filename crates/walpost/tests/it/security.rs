@@ -139,7 +139,8 @@ fn a_run_that_brokers_do_not_let_in_ends_with_the_setting_to_mend() {
     let (database, broker) = (Database::start(), SecureKafka::start());
     let trust = text(&database.authority.certificate());
     let url = database.url(&format!("sslmode=verify-full sslrootcert={trust}"));
-    let stranger = text(&Authority::new("stranger").certificate());
+    let stranger = Authority::new("stranger");
+    let theirs = text(&stranger.certificate());
     let login = |mechanism, password| {
         [
             ("security.protocol", "SASL_PLAINTEXT"),
@@ -153,7 +154,7 @@ fn a_run_that_brokers_do_not_let_in_ends_with_the_setting_to_mend() {
         ("STRICT", &login("PLAIN", SecureKafka::PASSWORD), "set sasl.mechanism"),
         (
             "TLS",
-            &[("security.protocol", "SSL"), ("ssl.ca.location", &*stranger)],
+            &[("security.protocol", "SSL"), ("ssl.ca.location", &*theirs)],
             "set ssl.ca.location",
         ),
         ("MUTUAL", &[("security.protocol", "SSL")], "ssl.certificate.location"),
