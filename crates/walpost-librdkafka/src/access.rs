@@ -136,8 +136,9 @@ fn of_login(reason: &str) -> Option<&'static str> {
     } else if says("handshake failed") {
         Some("set sasl.mechanism to one of those that the listener has, or enable this one there")
     } else if says("OAUTHBEARER") || says("token") {
-        let is_refused = ["400", "401", "403", "OAUTHBEARER authentication", "invalid"];
-        is_refused.iter().any(|part| says(part)).then_some(
+        // RFC 6749, 5.2 and 4.1.2.1, and the broker's own.
+        let refusals = ["invalid_", "unauthorized", "access_denied", "Authentication failed"];
+        refusals.iter().any(|part| says(part)).then_some(
             "mend what begins with sasl.oauthbearer., or see why the brokers take no such token",
         )
     } else if says("GSSAPI") {
@@ -206,6 +207,10 @@ mod tests {
         ] {
             assert_eq!(NoAccess::of(Code::Authentication, reason), None, "{reason}");
         }
+        let of_endpoint =
+            "Failed to acquire SASL OAUTHBEARER token: {\"error\": \"invalid_client\"}";
+        let found = NoAccess::of(Code::Authentication, of_endpoint).unwrap();
+        assert!(found.remedy.contains("sasl.oauthbearer."), "{found}");
         let alert = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate";
         let found = NoAccess::of(Code::BrokerTransportFailure, alert).unwrap();
         assert!(found.remedy.contains("ssl.certificate.location"), "{found}");
