@@ -65,7 +65,7 @@ fn login(url: &str, secret: &str) -> Settings {
 }
 
 #[tokio::test]
-async fn a_token_of_the_endpoint_is_a_login() {
+async fn a_token_by_oidc_is_a_login() {
     let url = token_endpoint().await;
     arrives("SASLTLS", &login(&url, "s3cret")).await;
 }
