@@ -114,6 +114,7 @@ const RELAY: &[Migration] = &[
     Migration::new(9, "dead_letters", include_str!("../migrations/relay/0009_dead_letters.sql")),
     Migration::new(10, "archive", include_str!("../migrations/relay/0010_archive.sql")),
     Migration::new(11, "days", include_str!("../migrations/relay/0011_days.sql")),
+    Migration::new(12, "taken_over", include_str!("../migrations/relay/0012_taken_over.sql")),
 ];
 
 const CONSUMER: &[Migration] = &[

@@ -1,11 +1,12 @@
 mod feed;
+mod predecessor;
 mod state;
 mod switch;
 
 use serde_json::Value;
 use tokio_postgres::types::{PgLsn, Type};
 use uuid::Uuid;
-use walpost_event::{Generation, Lsn};
+use walpost_event::{Generation, Lsn, Position};
 
 pub(crate) use self::{
     feed::{Cut, Feed},
@@ -68,6 +69,9 @@ pub(crate) struct Checkpoint {
     /// The publication's object ids.
     pub(crate) publication: Option<Value>,
     pub(crate) feed: Feed,
+    /// The last event of its transaction that is published by another program,
+    /// which read the slot before.
+    pub(crate) taken_over_at: Option<Position>,
 }
 
 /// What a checkpoint commits.
@@ -422,7 +426,7 @@ impl CheckpointStore {
 
 const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence, \
      proven, pending, (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::int8, \
-     recovery, recovery_requested, has_messages, publication, source, switch";
+     recovery, recovery_requested, has_messages, publication, source, switch, taken_over_at";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
@@ -456,6 +460,11 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
         publication: row.get(16),
         feed: Feed::from_columns(row.get(17), row.get::<_, Option<Value>>(18).as_ref())
             .ok_or_else(|| corrupt("a source of another form"))?,
+        taken_over_at: row
+            .get::<_, Option<&str>>(19)
+            .map(str::parse)
+            .transpose()
+            .map_err(|_| corrupt("a take-over of another form"))?,
     })
 }
 

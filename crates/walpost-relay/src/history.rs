@@ -195,6 +195,7 @@ mod tests {
             requested: None,
             has_messages: false,
             feed: Feed::Wal,
+            taken_over_at: None,
         }
     }
 

@@ -51,6 +51,7 @@ mod start;
 mod statement_error;
 mod status;
 mod switch;
+mod takeover;
 mod wal;
 mod watch;
 
@@ -90,6 +91,10 @@ pub use crate::{
     statement_error::StatementError,
     status::{Phase, PipelineStatus},
     switch::{SourceSwitch, SwitchStep, SwitchTo, Switched},
+    takeover::{
+        HandBack, HandedBack, TakeOverOrder, TakeOverPart, TakeOverPlan, plan_hand_back,
+        plan_take_over, take_over,
+    },
     wal::row_filter::row_condition,
     watch::budget::{BudgetLevel, BudgetSetting, WalBudget},
 };

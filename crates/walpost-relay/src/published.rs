@@ -35,6 +35,9 @@ pub(crate) struct Published {
     ids_max: usize,
     ids_left_out: u64,
     phantoms: Phantoms,
+    /// The last event of its transaction that another program has published,
+    /// which read the slot before.
+    taken_over_at: Option<Position>,
 }
 
 /// Records of this pipeline from behind the point at which a timeline was left:
@@ -117,7 +120,21 @@ impl Published {
             ids_max,
             ids_left_out: 0,
             phantoms: Phantoms::default(),
+            taken_over_at: None,
         }
+    }
+
+    /// Also those that another program has published, up to this one of its
+    /// transaction, if the stream brings them again.
+    pub(crate) fn and_up_to(mut self, taken_over_at: Option<Position>) -> Self {
+        if let Wanted::Stream { confirmed, left_at, .. } = self.wanted {
+            let is_ahead = |last: &Position| {
+                last.commit_lsn >= confirmed
+                    && left_at.is_none_or(|left_at| last.commit_lsn < left_at)
+            };
+            self.taken_over_at = taken_over_at.filter(is_ahead);
+        }
+        self
     }
 
     /// Notes a record that was read back. It may be anybody's.
@@ -196,6 +213,9 @@ impl Published {
         {
             return self.last_ordinal() >= Some(position.ordinal);
         }
+        if self.is_taken_over(position) {
+            return true;
+        }
         let (chunk, index) = place(position);
         let found = self.positions.get(&chunk).map_or(0, |prints| prints[index]);
         if found == 0 && self.ids.is_empty() {
@@ -206,6 +226,14 @@ impl Published {
         found == print
             || self.others.contains(&(position, print))
             || id.is_some_and(|id| self.ids.remove(&id))
+    }
+
+    /// Whether another program has published the event, which read the slot
+    /// before; or has given it up, where it cannot be published.
+    pub(crate) fn is_taken_over(&self, position: Position) -> bool {
+        self.taken_over_at.is_some_and(|last| {
+            position.commit_lsn == last.commit_lsn && position.ordinal <= last.ordinal
+        })
     }
 
     /// Of the last transaction, the last event that is here.
@@ -225,20 +253,24 @@ impl Published {
         self.positions = HashMap::new();
         self.others = HashSet::new();
         self.ids = HashSet::new();
+        self.taken_over_at = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.positions.is_empty() && self.ids.is_empty()
+        self.positions.is_empty() && self.ids.is_empty() && self.taken_over_at.is_none()
     }
 
     /// As long as the confirmed position is below this, the stream may bring
     /// events that are here. `flushed` is how far the server's WAL went once
     /// everything was read back; only ids need it.
     pub(crate) fn until(&self, flushed: Lsn) -> Lsn {
+        let behind = |lsn: Lsn| Lsn::from(u64::from(lsn) + 1);
         let behind_last = match self.positions.is_empty() {
             true => Lsn::ZERO,
-            false => Lsn::from(u64::from(self.last) + 1),
+            false => behind(self.last),
         };
+        let behind_last =
+            behind_last.max(self.taken_over_at.map_or(Lsn::ZERO, |last| behind(last.commit_lsn)));
         match self.wanted {
             // A load is one transaction, which ends behind its place.
             Wanted::Load { commit_lsn, .. } | Wanted::Recovery { commit_lsn, .. } => {
@@ -253,7 +285,8 @@ impl Published {
     pub(crate) fn events(&self) -> u64 {
         let prints = self.positions.values().flatten();
         let first = prints.filter(|print| **print != 0).count() as u64;
-        first + self.others.len() as u64 + self.ids.len() as u64
+        let taken_over = self.taken_over_at.map_or(0, |last| u64::from(last.ordinal) + 1);
+        first + self.others.len() as u64 + self.ids.len() as u64 + taken_over
     }
 
     /// The highest position that is here; zero without one.
@@ -340,6 +373,25 @@ mod tests {
         assert!(!published.take(at(0x10, 6), same) && !published.take(at(0x11, 0), same));
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x11));
         assert_eq!(published.events(), 3);
+    }
+
+    #[test]
+    fn what_another_program_has_published_of_one_transaction_is_there_by_its_place() {
+        let mut published = stream(0x10).and_up_to(Some(at(0x20, 2)));
+        let none = || unreachable!("its id is not asked for");
+        assert!(published.take(at(0x20, 0), none) && published.take(at(0x20, 2), none));
+        assert!(!published.take(at(0x20, 3), same) && !published.take(at(0x1f, 0), same));
+        assert!(!published.is_empty());
+        assert_eq!((published.events(), published.until(Lsn::ZERO)), (3, Lsn::from(0x21)));
+        published.clear();
+        assert!(published.is_empty() && !published.take(at(0x20, 0), same));
+    }
+
+    #[test]
+    fn what_another_program_has_published_counts_no_more_behind_it_or_on_another_timeline() {
+        assert!(stream(0x21).and_up_to(Some(at(0x20, 2))).is_empty());
+        assert!(behind_a_switch(0x10, Some(0x20)).and_up_to(Some(at(0x20, 2))).is_empty());
+        assert!(!behind_a_switch(0x10, Some(0x21)).and_up_to(Some(at(0x20, 2))).is_empty());
     }
 
     #[test]

@@ -86,7 +86,8 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
     let began = Instant::now();
     let settle = (!from.checkpoint.clean).then(|| Duration::from_millis(config.settle_ms));
     let empty = |sending: &[Sending]| Found {
-        published: Published::new(from.wanted, &config.pipeline, config.resume_max_ids),
+        published: Published::new(from.wanted, &config.pipeline, config.resume_max_ids)
+            .and_up_to(from.checkpoint.taken_over_at),
         retried: Retried::new(sending),
     };
     let found = Arc::new(Mutex::new(empty(from.sending)));

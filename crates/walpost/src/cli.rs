@@ -3,7 +3,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     command::{
         check, config, consumer, contracts, demo, demo_consumer, idempotency, inbox, migrate,
-        parked, pipeline, prune, replay, requeue, run, slot, source, status, webhook,
+        parked, pipeline, prune, replay, requeue, run, slot, source, status, take_over, webhook,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -50,6 +50,9 @@ enum Command {
     Slot(slot::Args),
     /// Switches what brings the events: the WAL, or polling the outbox table
     Source(source::Args),
+    /// Takes the slot of a stopped Debezium connector over, or hands it back
+    #[command(after_help = EXIT_CODES)]
+    TakeOver(take_over::Args),
     /// Shows events that could not be delivered, sends them on or discards them
     Parked(parked::Args),
     /// Publishes events of the outbox table once more, on purpose
@@ -88,6 +91,7 @@ impl Cli {
             Command::Slot(args) => args.json(),
             Command::Pipeline(args) => args.json(),
             Command::Source(args) => args.json(),
+            Command::TakeOver(args) => args.json(),
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
             Command::Requeue(args) => args.json,
@@ -117,6 +121,7 @@ impl Cli {
             Command::Slot(args) => block_on(slot::run(&config, &args)),
             Command::Pipeline(args) => block_on(pipeline::run(&config, &args)),
             Command::Source(args) => block_on(source::run(&config, &args)),
+            Command::TakeOver(args) => block_on(take_over::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),
             Command::Requeue(args) => block_on(requeue::run(&config, &args)),

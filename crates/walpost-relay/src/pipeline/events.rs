@@ -120,7 +120,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
         self.progress.proofs.event();
-        if self.parked.contains(position, &identity)? {
+        if self.published.is_taken_over(position) || self.parked.contains(position, &identity)? {
             self.progress.tracker.done(ticket);
             return Ok(());
         }

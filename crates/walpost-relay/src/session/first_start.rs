@@ -98,6 +98,7 @@ impl Session<'_> {
             requested: None,
             has_messages: false,
             feed: Feed::Wal,
+            taken_over_at: None,
         }
     }
 

@@ -58,6 +58,7 @@ impl Rows {
             has_messages: false,
             publication: None,
             feed: Feed::Wal,
+            taken_over_at: None,
         };
         Self { checkpoint, token: None, parked: Vec::new() }
     }

@@ -18,6 +18,8 @@ mod to_polling;
 mod to_wal;
 mod until;
 
+pub(crate) use self::until::Until;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a source brings of the transactions that were committed below a position.
 /// After these, and that position, it yields nothing more.
-pub(super) struct Until<S> {
+pub(crate) struct Until<S> {
     source: S,
     end: Lsn,
     is_over: bool,
@@ -25,7 +25,7 @@ pub(super) struct Until<S> {
 }
 
 impl<S> Until<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         source: S,
         end: Lsn,
         prefixes: Vec<String>,

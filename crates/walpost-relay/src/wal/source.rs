@@ -41,6 +41,8 @@ pub(crate) struct WalSource {
     status_interval: Duration,
     reply_requested: bool,
     listening: Listening,
+    /// Where each item of one reading stands, for who asks.
+    located: Option<Vec<Lsn>>,
 }
 
 /// How long the server has been silent while we listened.
@@ -79,7 +81,18 @@ impl WalSource {
             status_interval: Duration::from_millis(timeout_ms / 3).min(STATUS_INTERVAL_MAX),
             reply_requested: true,
             listening: Listening { since: now(), polled: false },
+            located: None,
         })
+    }
+
+    /// The next items, each with its position in the stream: of a row the start of
+    /// its WAL record, of a message and a commit the end. Not cancel safe.
+    pub(crate) async fn next_located(&mut self) -> Result<Vec<(Lsn, SourceItem)>, SourceError> {
+        let mut items = Vec::new();
+        self.located = Some(Vec::new());
+        self.next(&mut items).await?;
+        let located = self.located.take().unwrap_or_default();
+        Ok(located.into_iter().zip(items).collect())
     }
 
     /// Who holds the slot, as `pg_replication_slots` names it.
@@ -122,7 +135,9 @@ impl WalSource {
                 let wal_end = Lsn::from(body.get_u64());
                 self.transactions.sent_at(body.get_i64().saturating_add(POSTGRES_EPOCH_US));
                 self.received = self.received.max(position).max(wal_end);
-                self.wal_data(position, body, shrunk_from, items)
+                self.wal_data(position, body, shrunk_from, items)?;
+                self.locate(position, items);
+                Ok(())
             }
             Some(b'k') if body.len() == 18 => {
                 body.advance(1);
@@ -131,9 +146,16 @@ impl WalSource {
                 self.reply_requested |= body.get_u8() != 0;
                 self.received = self.received.max(wal_end);
                 items.push(SourceItem::KeepAlive { wal_end });
+                self.locate(wal_end, items);
                 Ok(())
             }
             _ => Err(SourceError::Protocol("CopyData that is neither data nor keep-alive".into())),
+        }
+    }
+
+    fn locate(&mut self, position: Lsn, items: &[SourceItem]) {
+        if let Some(located) = &mut self.located {
+            located.resize(items.len(), position);
         }
     }
 

@@ -25,4 +25,5 @@ pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod sql;
 pub(crate) mod status;
+pub(crate) mod take_over;
 pub(crate) mod webhook;

@@ -1,0 +1,170 @@
+//! A slot goes from Debezium in Kafka Connect to Walpost and back, under load.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod connect;
+
+use serde_json::Value;
+use walpost_testkit::{Process, kafka, until};
+use walpost_tests::{Shop, Writer, walpost_binary};
+
+use crate::connect::{CONNECTOR, Connect, LIMIT, Worker};
+
+/// Events between two changes of hands.
+const SOME: usize = 300;
+
+/// Runs `walpost take-over`, and says what it has told.
+async fn take_over(
+    shop: &Shop,
+    connect: &Connect,
+    to: &str,
+    more: &[&str],
+) -> Result<Value, Value> {
+    let replacement = format!("{}.${{routedByValue}}", shop.name);
+    let slot = format!("walpost_{}", shop.name);
+    let env = [
+        ("WALPOST_POSTGRES_URL", shop.database.url()),
+        ("WALPOST_PIPELINE_NAME", shop.name.as_str()),
+        ("WALPOST_PIPELINE_SLOT", slot.as_str()),
+        ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
+    ];
+    let [option, place] = connect.offsets();
+    let mut args = vec!["take-over", to, "--json", "--connector", CONNECTOR, &option, &place];
+    args.extend_from_slice(more);
+    args.extend(["--kafka", kafka().bootstrap()]);
+    let process = Process::start(walpost_binary(), args, env);
+    until(LIMIT, "the command's end", async || !process.is_running()).await;
+    let log = process.log();
+    let answer = log.lines().rev().find(|line| line.starts_with('{'));
+    let answer =
+        serde_json::from_str(answer.unwrap_or_else(|| panic!("no answer:\n{log}"))).unwrap();
+    println!("{to} {more:?}: {answer}");
+    if process.wait(LIMIT).success() { Ok(answer) } else { Err(answer) }
+}
+
+async fn from_debezium(shop: &Shop, connect: &Connect) -> Value {
+    let plan = take_over(shop, connect, "from-debezium", &[]).await.unwrap();
+    assert_eq!(plan["done"], false, "{plan}");
+    let done = take_over(shop, connect, "from-debezium", &["--yes"]).await.unwrap();
+    assert_eq!(done["done"], true, "{done}");
+    assert_eq!(done["begins_at_lsn"], plan["begins_at_lsn"], "what was shown is what is done");
+    done
+}
+
+async fn to_debezium(shop: &Shop, connect: &Connect) -> Value {
+    let done = take_over(shop, connect, "to-debezium", &["--yes"]).await.unwrap();
+    assert_eq!(done["done"], true, "{done}");
+    done
+}
+
+async fn stop(relay: Process) {
+    tokio::task::spawn_blocking(move || assert!(relay.terminate(LIMIT).success())).await.unwrap();
+}
+
+/// Waits for so many more records.
+async fn more_records(shop: &Shop, more: usize) {
+    let until_count = shop.records().await.len() + more;
+    records(shop, until_count).await;
+}
+
+async fn records(shop: &Shop, count: usize) {
+    until(LIMIT, &format!("{count} records"), async || shop.records().await.len() >= count).await;
+}
+
+/// Debezium, Walpost, Debezium, Walpost: nothing is lost and nothing comes twice.
+async fn there_and_back_again(worker: Worker) {
+    let shop = Shop::open(6).await;
+    let mut connect = Connect::start(&shop, worker, &[]).await;
+    let writer = Writer::start(&shop, 0).await;
+    records(&shop, SOME).await;
+    connect.stop().await;
+    from_debezium(&shop, &connect).await;
+    let relay = shop.relay();
+    more_records(&shop, SOME).await;
+    stop(relay).await;
+    to_debezium(&shop, &connect).await;
+    connect.start_again().await;
+    more_records(&shop, SOME).await;
+    connect.stop().await;
+    let again = from_debezium(&shop, &connect).await;
+    assert!(again["stood_at_lsn"].is_string(), "{again}");
+    let relay = shop.relay();
+    more_records(&shop, SOME).await;
+    let written = usize::try_from(writer.stop().await).unwrap();
+    records(&shop, written).await;
+    stop(relay).await;
+    let report = shop.judge_published().await;
+    println!("{report}");
+    report.assert_exactly_once();
+}
+
+#[tokio::test]
+async fn a_standalone_worker_hands_over_and_goes_on_without_loss_or_repeat() {
+    there_and_back_again(Worker::Standalone).await;
+}
+
+#[tokio::test]
+async fn a_connector_of_a_cluster_hands_over_and_goes_on_without_loss_or_repeat() {
+    there_and_back_again(Worker::Distributed).await;
+}
+
+#[tokio::test]
+async fn a_killed_debezium_loses_nothing() {
+    let shop = Shop::open(6).await;
+    let mut connect = Connect::start(&shop, Worker::Standalone, &[]).await;
+    let writer = Writer::start(&shop, 0).await;
+    // Past a first offset, which comes within a second.
+    let has_offset = async || take_over(&shop, &connect, "from-debezium", &[]).await;
+    let is_running = |answer: &Value| answer["error"].as_str().unwrap().contains("in use");
+    until(LIMIT, "an offset", async || has_offset().await.is_err_and(|told| is_running(&told)))
+        .await;
+    more_records(&shop, SOME).await;
+    connect.kill();
+    from_debezium(&shop, &connect).await;
+    let relay = shop.relay();
+    more_records(&shop, SOME).await;
+    writer.stop().await;
+    let report = until_all(&shop).await;
+    stop(relay).await;
+    println!("{report}");
+    report.assert_at_least_once();
+}
+
+/// Waits until nothing is missing.
+async fn until_all(shop: &Shop) -> walpost_testkit::Report {
+    until(LIMIT, "all events", async || shop.judge_published().await.lost == 0).await;
+    shop.judge_published().await
+}
+
+/// One record at a time, so that a stop meets the connector in the transaction.
+const SLOWLY: [(&str, &str); 3] =
+    [("max.batch.size", "1"), ("max.queue.size", "2"), ("poll.interval.ms", "1")];
+
+/// Of `COPY` many rows are in one WAL record, so their position alone does not tell
+/// them apart.
+#[tokio::test]
+async fn a_stop_in_the_middle_of_a_copy_neither_loses_nor_repeats_a_row() {
+    const ROWS: usize = 60_000;
+    let shop = Shop::open(1).await;
+    let mut connect = Connect::start(&shop, Worker::Standalone, &SLOWLY).await;
+    let client = shop.connect().await;
+    // With a default that is computed for each row the server would insert one by one.
+    let copy = format!(
+        "copy walpost.outbox (id, aggregatetype, aggregateid, type, payload, created_at) from \
+         program 'seq -f 00000000-0000-0000-0000-%012.0f,order,a-1,Placed,1,2026-01-01 {ROWS}' \
+         with (format csv)"
+    );
+    client.batch_execute(&copy).await.unwrap();
+    records(&shop, 500).await;
+    connect.stop().await;
+    let done = from_debezium(&shop, &connect).await;
+    let part = &done["partly_published"];
+    assert_eq!(part["events"], ROWS, "stopped in the middle: {done}");
+    assert_eq!(part["published_events"], shop.records().await.len(), "{done}");
+    let relay = shop.relay();
+    records(&shop, ROWS).await;
+    stop(relay).await;
+    let report = shop.judge_published().await;
+    println!("{report}");
+    report.assert_exactly_once();
+}
