@@ -13,9 +13,9 @@ use walpost_testkit::{
 use walpost_tests::{Shop, http_ask};
 
 /// Bound on everything that a JVM does on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// Name of the connector, as its file has it.
-pub const CONNECTOR: &str = "orders";
+pub(crate) const CONNECTOR: &str = "orders";
 const CONFIG: &str = include_str!("../../connectors/orders.json");
 const JVM_ARGS: [&str; 5] = [
     "-Xmx512m",
@@ -27,7 +27,7 @@ const JVM_ARGS: [&str; 5] = [
 
 /// Which worker runs the connector, and so where its offsets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worker {
+pub(crate) enum Worker {
     /// One process, with its offsets in a file.
     Standalone,
     /// A member of a cluster, with its offsets in a topic.
@@ -36,7 +36,7 @@ pub enum Worker {
 
 /// A connector of a shop, on the slot that `shop.relay()` would read.
 #[derive(Debug)]
-pub struct Connect {
+pub(crate) struct Connect {
     worker: Worker,
     folder: TempDir,
     /// Prefix of everything that is named.
@@ -49,7 +49,7 @@ pub struct Connect {
 impl Connect {
     /// Makes the slot, so that what is written from now on is in its stream, and
     /// starts the connector. `more` are settings of it.
-    pub async fn start(shop: &Shop, worker: Worker, more: &[(&str, &str)]) -> Self {
+    pub(crate) async fn start(shop: &Shop, worker: Worker, more: &[(&str, &str)]) -> Self {
         let slot = format!("walpost_{}", shop.name);
         let make = format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')");
         shop.connect().await.batch_execute(&make).await.unwrap();
@@ -63,7 +63,7 @@ impl Connect {
     }
 
     /// Where the offsets are, as `walpost take-over` takes it.
-    pub fn offsets(&self) -> [String; 2] {
+    pub(crate) fn offsets(&self) -> [String; 2] {
         match self.worker {
             Worker::Standalone => ["--offsets-file".into(), self.path("offsets")],
             Worker::Distributed => ["--offsets-topic".into(), format!("{}_offsets", self.name)],
@@ -71,9 +71,9 @@ impl Connect {
     }
 
     /// Starts the connector where its offset says, or, of a worker that runs, resumes it.
-    pub async fn start_again(&mut self) {
+    pub(crate) async fn start_again(&mut self) {
         if self.process.is_some() {
-            self.ask("PUT", "resume", "", 202).await;
+            self.ask("PUT", "resume", "").await;
             return;
         }
         let class = match self.worker {
@@ -92,14 +92,14 @@ impl Connect {
         let java = find_java("java", 17).unwrap();
         self.process = Some(Process::start(java, args, [("LC_ALL", "C.UTF-8")]));
         if self.worker == Worker::Distributed {
-            self.ask("PUT", "config", &config, 201).await;
+            self.ask("PUT", "config", &config).await;
         }
     }
 
     /// Stops it in order: the process, or of a cluster the connector alone.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         if self.worker == Worker::Distributed {
-            self.ask("PUT", "stop", "", 204).await;
+            self.ask("PUT", "stop", "").await;
             let stopped = async || {
                 let (status, body) = self.answer("GET", "status", "").await;
                 let body: Value = serde_json::from_str(&body).unwrap_or_default();
@@ -111,20 +111,35 @@ impl Connect {
         tokio::task::spawn_blocking(move || process.terminate(LIMIT)).await.unwrap();
     }
 
+    /// The file that a standalone worker keeps its offsets in.
+    pub(crate) fn offsets_file(&self) -> Vec<u8> {
+        fs::read(self.path("offsets")).unwrap()
+    }
+
+    /// Puts another one there.
+    pub(crate) fn set_offsets_file(&self, bytes: &[u8]) {
+        fs::write(self.path("offsets"), bytes).unwrap();
+    }
+
+    /// Takes it away.
+    pub(crate) fn forget_offset(&self) {
+        fs::remove_file(self.path("offsets")).unwrap();
+    }
+
     /// SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
     }
 
     /// What the worker has said.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.process.as_ref().map(Process::log).unwrap_or_default()
     }
 
-    async fn ask(&self, method: &str, what: &str, body: &str, expected: u16) {
+    async fn ask(&self, method: &str, what: &str, body: &str) {
         until(LIMIT, &format!("{method} {what}"), async || {
             assert!(self.process.as_ref().is_some_and(Process::is_running), "{}", self.log());
-            self.answer(method, what, body).await.0 == expected
+            (200..300).contains(&self.answer(method, what, body).await.0)
         })
         .await;
     }

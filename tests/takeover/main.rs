@@ -4,6 +4,12 @@
 
 mod connect;
 
+use std::time::Duration;
+
+use rdkafka::{
+    ClientConfig,
+    consumer::{BaseConsumer, Consumer},
+};
 use serde_json::Value;
 use walpost_testkit::{Process, kafka, until};
 use walpost_tests::{Shop, Writer, walpost_binary};
@@ -63,12 +69,29 @@ async fn stop(relay: Process) {
 
 /// Waits for so many more records.
 async fn more_records(shop: &Shop, more: usize) {
-    let until_count = shop.records().await.len() + more;
+    let until_count = count(shop).await + more;
     records(shop, until_count).await;
 }
 
-async fn records(shop: &Shop, count: usize) {
-    until(LIMIT, &format!("{count} records"), async || shop.records().await.len() >= count).await;
+async fn records(shop: &Shop, least: usize) {
+    until(LIMIT, &format!("{least} records"), async || count(shop).await >= least).await;
+}
+
+/// How many records there are, by the ends of the partitions.
+async fn count(shop: &Shop) -> usize {
+    const ASK_LIMIT: Duration = Duration::from_secs(30);
+    let topic = shop.topic.clone();
+    let counted = tokio::task::spawn_blocking(move || {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", kafka().bootstrap());
+        let client: BaseConsumer = config.create().unwrap();
+        let metadata = client.fetch_metadata(Some(&topic), ASK_LIMIT).unwrap();
+        let partitions = metadata.topics()[0].partitions().iter();
+        let ends = partitions
+            .map(|partition| client.fetch_watermarks(&topic, partition.id(), ASK_LIMIT).unwrap().1);
+        usize::try_from(ends.sum::<i64>()).unwrap()
+    });
+    counted.await.unwrap()
 }
 
 /// Debezium, Walpost, Debezium, Walpost: nothing is lost and nothing comes twice.
@@ -130,6 +153,74 @@ async fn a_killed_debezium_loses_nothing() {
     report.assert_at_least_once();
 }
 
+/// The slot alone says it as well, under `snapshot.mode` `no_data`.
+#[tokio::test]
+async fn without_an_offset_debezium_goes_on_where_the_slot_was_moved_to() {
+    let shop = Shop::open(6).await;
+    let mut connect = Connect::start(&shop, Worker::Standalone, &[]).await;
+    let writer = Writer::start(&shop, 0).await;
+    records(&shop, SOME).await;
+    connect.stop().await;
+    from_debezium(&shop, &connect).await;
+    let relay = shop.relay();
+    more_records(&shop, SOME).await;
+    // What it has published is read back, and nothing is handed over before that.
+    relay.kill();
+    to_debezium(&shop, &connect).await;
+    connect.forget_offset();
+    connect.start_again().await;
+    more_records(&shop, SOME).await;
+    writer.stop().await;
+    let report = until_all(&shop).await;
+    println!("{report}");
+    report.assert_exactly_once();
+}
+
+/// Why the offset is written: Debezium refuses the one from before.
+#[tokio::test]
+async fn an_offset_that_the_slot_has_passed_is_refused_by_debezium_and_mended_by_the_command() {
+    let shop = Shop::open(6).await;
+    let mut connect = Connect::start(&shop, Worker::Standalone, &[]).await;
+    let writer = Writer::start(&shop, 0).await;
+    records(&shop, SOME).await;
+    connect.stop().await;
+    let before = connect.offsets_file();
+    from_debezium(&shop, &connect).await;
+    let relay = shop.relay();
+    slot_passes(&shop).await;
+    stop(relay).await;
+    to_debezium(&shop, &connect).await;
+    let mended = connect.offsets_file();
+    connect.set_offsets_file(&before);
+    connect.start_again().await;
+    until(LIMIT, "a refusal", async || connect.log().contains("no longer available")).await;
+    connect.stop().await;
+    connect.set_offsets_file(&mended);
+    connect.start_again().await;
+    more_records(&shop, SOME).await;
+    writer.stop().await;
+    let report = until_all(&shop).await;
+    println!("{report}");
+    report.assert_exactly_once();
+}
+
+/// The server forgets the WAL from before now, once that is confirmed.
+async fn slot_passes(shop: &Shop) {
+    let client = shop.connect().await;
+    let now = "select pg_current_wal_insert_lsn()::text";
+    let now: String = client.query_one(now, &[]).await.unwrap().get(0);
+    let passed = format!(
+        "select restart_lsn > '{now}' from pg_replication_slots where slot_name = 'walpost_{}'",
+        shop.name
+    );
+    until(LIMIT, "the slot's restart", async || {
+        // Writes where decoding may begin anew.
+        client.batch_execute("checkpoint").await.unwrap();
+        client.query_one(&passed, &[]).await.unwrap().get(0)
+    })
+    .await;
+}
+
 /// Waits until nothing is missing.
 async fn until_all(shop: &Shop) -> walpost_testkit::Report {
     until(LIMIT, "all events", async || shop.judge_published().await.lost == 0).await;
@@ -160,7 +251,7 @@ async fn a_stop_in_the_middle_of_a_copy_neither_loses_nor_repeats_a_row() {
     let done = from_debezium(&shop, &connect).await;
     let part = &done["partly_published"];
     assert_eq!(part["events"], ROWS, "stopped in the middle: {done}");
-    assert_eq!(part["published_events"], shop.records().await.len(), "{done}");
+    assert_eq!(part["published_events"], count(&shop).await, "{done}");
     let relay = shop.relay();
     records(&shop, ROWS).await;
     stop(relay).await;

@@ -12,7 +12,6 @@ use crate::{
 
 /// Whose offset, and where it is kept.
 #[derive(Debug, clap::Args)]
-#[group(id = "offsets", required = true, multiple = false, args = ["offsets_topic", "offsets_file"])]
 pub(super) struct Whose {
     /// Name of the connector; of Debezium Server, kafka
     #[arg(long)]
@@ -20,6 +19,14 @@ pub(super) struct Whose {
     /// Its topic.prefix; may be left out where the connector has one offset
     #[arg(long)]
     pub(super) topic_prefix: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// One of the two.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Place {
     /// The topic with its offsets: the worker's offset.storage.topic, or the connector's
     /// offsets.storage.topic
     #[arg(long, value_name = "TOPIC")]
@@ -51,7 +58,7 @@ pub(super) enum Store {
 
 impl Store {
     pub(super) fn of(config: &Config, whose: &Whose) -> Result<Self, Failure> {
-        Ok(match (&whose.offsets_topic, &whose.offsets_file) {
+        Ok(match (&whose.place.offsets_topic, &whose.place.offsets_file) {
             (Some(name), _) => {
                 Self::Topic(Topic { name: name.clone(), settings: config.kafka_client()? })
             }
@@ -163,8 +170,7 @@ mod tests {
         let whose = Whose {
             connector: "orders".to_owned(),
             topic_prefix: topic_prefix.map(str::to_owned),
-            offsets_topic: None,
-            offsets_file: None,
+            place: Place { offsets_topic: None, offsets_file: None },
         };
         choose(stored, &whose)
             .map(|one| one.and_then(|one| one.partition))
