@@ -193,7 +193,8 @@ async fn an_offset_that_the_slot_has_passed_is_refused_by_debezium_and_mended_by
     let mended = connect.offsets_file();
     connect.set_offsets_file(&before);
     connect.start_again().await;
-    until(LIMIT, "a refusal", async || connect.log().contains("no longer available")).await;
+    let refusal = "this is no longer available on the server";
+    until(LIMIT, "a refusal", async || connect.log().contains(refusal)).await;
     connect.stop().await;
     connect.set_offsets_file(&mended);
     connect.start_again().await;
