@@ -133,6 +133,7 @@ async fn the_relay_finds_its_columns() {
             "publication jsonb",
             "source text not null",
             "switch jsonb",
+            "taken_over_at text",
         ]
     );
     assert_eq!(
