@@ -8,6 +8,7 @@
 mod binary;
 pub mod chaos;
 mod http;
+pub mod differential;
 mod receiver;
 mod shop;
 mod writer;

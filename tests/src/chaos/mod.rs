@@ -31,6 +31,7 @@ mod takeover;
 mod webhook;
 mod zombies;
 
+pub(crate) use self::stage::off;
 pub use self::{
     consumer::{
         Blow, ConsumerOutcome, ConsumerSetting, Membership, Pause, Sabotage, blows, consumers,

@@ -354,7 +354,7 @@ impl Drop for Relay {
 }
 
 /// Runs what blocks beside the runtime.
-pub(super) async fn off<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn off<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(act).await {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -1,0 +1,291 @@
+//! What two engines published, record by record. Nothing here reads, waits or
+//! knows the time.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use walpost_testkit::ReadRecord;
+
+use super::{diff, difference::Difference, steady::steady};
+
+/// How far a partner is looked for among the next records of the partition.
+const LOOK_AHEAD: usize = 50;
+
+/// What was published, by topic and partition, in order.
+pub(super) type Output = BTreeMap<(String, i32), Vec<ReadRecord>>;
+
+/// What holds for the two.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// What heartbeats are of.
+    pub(super) topic_prefix: String,
+    /// When they ran, in milliseconds since 1970.
+    pub(super) window: RangeInclusive<i64>,
+    /// Whether Debezium's task failed as expected, so that records behind its last
+    /// one are those of an engine that goes on.
+    pub(super) goes_on: bool,
+    /// How else the other one may differ.
+    pub(super) differs: Option<Difference>,
+}
+
+/// What came of it. Each record of either one counts once, a pair once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pairs, and records without a partner.
+    pub compared: usize,
+    /// Of those, pairs that are equal by the rules.
+    pub equal: usize,
+    /// By difference that is documented.
+    pub documented: BTreeMap<Difference, usize>,
+    /// What nothing explains, readable.
+    pub unexplained: Vec<String>,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.equal += other.equal;
+        for (difference, count) in other.documented {
+            *self.documented.entry(difference).or_default() += count;
+        }
+        self.unexplained.extend(other.unexplained);
+    }
+
+    /// How many documented differences there are.
+    #[must_use]
+    pub fn documented(&self) -> usize {
+        self.documented.values().sum()
+    }
+
+    pub(super) fn explained(&mut self, difference: Difference) {
+        self.compared += 1;
+        *self.documented.entry(difference).or_default() += 1;
+    }
+
+    pub(super) fn same(&mut self) {
+        self.compared += 1;
+        self.equal += 1;
+    }
+
+    pub(super) fn unexplained(&mut self, text: String) {
+        self.compared += 1;
+        self.unexplained.push(text);
+    }
+}
+
+/// Compares what Debezium published with what the other one did.
+pub(super) fn compare(debezium: &Output, other: &Output, terms: &Terms) -> Tally {
+    let mut tally = Tally::default();
+    let nothing = Vec::new();
+    let mut places: Vec<&(String, i32)> = debezium.keys().chain(other.keys()).collect();
+    places.sort_unstable();
+    places.dedup();
+    for place in places {
+        let of = |output: &Output| -> Vec<ReadRecord> {
+            let records = output.get(place).unwrap_or(&nothing).iter();
+            let mut steady: Vec<ReadRecord> =
+                records.map(|record| steady(&place.0, record, &terms.window)).collect();
+            // How many there are is a matter of time.
+            if is_heartbeat(&place.0, &terms.topic_prefix) {
+                steady.dedup();
+            }
+            steady
+        };
+        let (ours, theirs) = (of(debezium), of(other));
+        let mut last = 0;
+        for (index, pair) in align(&ours, &theirs).into_iter().enumerate() {
+            if matches!(pair, Pair::Both(..) | Pair::Gone(_)) {
+                last += 1;
+            }
+            let at = format!("{} partition {} record {index}", place.0, place.1);
+            judge(&mut tally, terms, &at, pair, last == ours.len());
+        }
+    }
+    tally
+}
+
+/// Whether a topic is the one of a connector's heartbeats.
+pub(super) fn is_heartbeat(topic: &str, topic_prefix: &str) -> bool {
+    topic.strip_suffix(topic_prefix).is_some_and(|before| before.ends_with('.'))
+}
+
+/// Records of the same place in the two sequences; one of them alone is one that
+/// the other has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pair<'a> {
+    Both(&'a ReadRecord, &'a ReadRecord),
+    /// Debezium's alone.
+    Gone(&'a ReadRecord),
+    /// The other one's alone.
+    Extra(&'a ReadRecord),
+}
+
+fn judge(tally: &mut Tally, terms: &Terms, at: &str, pair: Pair<'_>, behind_last: bool) {
+    match pair {
+        Pair::Both(one, other) if one == other => tally.same(),
+        Pair::Both(one, other) => match terms.differs {
+            Some(difference) if difference.explains(one, other) => tally.explained(difference),
+            _ => tally.unexplained(format!("{at} differs\n{}", diff::records(one, other))),
+        },
+        Pair::Extra(_) if terms.goes_on && behind_last => tally.explained(Difference::TaskFails),
+        Pair::Extra(record) => {
+            tally.unexplained(format!("{at} is not Debezium's\n{}", diff::record(record)));
+        }
+        Pair::Gone(record) => {
+            tally.unexplained(format!("{at} is Debezium's alone\n{}", diff::record(record)));
+        }
+    }
+}
+
+/// Pairs up two sequences in order. Where they differ, the nearest place at which
+/// one of them goes on like the other decides who has more.
+fn align<'a>(ours: &'a [ReadRecord], theirs: &'a [ReadRecord]) -> Vec<Pair<'a>> {
+    let (mut one, mut other) = (0, 0);
+    let mut pairs = Vec::new();
+    while let (Some(left), Some(right)) = (ours.get(one), theirs.get(other)) {
+        let reach = |all: &[ReadRecord], from: usize, wanted: &ReadRecord| {
+            all[from..].iter().take(LOOK_AHEAD).position(|record| record == wanted)
+        };
+        if left != right {
+            let extra = reach(theirs, other, left);
+            let gone = reach(ours, one, right);
+            if extra.is_some_and(|extra| gone.is_none_or(|gone| extra <= gone)) {
+                pairs.push(Pair::Extra(right));
+                other += 1;
+                continue;
+            }
+            if gone.is_some() {
+                pairs.push(Pair::Gone(left));
+                one += 1;
+                continue;
+            }
+        }
+        pairs.push(Pair::Both(left, right));
+        (one, other) = (one + 1, other + 1);
+    }
+    pairs.extend(ours[one..].iter().map(Pair::Gone));
+    pairs.extend(theirs[other..].iter().map(Pair::Extra));
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms() -> Terms {
+        let topic_prefix = "p".to_owned();
+        Terms { topic_prefix, window: 1_000..=2_000, goes_on: false, differs: None }
+    }
+
+    fn record(key: &str, value: &str) -> ReadRecord {
+        ReadRecord {
+            partition: 0,
+            offset: 0,
+            key: Some(key.into()),
+            value: Some(value.into()),
+            headers: vec![("id".to_owned(), Some(key.into()))],
+            timestamp_ms: Some(1_500),
+        }
+    }
+
+    fn output(records: Vec<ReadRecord>) -> Output {
+        let mut output = Output::new();
+        for record in records {
+            output.entry(("t".to_owned(), record.partition)).or_default().push(record);
+        }
+        output
+    }
+
+    fn tally(one: Vec<ReadRecord>, other: Vec<ReadRecord>, terms: &Terms) -> [usize; 4] {
+        let tally = compare(&output(one), &output(other), terms);
+        [tally.compared, tally.equal, tally.documented(), tally.unexplained.len()]
+    }
+
+    fn few(values: &[&str]) -> Vec<ReadRecord> {
+        values.iter().map(|value| record("k", value)).collect()
+    }
+
+    #[test]
+    fn equal_records_are_equal() {
+        assert_eq!(tally(few(&["1", "2"]), few(&["1", "2"]), &terms()), [2, 2, 0, 0]);
+        assert_eq!(tally(vec![], vec![], &terms()), [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn whatever_part_of_a_record_differs_is_seen() {
+        let changes: [fn(&mut ReadRecord); 9] = [
+            |record| record.key = Some(b"x".to_vec()),
+            |record| record.key = None,
+            |record| record.value = Some(b"1 ".to_vec()),
+            |record| record.value = None,
+            |record| record.partition = 1,
+            |record| record.timestamp_ms = Some(10),
+            |record| record.headers[0].1 = None,
+            |record| record.headers[0].0 = "ID".to_owned(),
+            |record| record.headers.push(("id".to_owned(), Some(b"k".to_vec()))),
+        ];
+        for change in changes {
+            let mut other = few(&["1"]);
+            change(&mut other[0]);
+            let unexplained = tally(few(&["1"]), other.clone(), &terms())[3];
+            assert!(unexplained > 0, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn headers_in_another_order_differ() {
+        let mut one = few(&["1"]);
+        one[0].headers.push(("b".to_owned(), None));
+        let mut other = one.clone();
+        other[0].headers.reverse();
+        assert_eq!(tally(one, other, &terms()), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_record_too_few_or_too_many_costs_one() {
+        let (short, long) = (few(&["1", "3", "4"]), few(&["1", "2", "3", "4"]));
+        assert_eq!(tally(short.clone(), long.clone(), &terms()), [4, 3, 0, 1]);
+        assert_eq!(tally(long.clone(), short, &terms()), [4, 3, 0, 1]);
+        assert_eq!(tally(long.clone(), few(&["1", "2", "x", "4"]), &terms()), [4, 3, 0, 1]);
+        assert_eq!(tally(long, vec![], &terms()), [4, 0, 0, 4]);
+    }
+
+    #[test]
+    fn heartbeats_are_not_counted_but_compared() {
+        let beats = |topic: &str, values: &[&str]| -> Output {
+            [((topic.to_owned(), 0), few(values))].into()
+        };
+        let of = |topic: &str, one: &[&str], other: &[&str]| {
+            compare(&beats(topic, one), &beats(topic, other), &terms()).unexplained.len()
+        };
+        assert_eq!(of("beats.p", &["1"], &["1", "1", "1"]), 0);
+        assert_eq!(of("beats.p", &["1"], &["2", "2"]), 2);
+        assert_eq!(of("beats.p", &["1"], &[]), 1);
+        assert_eq!(of("xp", &["1"], &["1", "1"]), 1);
+    }
+
+    #[test]
+    fn another_order_in_a_partition_is_unexplained() {
+        let unexplained = tally(few(&["1", "2"]), few(&["2", "1"]), &terms())[3];
+        assert!(unexplained > 0);
+    }
+
+    #[test]
+    fn behind_a_failure_of_debezium_the_other_may_go_on_and_nothing_else() {
+        let terms = Terms { goes_on: true, ..terms() };
+        let died = few(&["1", "2"]);
+        assert_eq!(tally(died.clone(), few(&["1", "2", "3", "4"]), &terms), [4, 2, 2, 0]);
+        assert_eq!(tally(died.clone(), few(&["1", "0", "2"]), &terms), [3, 2, 0, 1]);
+        assert_eq!(tally(died.clone(), few(&["1"]), &terms), [2, 1, 0, 1]);
+        assert_eq!(tally(died, few(&["1", "x"]), &terms), [2, 1, 0, 1]);
+        assert_eq!(tally(vec![], few(&["1"]), &terms), [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_case_names_the_only_other_difference_it_may_have() {
+        let (one, other) = (few(&[r#"{"a":1,"b":2}"#]), few(&[r#"{"b":2,"a":1}"#]));
+        assert_eq!(tally(one.clone(), other.clone(), &terms()), [1, 0, 0, 1]);
+        let terms = Terms { differs: Some(Difference::MemberOrder), ..terms() };
+        assert_eq!(tally(one, other, &terms), [1, 0, 1, 0]);
+    }
+}

@@ -1,0 +1,208 @@
+//! One case, from its database to its verdict.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio_postgres::Client;
+
+use super::{
+    case::{Case, End},
+    compare::{Tally, Terms, compare},
+    engine::{Ending, Engine, Running},
+    stage::{Side, Stage},
+};
+use crate::chaos::off;
+
+/// How many lines of a trace are shown.
+const TRACE_LINES: usize = 12;
+/// Both clocks are the same; a time may have been rounded.
+const ROUNDED: Duration = Duration::from_millis(1);
+
+/// Plays a case under its token, and says what came of it.
+pub(super) async fn play(stage: &Arc<Stage>, case: &Case, token: &str) -> Tally {
+    let began = since_1970(SystemTime::now() - ROUNDED);
+    let mut tally = Tally::default();
+    let client = match prepare(stage, case, token).await {
+        Ok(client) => client,
+        Err(error) => {
+            tally.unexplained(format!("the case cannot be set up: {error}"));
+            return tally;
+        }
+    };
+    let started = start(stage, case, token).await;
+    let (oracle, other) = match started {
+        [Ok(oracle), Ok(other)] => (oracle, other),
+        refused => {
+            judge_refusals(&mut tally, case, &refused);
+            for running in refused.into_iter().flatten() {
+                running.end(stage, &client, None).await;
+            }
+            drop_database(stage, client, token).await;
+            return tally;
+        }
+    };
+    let endings = match run(stage, &client, case, token, [&oracle, &other]).await {
+        Ok(endings) => endings,
+        Err(error) => {
+            tally.unexplained(format!("a row cannot be written: {error}"));
+            [Ending::Done, Ending::Done]
+        }
+    };
+    judge_endings(&mut tally, case, &endings, &stage.other);
+    let window = began..=since_1970(SystemTime::now());
+    let goes_on = matches!(case.end, End::Dies(_)) && stage.other != Engine::Debezium;
+    let terms =
+        Terms { topic_prefix: token.to_owned(), window, goes_on, differs: case.differs };
+    tally.add(compare_topics(stage, token, terms).await);
+    let log = stage.folder.join(&case.name).join("walpost.log");
+    let log = (!tally.unexplained.is_empty()).then_some(log);
+    oracle.end(stage, &client, None).await;
+    other.end(stage, &client, log.as_deref()).await;
+    drop_database(stage, client, token).await;
+    tally
+}
+
+fn since_1970(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    i64::try_from(since.as_millis()).expect("it fits for a long time")
+}
+
+/// The database of the case, with what is there before the connectors are.
+async fn prepare(stage: &Stage, case: &Case, token: &str) -> Result<Client, String> {
+    let admin = stage.servers.connect("postgres").await;
+    let create = format!("create database {token} template template0");
+    admin.batch_execute(&create).await.map_err(|error| told(&error))?;
+    let client = stage.servers.connect(token).await;
+    let publication = format!("create publication {token} for all tables");
+    let all = case.setup_sql().into_iter().chain(case.stored.clone()).chain([publication]);
+    for sql in all {
+        client.batch_execute(&sql).await.map_err(|error| format!("{}: {sql}", told(&error)))?;
+    }
+    Ok(client)
+}
+
+/// Starts both; one after the other where the first one creates the publication.
+async fn start(stage: &Stage, case: &Case, token: &str) -> [Result<Running, String>; 2] {
+    let of = |side| stage.engine(side).start(stage, side, case, token);
+    let mode = "publication.autocreate.mode";
+    if case.properties.iter().any(|(name, _)| name == mode) {
+        let client = stage.servers.connect(token).await;
+        let oracle = of(Side::Oracle).await;
+        if let Ok(oracle) = &oracle {
+            oracle.streams(stage, &client).await;
+        }
+        return [oracle, of(Side::Other).await];
+    }
+    <[_; 2]>::from(tokio::join!(of(Side::Oracle), of(Side::Other)))
+}
+
+/// Writes the rows once both read, and waits for them.
+async fn run(
+    stage: &Stage,
+    client: &Client,
+    case: &Case,
+    token: &str,
+    [oracle, other]: [&Running; 2],
+) -> Result<[Ending; 2], String> {
+    if case.streams {
+        let (one, two) =
+            tokio::join!(oracle.streams(stage, client), other.streams(stage, client));
+        if [&one, &two].iter().any(|ending| matches!(ending, Ending::Waited(_))) {
+            return Ok([one, two]);
+        }
+    }
+    for sql in &case.rows {
+        client.batch_execute(sql).await.map_err(|error| format!("{}: {sql}", told(&error)))?;
+    }
+    let (one, two) = tokio::join!(
+        oracle.ends(stage, client, case, token),
+        other.ends(stage, client, case, token)
+    );
+    Ok([one, two])
+}
+
+fn told(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+fn judge_refusals(tally: &mut Tally, case: &Case, started: &[Result<Running, String>; 2]) {
+    let End::Refuses(text) = &case.end else {
+        for refusal in started.iter().filter_map(|started| started.as_ref().err()) {
+            tally.unexplained(format!("the configuration is refused: {refusal}"));
+        }
+        return;
+    };
+    match started {
+        [Err(said), Err(_)] if said.contains(text) => tally.same(),
+        [Err(said), Err(_)] => tally.unexplained(format!("it is refused otherwise: {said}")),
+        [Err(_), Ok(_)] => tally.unexplained("Debezium alone refuses it".to_owned()),
+        _ => tally.unexplained("Debezium does not refuse it".to_owned()),
+    }
+}
+
+/// Whether both have ended as they should: Debezium as the case says, and Walpost
+/// having read everything.
+fn judge_endings(tally: &mut Tally, case: &Case, endings: &[Ending; 2], other: &Engine) {
+    let [oracle, ending] = endings;
+    let mut unexplained = |who: &str, what: String| tally.unexplained(format!("{who} {what}"));
+    let mut as_debezium = |who: &str, ending: &Ending| match (ending, &case.end) {
+        (Ending::Done, End::Runs) => {}
+        (Ending::Died(trace), End::Dies(text)) if trace.contains(text) => {}
+        (Ending::Died(trace), _) => unexplained(who, format!("fails:\n{}", first_lines(trace))),
+        (Ending::Waited(count), _) => {
+            unexplained(who, format!("has {count} records and not {}", case.expected));
+        }
+        (Ending::Done, _) => unexplained(who, "does not fail".to_owned()),
+    };
+    as_debezium("Debezium", oracle);
+    match (other, ending) {
+        (Engine::Debezium, ending) => as_debezium("the other Debezium", ending),
+        (Engine::Walpost(_), Ending::Done) => {}
+        (Engine::Walpost(_), Ending::Died(log)) => {
+            unexplained("Walpost", format!("has ended:\n{}", first_lines(log)));
+        }
+        (Engine::Walpost(_), Ending::Waited(count)) => {
+            unexplained("Walpost", format!("has not read everything, but {count} records"));
+        }
+    }
+}
+
+fn first_lines(text: &str) -> String {
+    let cause = |line: &&str| !line.trim_start().starts_with("at ");
+    text.lines().filter(cause).take(TRACE_LINES).collect::<Vec<_>>().join("\n")
+}
+
+/// Their topics, with settings and records.
+async fn compare_topics(stage: &Arc<Stage>, token: &str, terms: Terms) -> Tally {
+    let (shared, name) = (stage.clone(), token.to_owned());
+    let (topics, outputs) = off(move || {
+        let taps = [Side::Oracle, Side::Other].map(|side| shared.tap(side));
+        (taps.map(|tap| tap.topics(&name)), taps.map(|tap| tap.output(&name)))
+    })
+    .await;
+    let [oracle, other] = &outputs;
+    let mut tally = compare(oracle, other, &terms);
+    let [ours, theirs] = [Side::Oracle, Side::Other].map(|side| stage.tap(side));
+    let (one, two) = (ours.settings(&topics[0]).await, theirs.settings(&topics[1]).await);
+    for (topic, settings) in &one {
+        match two.get(topic) {
+            Some(others) if others != settings => tally
+                .unexplained(format!("topic {topic}: Debezium has {settings}, the other {others}")),
+            // A topic that is not there has no records either.
+            _ => {}
+        }
+    }
+    ours.forget(&topics[0]).await;
+    theirs.forget(&topics[1]).await;
+    tally
+}
+
+async fn drop_database(stage: &Stage, client: Client, token: &str) {
+    drop(client);
+    let admin = stage.servers.connect("postgres").await;
+    if let Err(error) = admin.batch_execute(&format!("drop database {token} with (force)")).await {
+        eprintln!("debezium: the database {token} stays: {error}");
+    }
+}
