@@ -15,8 +15,6 @@ pub(crate) fn groups(outcomes: &[Outcome]) {
     for (group, (cases, tally)) in &groups {
         let (documented, unexplained) = (tally.documented(), tally.unexplained.len());
         let Tally { compared, equal, .. } = tally;
-        println!(
-            "{group:<12}{cases:>7}{compared:>10}{equal:>8}{documented:>12}{unexplained:>13}"
-        );
+        println!("{group:<12}{cases:>7}{compared:>10}{equal:>8}{documented:>12}{unexplained:>13}");
     }
 }

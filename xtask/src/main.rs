@@ -1,8 +1,8 @@
 //! Automation of the project: `cargo xtask <command>`.
 
-mod chaos;
 mod ci;
 mod kafka;
+mod program;
 mod services;
 mod simulate;
 mod systems;
@@ -21,6 +21,9 @@ const USAGE: &str = "usage: cargo xtask <command>
                   [--rounds N] [--group G] [--seed S] [--json]
   chaos webhook   a real sender and receiver of webhooks under kills, lost answers and
                   stops of their databases [--rounds N] [--seed S] [--json]
+  debezium        Debezium and Walpost with the same connectors, tables and rows, and
+                  all their records compared [--only TEXT] [--random N] [--seed S]
+                  [--list] [--json]
   simulate        run the relay, or with `simulate consumer` the consumer's protocol,
                   through simulated schedules, from a random seed on
                   [--schedules N] [--seed S]
@@ -36,7 +39,8 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
-        ["chaos", arguments @ ..] => chaos::run(arguments),
+        ["chaos", arguments @ ..] => program::run("walpost-chaos", arguments),
+        ["debezium", arguments @ ..] => program::run("walpost-debezium", arguments),
         ["simulate", options @ ..] => simulate::run(options),
         ["systems", options @ ..] => systems::run(options),
         ["services", "up"] => services::up(),

@@ -125,6 +125,8 @@ pub struct Case {
     pub(super) differs: Option<Difference>,
     /// Whether the connectors stream at all.
     pub(super) streams: bool,
+    /// Properties of the other engine alone.
+    pub(super) sabotage: Vec<(String, String)>,
     inserts: usize,
 }
 
@@ -153,6 +155,7 @@ impl Case {
             end: End::Runs,
             differs: None,
             streams: true,
+            sabotage: Vec::new(),
             inserts: 0,
         }
     }
@@ -166,15 +169,11 @@ impl Case {
         self
     }
 
-    /// Without that column, which it has from the start.
-    pub(super) fn without(mut self, name: &str) -> Self {
-        self.columns.retain(|(known, _)| known != name);
-        self
-    }
-
-    /// SQL before the outbox is created: types, extensions, further tables.
+    /// SQL before the outbox is created, once: types, extensions, further tables.
     pub(super) fn setup(mut self, sql: &str) -> Self {
-        self.setup.push(sql.to_owned());
+        if !self.setup.iter().any(|known| known == sql) {
+            self.setup.push(sql.to_owned());
+        }
         self
     }
 
@@ -222,7 +221,9 @@ impl Case {
         let (class, options) = converter.properties();
         let prefix = format!("{of}.converter");
         let case = self.set(&prefix, class);
-        options.iter().fold(case, |case, (name, value)| case.set(&format!("{prefix}.{name}"), value))
+        options
+            .iter()
+            .fold(case, |case, (name, value)| case.set(&format!("{prefix}.{name}"), value))
     }
 
     /// Inserts a row, whose record is expected unless Debezium has failed: the
@@ -279,10 +280,41 @@ impl Case {
         self
     }
 
+    /// The other one, if it is Debezium, gets this property and Debezium does not, so
+    /// that a test can see whether it is noticed.
+    #[must_use]
+    pub fn sabotaged(mut self, name: &str, value: &str) -> Self {
+        self.sabotage.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// The connectors read what is there and end.
     pub(super) fn never_streams(mut self) -> Self {
         self.streams = false;
         self
+    }
+
+    /// Whether a column names the partition of records.
+    pub(super) fn places_by_column(&self) -> bool {
+        let placement = self.property("transforms.outbox.table.fields.additional.placement");
+        placement.is_some_and(|placement| placement.contains(":partition"))
+    }
+
+    /// `topic.prefix` of the connector.
+    pub(super) fn topic_prefix<'a>(&'a self, token: &'a str) -> &'a str {
+        self.property("topic.prefix").unwrap_or(token)
+    }
+
+    /// The topic of the connector's heartbeats.
+    pub(super) fn heartbeats(&self, token: &str) -> String {
+        let prefix = self.property("topic.heartbeat.prefix").unwrap_or("__debezium-heartbeat");
+        format!("{prefix}.{}", self.topic_prefix(token))
+    }
+
+    /// What the case sets a property to.
+    pub(super) fn property(&self, name: &str) -> Option<&str> {
+        let own = self.properties.iter().rev().find(|(known, _)| known == name);
+        own.and_then(|(_, value)| value.as_deref())
     }
 
     /// What is to be run before anything else, in order.
@@ -303,7 +335,9 @@ impl Case {
         Self {
             setup: owned(&self.setup),
             columns: self.columns.iter().map(|(name, kind)| (own(name), own(kind))).collect(),
-            properties: properties.map(|(name, value)| (own(name), value.as_ref().map(own))).collect(),
+            properties: properties
+                .map(|(name, value)| (own(name), value.as_ref().map(own)))
+                .collect(),
             stored: owned(&self.stored),
             rows: owned(&self.rows),
             ..self.clone()
@@ -340,19 +374,18 @@ mod tests {
     #[test]
     fn a_row_has_what_is_given_and_what_is_usual_of_the_rest() {
         let case = Case::new(Group::Routes, "x")
-            .without("payload")
             .column("extra", "int")
             .insert([("extra", "7"), ("type", "null")])
             .with_token("t1");
         assert_eq!(
             case.rows,
-            ["insert into outbox (id, aggregatetype, aggregateid, extra, type) values \
-              ('00000000-0000-4000-8000-000000000001', 't1Order', 'a1', 7, null)"]
+            ["insert into outbox (id, aggregatetype, aggregateid, payload, extra, type) values \
+              ('00000000-0000-4000-8000-000000000001', 't1Order', 'a1', '{\"a\": 1}', 7, null)"]
         );
         assert_eq!(
             case.setup_sql(),
             ["create table outbox (id uuid primary key, aggregatetype text not null, \
-              aggregateid text not null, type text not null, extra int)"]
+              aggregateid text not null, type text not null, payload jsonb, extra int)"]
         );
     }
 

@@ -5,10 +5,16 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use walpost_testkit::ReadRecord;
 
-use super::{diff, difference::Difference, steady::steady};
+use super::{
+    diff,
+    difference::Difference,
+    steady::{names_java_object, steady},
+};
 
 /// How far a partner is looked for among the next records of the partition.
 const LOOK_AHEAD: usize = 50;
+/// In place of a partition that does not matter.
+const ANYWHERE: i32 = -1;
 
 /// What was published, by topic and partition, in order.
 pub(super) type Output = BTreeMap<(String, i32), Vec<ReadRecord>>;
@@ -16,15 +22,30 @@ pub(super) type Output = BTreeMap<(String, i32), Vec<ReadRecord>>;
 /// What holds for the two.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    /// What heartbeats are of.
+    /// `topic.prefix` of the connector.
     pub(super) topic_prefix: String,
+    /// The topic of its heartbeats.
+    pub(super) heartbeats: String,
+    /// Whether columns name partitions. Otherwise a record without a key is in any.
+    pub(super) places: bool,
     /// When they ran, in milliseconds since 1970.
     pub(super) window: RangeInclusive<i64>,
     /// Whether Debezium's task failed as expected, so that records behind its last
     /// one are those of an engine that goes on.
     pub(super) goes_on: bool,
+    /// Whether the other one parks what Debezium has only a Java object's name for.
+    pub(super) parks: bool,
     /// How else the other one may differ.
     pub(super) differs: Option<Difference>,
+}
+
+impl Terms {
+    /// Whether the topic is one of records that pass the router by.
+    fn is_own(&self, topic: &str) -> bool {
+        let names = ["message", "transaction"];
+        let is_named = |rest: &str| names.iter().any(|name| rest.strip_prefix('.') == Some(name));
+        topic == self.heartbeats || topic.strip_prefix(&self.topic_prefix).is_some_and(is_named)
+    }
 }
 
 /// What came of it. Each record of either one counts once, a pair once.
@@ -77,23 +98,15 @@ impl Tally {
 pub(super) fn compare(debezium: &Output, other: &Output, terms: &Terms) -> Tally {
     let mut tally = Tally::default();
     let nothing = Vec::new();
+    let [debezium, other] = [debezium, other].map(|output| steady_output(output, terms));
     let mut places: Vec<&(String, i32)> = debezium.keys().chain(other.keys()).collect();
     places.sort_unstable();
     places.dedup();
     for place in places {
-        let of = |output: &Output| -> Vec<ReadRecord> {
-            let records = output.get(place).unwrap_or(&nothing).iter();
-            let mut steady: Vec<ReadRecord> =
-                records.map(|record| steady(&place.0, record, &terms.window)).collect();
-            // How many there are is a matter of time.
-            if is_heartbeat(&place.0, &terms.topic_prefix) {
-                steady.dedup();
-            }
-            steady
-        };
-        let (ours, theirs) = (of(debezium), of(other));
+        let [ours, theirs] =
+            [&debezium, &other].map(|output| output.get(place).unwrap_or(&nothing).as_slice());
         let mut last = 0;
-        for (index, pair) in align(&ours, &theirs).into_iter().enumerate() {
+        for (index, pair) in align(ours, theirs).into_iter().enumerate() {
             if matches!(pair, Pair::Both(..) | Pair::Gone(_)) {
                 last += 1;
             }
@@ -104,9 +117,29 @@ pub(super) fn compare(debezium: &Output, other: &Output, terms: &Terms) -> Tally
     tally
 }
 
-/// Whether a topic is the one of a connector's heartbeats.
-pub(super) fn is_heartbeat(topic: &str, topic_prefix: &str) -> bool {
-    topic.strip_suffix(topic_prefix).is_some_and(|before| before.ends_with('.'))
+/// The records as they are to be compared.
+fn steady_output(output: &Output, terms: &Terms) -> Output {
+    let mut all = Output::new();
+    for ((topic, partition), records) in output {
+        for record in records {
+            let is_own = terms.is_own(topic);
+            let mut record = steady(record, is_own, &terms.window);
+            // Whoever sends it draws its partition.
+            let is_anywhere = record.key.is_none() && !terms.places;
+            record.partition = if is_anywhere { ANYWHERE } else { *partition };
+            all.entry((topic.clone(), record.partition)).or_default().push(record);
+        }
+    }
+    for ((topic, partition), records) in &mut all {
+        // How many there are is a matter of time.
+        if *topic == terms.heartbeats {
+            records.dedup();
+        }
+        if *partition == ANYWHERE {
+            records.sort_by(|one, two| (&one.headers, &one.value).cmp(&(&two.headers, &two.value)));
+        }
+    }
+    all
 }
 
 /// Records of the same place in the two sequences; one of them alone is one that
@@ -130,6 +163,9 @@ fn judge(tally: &mut Tally, terms: &Terms, at: &str, pair: Pair<'_>, behind_last
         Pair::Extra(_) if terms.goes_on && behind_last => tally.explained(Difference::TaskFails),
         Pair::Extra(record) => {
             tally.unexplained(format!("{at} is not Debezium's\n{}", diff::record(record)));
+        }
+        Pair::Gone(record) if terms.parks && names_java_object(record) => {
+            tally.explained(Difference::JavaObject);
         }
         Pair::Gone(record) => {
             tally.unexplained(format!("{at} is Debezium's alone\n{}", diff::record(record)));
@@ -173,8 +209,10 @@ mod tests {
     use super::*;
 
     fn terms() -> Terms {
-        let topic_prefix = "p".to_owned();
-        Terms { topic_prefix, window: 1_000..=2_000, goes_on: false, differs: None }
+        let (topic_prefix, heartbeats) = ("p".to_owned(), "beats.p".to_owned());
+        let (places, goes_on, parks, differs) = (false, false, false, None);
+        let window = 1_000..=2_000;
+        Terms { topic_prefix, heartbeats, places, window, goes_on, parks, differs }
     }
 
     fn record(key: &str, value: &str) -> ReadRecord {
@@ -213,9 +251,8 @@ mod tests {
 
     #[test]
     fn whatever_part_of_a_record_differs_is_seen() {
-        let changes: [fn(&mut ReadRecord); 9] = [
+        let changes: [fn(&mut ReadRecord); 8] = [
             |record| record.key = Some(b"x".to_vec()),
-            |record| record.key = None,
             |record| record.value = Some(b"1 ".to_vec()),
             |record| record.value = None,
             |record| record.partition = 1,
@@ -251,6 +288,29 @@ mod tests {
     }
 
     #[test]
+    fn without_a_key_the_partition_matters_only_if_a_column_names_it() {
+        let at = |partitions: [i32; 2]| -> Vec<ReadRecord> {
+            let records = few(&["1", "2"]).into_iter().zip(partitions);
+            records
+                .map(|(record, partition)| ReadRecord { key: None, partition, ..record })
+                .collect()
+        };
+        assert_eq!(tally(at([0, 0]), at([2, 1]), &terms()), [2, 2, 0, 0]);
+        let placed = Terms { places: true, ..terms() };
+        assert_eq!(tally(at([0, 1]), at([0, 1]), &placed), [2, 2, 0, 0]);
+        assert_eq!(tally(at([0, 0]), at([0, 1]), &placed)[3], 2);
+    }
+
+    #[test]
+    fn records_that_pass_the_router_by_have_topics_of_the_prefix() {
+        let own = ["beats.p", "p.message", "p.transaction"];
+        assert!(own.iter().all(|topic| terms().is_own(topic)));
+        let others =
+            ["outbox.event.p.message", "x.p", "p", "xp", "p.messages", "pmessage", "p.x.message"];
+        assert!(!others.iter().any(|topic| terms().is_own(topic)));
+    }
+
+    #[test]
     fn heartbeats_are_not_counted_but_compared() {
         let beats = |topic: &str, values: &[&str]| -> Output {
             [((topic.to_owned(), 0), few(values))].into()
@@ -279,6 +339,17 @@ mod tests {
         assert_eq!(tally(died.clone(), few(&["1"]), &terms), [2, 1, 0, 1]);
         assert_eq!(tally(died, few(&["1", "x"]), &terms), [2, 1, 0, 1]);
         assert_eq!(tally(vec![], few(&["1"]), &terms), [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn what_debezium_has_only_an_objects_name_for_may_be_parked() {
+        let all =
+            few(&["1", "Struct{a=[B@7fa1bc67}", "java.nio.HeapByteBuffer[pos=0 lim=4 cap=4]"]);
+        let terms = Terms { parks: true, ..terms() };
+        assert_eq!(tally(all.clone(), few(&["1"]), &terms), [3, 1, 2, 0]);
+        assert_eq!(tally(all.clone(), few(&[]), &terms), [3, 0, 2, 1]);
+        assert_eq!(tally(all.clone(), few(&["1"]), &self::terms()), [3, 1, 0, 2]);
+        assert_eq!(tally(all, few(&["1", "Struct{a=[B@1}"]), &terms), [3, 2, 1, 0]);
     }
 
     #[test]

@@ -8,19 +8,36 @@ use walpost_testkit::ReadRecord;
 pub enum Difference {
     /// Where Debezium's task fails, Walpost parks the event and goes on.
     TaskFails,
+    /// Where Debezium writes the name of a Java object instead of bytes, Walpost parks
+    /// the event.
+    JavaObject,
+    /// A configuration under which Debezium's task fails at the first event is refused
+    /// by Walpost before it reads any.
+    RefusedAtStart,
+    /// Walpost takes a configuration that Debezium refuses.
+    Accepted,
     /// Members of objects of an array have the order of a hash set in Debezium.
     MemberOrder,
 }
 
 impl Difference {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::TaskFails, Self::MemberOrder];
+    pub const ALL: [Self; 5] = [
+        Self::TaskFails,
+        Self::JavaObject,
+        Self::RefusedAtStart,
+        Self::Accepted,
+        Self::MemberOrder,
+    ];
 
     /// The section that documents it.
     #[must_use]
     pub fn section(self) -> &'static str {
         match self {
             Self::TaskFails => "Where Debezium's task fails",
+            Self::JavaObject => "Bytes as text",
+            Self::RefusedAtStart => "What is refused at the start",
+            Self::Accepted => "What Debezium refuses and Walpost takes",
             Self::MemberOrder => "The order of members in arrays of objects",
         }
     }
@@ -29,7 +46,7 @@ impl Difference {
     /// are different in this way alone.
     pub(super) fn explains(self, debezium: &ReadRecord, other: &ReadRecord) -> bool {
         match self {
-            Self::TaskFails => false,
+            Self::TaskFails | Self::JavaObject | Self::RefusedAtStart | Self::Accepted => false,
             Self::MemberOrder => {
                 let json = |record: &ReadRecord| -> Option<Value> {
                     serde_json::from_slice(record.value.as_deref()?).ok()

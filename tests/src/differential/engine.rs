@@ -56,6 +56,8 @@ pub(super) enum Ending {
     Done,
     /// It has failed, and says this.
     Died(String),
+    /// Walpost has ended before it reads anything, and says this.
+    Refused(String),
     /// It has neither failed nor read everything, with so many records.
     Waited(usize),
 }
@@ -76,6 +78,8 @@ impl Engine {
         let work = match self {
             Self::Debezium => {
                 if side == Side::Other {
+                    let sabotage = case.sabotage.iter().cloned();
+                    all.extend(sabotage.map(|(name, value)| (name, value.into())));
                     let bootstrap = stage.bootstrap(side);
                     // Two of one topic prefix in one JVM would have the same metrics.
                     all.insert("custom.metric.tags".to_owned(), "side=other".into());
@@ -121,7 +125,10 @@ impl Running {
         let sql = "select exists (select from pg_replication_slots s join pg_stat_replication r \
                    on r.pid = s.active_pid where s.slot_name = $1 and r.state <> 'startup')";
         let is_streaming = async || client.query_one(sql, &[&self.slot]).await.unwrap().get(0);
-        self.watch(stage, STREAMS_LIMIT, 0, is_streaming).await
+        match (self.watch(stage, STREAMS_LIMIT, 0, is_streaming).await, &self.work) {
+            (Ending::Died(log), Work::Process(_)) => Ending::Refused(log),
+            (ending, _) => ending,
+        }
     }
 
     /// Waits until it has read what was written up to now, or has failed.
@@ -133,7 +140,8 @@ impl Running {
         token: &str,
     ) -> Ending {
         let expected = case.expected;
-        let count = || stage.tap(self.side).count(token);
+        let heartbeats = case.heartbeats(token);
+        let count = || stage.tap(self.side).count(token, &heartbeats);
         let ending = match &self.work {
             Work::Process(_) if case.streams => {
                 let lsn = "select pg_current_wal_lsn()::text";
@@ -151,7 +159,10 @@ impl Running {
             }
         };
         match ending {
-            Ending::Died(_) => drop(until_true(LAST_LIMIT, async || count() >= expected).await),
+            Ending::Died(_) | Ending::Refused(_) => {
+                // Fewer of them show when they are compared.
+                let _ = until_true(LAST_LIMIT, async || count() >= expected).await;
+            }
             Ending::Waited(_) => return Ending::Waited(count()),
             Ending::Done => {}
         }

@@ -10,6 +10,7 @@ use tokio_postgres::Client;
 use super::{
     case::{Case, End},
     compare::{Tally, Terms, compare},
+    difference::Difference,
     engine::{Ending, Engine, Running},
     stage::{Side, Stage},
 };
@@ -22,7 +23,6 @@ const ROUNDED: Duration = Duration::from_millis(1);
 
 /// Plays a case under its token, and says what came of it.
 pub(super) async fn play(stage: &Arc<Stage>, case: &Case, token: &str) -> Tally {
-    let began = since_1970(SystemTime::now() - ROUNDED);
     let mut tally = Tally::default();
     let client = match prepare(stage, case, token).await {
         Ok(client) => client,
@@ -31,35 +31,39 @@ pub(super) async fn play(stage: &Arc<Stage>, case: &Case, token: &str) -> Tally 
             return tally;
         }
     };
+    let began = SystemTime::now() - ROUNDED;
     let started = start(stage, case, token).await;
-    let (oracle, other) = match started {
-        [Ok(oracle), Ok(other)] => (oracle, other),
-        refused => {
-            judge_refusals(&mut tally, case, &refused);
-            for running in refused.into_iter().flatten() {
-                running.end(stage, &client, None).await;
+    match (&started, &case.end) {
+        (_, End::Refuses(text)) => {
+            let said = refusals(stage, &client, &started).await;
+            if let [Some(said), _] = &said {
+                stage.note_failure(&case.name, cause(said));
             }
-            drop_database(stage, client, token).await;
-            return tally;
+            judge_refusals(&mut tally, case.differs, text, &said);
         }
-    };
-    let endings = match run(stage, &client, case, token, [&oracle, &other]).await {
-        Ok(endings) => endings,
-        Err(error) => {
-            tally.unexplained(format!("a row cannot be written: {error}"));
-            [Ending::Done, Ending::Done]
+        ([Ok(oracle), Ok(other)], _) => {
+            match run(stage, &client, case, token, [oracle, other]).await {
+                Ok(endings) => {
+                    if let [Ending::Died(trace), _] = &endings {
+                        stage.note_failure(&case.name, cause(trace));
+                    }
+                    judge_endings(&mut tally, case, &endings, &stage.other);
+                }
+                Err(error) => tally.unexplained(format!("a row cannot be written: {error}")),
+            }
+            tally.add(compare_topics(stage, case, token, began).await);
         }
-    };
-    judge_endings(&mut tally, case, &endings, &stage.other);
-    let window = began..=since_1970(SystemTime::now());
-    let goes_on = matches!(case.end, End::Dies(_)) && stage.other != Engine::Debezium;
-    let terms =
-        Terms { topic_prefix: token.to_owned(), window, goes_on, differs: case.differs };
-    tally.add(compare_topics(stage, token, terms).await);
-    let log = stage.folder.join(&case.name).join("walpost.log");
+        _ => {
+            for refusal in started.iter().filter_map(|started| started.as_ref().err()) {
+                tally.unexplained(format!("the configuration is refused: {refusal}"));
+            }
+        }
+    }
+    let log = stage.folder.join(format!("walpost-{token}.log"));
     let log = (!tally.unexplained.is_empty()).then_some(log);
-    oracle.end(stage, &client, None).await;
-    other.end(stage, &client, log.as_deref()).await;
+    for running in started.into_iter().flatten() {
+        running.end(stage, &client, log.as_deref()).await;
+    }
     drop_database(stage, client, token).await;
     tally
 }
@@ -86,8 +90,7 @@ async fn prepare(stage: &Stage, case: &Case, token: &str) -> Result<Client, Stri
 /// Starts both; one after the other where the first one creates the publication.
 async fn start(stage: &Stage, case: &Case, token: &str) -> [Result<Running, String>; 2] {
     let of = |side| stage.engine(side).start(stage, side, case, token);
-    let mode = "publication.autocreate.mode";
-    if case.properties.iter().any(|(name, _)| name == mode) {
+    if case.property("publication.autocreate.mode").is_some() {
         let client = stage.servers.connect(token).await;
         let oracle = of(Side::Oracle).await;
         if let Ok(oracle) = &oracle {
@@ -106,12 +109,13 @@ async fn run(
     token: &str,
     [oracle, other]: [&Running; 2],
 ) -> Result<[Ending; 2], String> {
+    let mut refused = None;
     if case.streams {
-        let (one, two) =
-            tokio::join!(oracle.streams(stage, client), other.streams(stage, client));
+        let (one, two) = tokio::join!(oracle.streams(stage, client), other.streams(stage, client));
         if [&one, &two].iter().any(|ending| matches!(ending, Ending::Waited(_))) {
             return Ok([one, two]);
         }
+        refused = matches!(two, Ending::Refused(_)).then_some(two);
     }
     for sql in &case.rows {
         client.batch_execute(sql).await.map_err(|error| format!("{}: {sql}", told(&error)))?;
@@ -120,25 +124,45 @@ async fn run(
         oracle.ends(stage, client, case, token),
         other.ends(stage, client, case, token)
     );
-    Ok([one, two])
+    Ok([one, refused.unwrap_or(two)])
 }
 
 fn told(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
-fn judge_refusals(tally: &mut Tally, case: &Case, started: &[Result<Running, String>; 2]) {
-    let End::Refuses(text) = &case.end else {
-        for refusal in started.iter().filter_map(|started| started.as_ref().err()) {
-            tally.unexplained(format!("the configuration is refused: {refusal}"));
-        }
-        return;
+/// What each says against the configuration, at once or before it reads anything.
+async fn refusals(
+    stage: &Stage,
+    client: &Client,
+    [oracle, other]: &[Result<Running, String>; 2],
+) -> [Option<String>; 2] {
+    let of = async |started: &Result<Running, String>| match started {
+        Err(said) => Some(said.clone()),
+        Ok(running) => match running.streams(stage, client).await {
+            Ending::Died(said) | Ending::Refused(said) => Some(said),
+            Ending::Done | Ending::Waited(_) => None,
+        },
     };
-    match started {
-        [Err(said), Err(_)] if said.contains(text) => tally.same(),
-        [Err(said), Err(_)] => tally.unexplained(format!("it is refused otherwise: {said}")),
-        [Err(_), Ok(_)] => tally.unexplained("Debezium alone refuses it".to_owned()),
-        _ => tally.unexplained("Debezium does not refuse it".to_owned()),
+    tokio::join!(of(oracle), of(other)).into()
+}
+
+fn judge_refusals(
+    tally: &mut Tally,
+    differs: Option<Difference>,
+    text: &str,
+    said: &[Option<String>; 2],
+) {
+    match said {
+        [Some(said), None] if said.contains(text) && differs == Some(Difference::Accepted) => {
+            tally.explained(Difference::Accepted);
+        }
+        [Some(said), Some(_)] if said.contains(text) => tally.same(),
+        [Some(said), Some(_)] => {
+            tally.unexplained(format!("it is refused otherwise:\n{}", first_lines(said)));
+        }
+        [Some(_), None] => tally.unexplained("Debezium alone refuses it".to_owned()),
+        [None, _] => tally.unexplained("Debezium does not refuse it".to_owned()),
     }
 }
 
@@ -146,27 +170,47 @@ fn judge_refusals(tally: &mut Tally, case: &Case, started: &[Result<Running, Str
 /// having read everything.
 fn judge_endings(tally: &mut Tally, case: &Case, endings: &[Ending; 2], other: &Engine) {
     let [oracle, ending] = endings;
-    let mut unexplained = |who: &str, what: String| tally.unexplained(format!("{who} {what}"));
-    let mut as_debezium = |who: &str, ending: &Ending| match (ending, &case.end) {
-        (Ending::Done, End::Runs) => {}
-        (Ending::Died(trace), End::Dies(text)) if trace.contains(text) => {}
-        (Ending::Died(trace), _) => unexplained(who, format!("fails:\n{}", first_lines(trace))),
-        (Ending::Waited(count), _) => {
-            unexplained(who, format!("has {count} records and not {}", case.expected));
-        }
-        (Ending::Done, _) => unexplained(who, "does not fail".to_owned()),
-    };
-    as_debezium("Debezium", oracle);
+    if let Err(what) = as_expected(case, oracle) {
+        tally.unexplained(format!("Debezium {what}"));
+    }
+    let fails = matches!(case.end, End::Dies(_));
     match (other, ending) {
-        (Engine::Debezium, ending) => as_debezium("the other Debezium", ending),
+        (Engine::Debezium, ending) => match as_expected(case, ending) {
+            Err(what) => tally.unexplained(format!("the other Debezium {what}")),
+            Ok(()) if fails => tally.same(),
+            Ok(()) => {}
+        },
+        (Engine::Walpost(_), Ending::Done) if fails => tally.explained(Difference::TaskFails),
         (Engine::Walpost(_), Ending::Done) => {}
-        (Engine::Walpost(_), Ending::Died(log)) => {
-            unexplained("Walpost", format!("has ended:\n{}", first_lines(log)));
+        (Engine::Walpost(_), Ending::Refused(_)) if fails && case.expected == 0 => {
+            tally.explained(Difference::RefusedAtStart);
+        }
+        (Engine::Walpost(_), Ending::Died(log) | Ending::Refused(log)) => {
+            tally.unexplained(format!("Walpost has ended:\n{}", first_lines(log)));
         }
         (Engine::Walpost(_), Ending::Waited(count)) => {
-            unexplained("Walpost", format!("has not read everything, but {count} records"));
+            tally.unexplained(format!("Walpost has not read everything, but {count} records"));
         }
     }
+}
+
+/// Whether a Debezium has ended as its case says.
+fn as_expected(case: &Case, ending: &Ending) -> Result<(), String> {
+    match (ending, &case.end) {
+        (Ending::Done, End::Runs) => Ok(()),
+        (Ending::Died(trace), End::Dies(text)) if trace.contains(text) => Ok(()),
+        (Ending::Died(trace) | Ending::Refused(trace), _) => {
+            Err(format!("fails:\n{}", first_lines(trace)))
+        }
+        (Ending::Waited(count), _) => Err(format!("has {count} records and not {}", case.expected)),
+        (Ending::Done, _) => Err("does not fail".to_owned()),
+    }
+}
+
+/// The innermost one that is told.
+fn cause(trace: &str) -> &str {
+    let mut causes = trace.lines().filter_map(|line| line.strip_prefix("Caused by: "));
+    causes.next_back().unwrap_or_else(|| trace.lines().next().unwrap_or_default())
 }
 
 fn first_lines(text: &str) -> String {
@@ -175,13 +219,24 @@ fn first_lines(text: &str) -> String {
 }
 
 /// Their topics, with settings and records.
-async fn compare_topics(stage: &Arc<Stage>, token: &str, terms: Terms) -> Tally {
+async fn compare_topics(stage: &Arc<Stage>, case: &Case, token: &str, began: SystemTime) -> Tally {
     let (shared, name) = (stage.clone(), token.to_owned());
     let (topics, outputs) = off(move || {
         let taps = [Side::Oracle, Side::Other].map(|side| shared.tap(side));
         (taps.map(|tap| tap.topics(&name)), taps.map(|tap| tap.output(&name)))
     })
     .await;
+    let parks = stage.other != Engine::Debezium;
+    let terms = Terms {
+        topic_prefix: case.topic_prefix(token).to_owned(),
+        heartbeats: case.heartbeats(token),
+        places: case.places_by_column(),
+        // Heartbeats go on until here.
+        window: since_1970(began)..=since_1970(SystemTime::now()),
+        goes_on: matches!(case.end, End::Dies(_)) && parks,
+        parks,
+        differs: case.differs,
+    };
     let [oracle, other] = &outputs;
     let mut tally = compare(oracle, other, &terms);
     let [ours, theirs] = [Side::Oracle, Side::Other].map(|side| stage.tap(side));

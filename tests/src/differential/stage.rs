@@ -2,6 +2,7 @@
 
 use std::{
     fmt, fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
 
@@ -73,6 +74,13 @@ impl Stage {
             Side::Oracle => oracle,
             Side::Other => other,
         }
+    }
+
+    /// Why Debezium has failed or refused, for who documents it.
+    pub(super) fn note_failure(&self, case: &str, cause: &str) {
+        let path = self.folder.join("failures.tsv");
+        let file = fs::OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| writeln!(file, "{case}\t{cause}")).unwrap();
     }
 
     /// The logs of everybody, for evidence.

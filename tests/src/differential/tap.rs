@@ -19,7 +19,7 @@ use rdkafka::{
 };
 use walpost_testkit::ReadRecord;
 
-use super::compare::{Output, is_heartbeat};
+use super::compare::Output;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
@@ -66,11 +66,11 @@ impl Tap {
     }
 
     /// How many records there are so far on topics with `token` in their names; of
-    /// heartbeats one at most.
-    pub(super) fn count(&self, token: &str) -> usize {
+    /// `heartbeats` one at most.
+    pub(super) fn count(&self, token: &str, heartbeats: &str) -> usize {
         let read = self.shared.lock();
         let own = read.records.iter().filter(|((topic, _), _)| topic.contains(token));
-        let count = |topic: &str, records: &[ReadRecord]| match is_heartbeat(topic, token) {
+        let count = |topic: &str, records: &[ReadRecord]| match topic == heartbeats {
             true => records.len().min(1),
             false => records.len(),
         };
@@ -116,7 +116,10 @@ impl Tap {
     }
 
     /// The same with the settings that they were created with, as text.
-    pub(super) async fn settings(&self, topics: &BTreeMap<String, i32>) -> BTreeMap<String, String> {
+    pub(super) async fn settings(
+        &self,
+        topics: &BTreeMap<String, i32>,
+    ) -> BTreeMap<String, String> {
         if topics.is_empty() {
             return BTreeMap::new();
         }

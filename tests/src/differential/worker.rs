@@ -59,7 +59,8 @@ impl Worker {
         let worker = Self { process, url: format!("http://127.0.0.1:{port}"), client };
         until(START_LIMIT, "Kafka Connect to answer", async || {
             assert!(worker.process.is_running(), "Kafka Connect has ended:\n{}", worker.log());
-            worker.ask(Method::GET, "/connectors", None).await.is_some()
+            let answer = worker.ask(Method::GET, "/connectors", None).await;
+            answer.is_some_and(|(status, _)| status.is_success())
         })
         .await;
         worker
@@ -94,7 +95,12 @@ impl Worker {
         self.process.log()
     }
 
-    async fn asked(&self, method: Method, path: &str, body: Option<String>) -> (StatusCode, String) {
+    async fn asked(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> (StatusCode, String) {
         let answer = self.ask(method, path, body).await;
         answer.unwrap_or_else(|| panic!("Kafka Connect does not answer {path}:\n{}", self.log()))
     }

@@ -80,7 +80,13 @@ fn numbers() -> Vec<Case> {
         ),
         payloads(
             case("expand: numbers of jsonb").column("payload", "jsonb"),
-            [r#"{"f": 1.10, "g": 1e3, "h": 1e-7, "i": -0.0, "z": 1e25}"#],
+            [r#"{"f": 1.10, "g": 1e3, "h": 1e-7, "i": -0.0, "z": 1.5e10}"#],
+        ),
+        payloads(
+            case("expand: a fraction that jsonb makes an integer beyond 64 bits")
+                .column("payload", "jsonb")
+                .dies("Invalid type for STRUCT"),
+            [r#"{"z": 1e25}"#],
         ),
     ]
 }
@@ -127,7 +133,10 @@ fn behaviours() -> Vec<Case> {
         payloads(with("expand: empty arrays as text", "ignore", "optional_string"), [all[1]]),
         payloads(with("expand: both", "optional_bytes", "optional_string"), [all[0], all[1]]),
         payloads(with("expand: neither, in capitals", "IGNORE", "IGNORE"), [all[1]]),
-        payloads(with("expand: nulls in objects of an array", "optional_bytes", "ignore"), [all[2]]),
+        payloads(
+            with("expand: nulls in objects of an array", "optional_bytes", "ignore"),
+            [all[2]],
+        ),
         case("expand: an unknown behaviour of nulls").router(NULLS, "drop").refused(NULLS),
         case("expand: an unknown behaviour of arrays").router(EMPTY, "drop").refused(EMPTY),
     ]
@@ -187,11 +196,10 @@ fn failing() -> Vec<Case> {
 
 fn elsewhere() -> Vec<Case> {
     vec![
-        payloads(case("expand: in an envelope").place("type:envelope"), [
-            r#"{"a": 1}"#,
-            r#"{"b": "x"}"#,
-            "plain",
-        ]),
+        payloads(
+            case("expand: in an envelope").place("type:envelope"),
+            [r#"{"a": 1}"#, r#"{"b": "x"}"#, "plain"],
+        ),
         payloads(
             case("expand: in an envelope with schemas")
                 .place("type:envelope:kind")
@@ -199,7 +207,9 @@ fn elsewhere() -> Vec<Case> {
             [r#"{"a": {"b": [1]}}"#, r#"{"a": {"b": [2]}}"#],
         ),
         payloads(
-            case("expand: an empty array in an envelope").place("type:envelope").dies("NullPointer"),
+            case("expand: an empty array in an envelope")
+                .place("type:envelope")
+                .dies("NullPointer"),
             ["[]"],
         ),
         payloads(

@@ -44,18 +44,37 @@ fn times() -> Vec<Case> {
     ];
     let rows: [&[&str]; 3] = [
         &[
-            "'2020-02-29'", "'12:34:56.123456'", "'12:34:56.789'", "'12:34:56.5+02'",
-            "'2020-02-29 12:34:56.123456'", "'2020-02-29 12:34:56.789'",
-            "'2020-02-29 12:34:56.123456+02'", "'{\"2020-02-29 12:34:56.123456\"}'",
+            "'2020-02-29'",
+            "'12:34:56.123456'",
+            "'12:34:56.789'",
+            "'12:34:56.5+02'",
+            "'2020-02-29 12:34:56.123456'",
+            "'2020-02-29 12:34:56.789'",
+            "'2020-02-29 12:34:56.123456+02'",
+            "'{\"2020-02-29 12:34:56.123456\"}'",
             "'{2020-02-29}'",
         ],
         &[
-            "'1969-12-31'", "'00:00'", "'23:59:59.999'", "'00:00-01'", "'1969-12-31 23:59:59.5'",
-            "'1969-12-31 23:59:59.999'", "'1969-12-31 23:59:59Z'", "'{}'", "'{NULL}'",
+            "'1969-12-31'",
+            "'00:00'",
+            "'23:59:59.999'",
+            "'00:00-01'",
+            "'1969-12-31 23:59:59.5'",
+            "'1969-12-31 23:59:59.999'",
+            "'1969-12-31 23:59:59Z'",
+            "'{}'",
+            "'{NULL}'",
         ],
         &[
-            "'0001-01-01'", "'23:59:59.999999'", "'00:00'", "'23:59:59-15:59'",
-            "'2262-01-01 00:00:00'", "'2020-01-01'", "'2020-06-01 00:00:00.1Z'", "null", "null",
+            "'0001-01-01'",
+            "'23:59:59.999999'",
+            "'00:00'",
+            "'23:59:59-15:59'",
+            "'2262-01-01 00:00:00'",
+            "'2020-01-01'",
+            "'2020-06-01 00:00:00.1Z'",
+            "null",
+            "null",
         ],
     ];
     let modes = [
@@ -71,13 +90,17 @@ fn times() -> Vec<Case> {
         with(&name, &columns, &rows).set("time.precision.mode", mode)
     };
     let stamps = [("c_stamp", "timestamp"), ("c_stamptz", "timestamptz"), ("c_date", "date")];
-    let endless: [&[&str]; 2] =
-        [&["'infinity'", "'infinity'", "'infinity'"], &["'-infinity'", "'-infinity'", "'-infinity'"]];
+    let endless: [&[&str]; 2] = [
+        &["'infinity'", "'infinity'", "'infinity'"],
+        &["'-infinity'", "'-infinity'", "'-infinity'"],
+    ];
     let mut all: Vec<Case> = modes.into_iter().map(of).collect();
     all.push(with("time: no end and no beginning", &stamps, &endless));
-    all.push(with("time: before Christ", &stamps, &[&[
-        "'0044-03-15 12:00 BC'", "'0044-03-15 12:00Z BC'", "'0044-03-15 BC'",
-    ]]));
+    all.push(with(
+        "time: before Christ",
+        &stamps,
+        &[&["'0044-03-15 12:00 BC'", "'0044-03-15 12:00Z BC'", "'0044-03-15 BC'"]],
+    ));
     all.push(
         with("time: a mode that there is not", &stamps, &[])
             .set("time.precision.mode", "seconds")
@@ -165,7 +188,12 @@ fn others() -> Vec<Case> {
         );
     }
     for unknown in ["true", "false"] {
-        let columns = [("c_path", "path"), ("c_box", "box"), ("c_circle", "circle"), ("c_jsonpath", "jsonpath")];
+        let columns = [
+            ("c_path", "path"),
+            ("c_box", "box"),
+            ("c_circle", "circle"),
+            ("c_jsonpath", "jsonpath"),
+        ];
         let rows: [&[&str]; 1] = [&["'((1,2),(3,4))'", "'(1,2),(3,4)'", "'<(1,2),3>'", "'$.a'"]];
         all.push(
             with(&format!("include.unknown.datatypes {unknown}"), &columns, &rows)
@@ -181,7 +209,9 @@ fn others() -> Vec<Case> {
         );
         all.push(
             case.value(JsonWithSchema)
-                .place("a-b:header,a-b:envelope,1st:envelope,Größe:envelope,a_b:header,_1st:envelope")
+                .place(
+                    "a-b:header,a-b:envelope,1st:envelope,Größe:envelope,a_b:header,_1st:envelope",
+                )
                 .router("table.field.additional.missing", "ignore")
                 .set("field.name.adjustment.mode", mode)
                 .set("schema.name.adjustment.mode", mode)

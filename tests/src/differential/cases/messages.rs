@@ -6,7 +6,8 @@ use super::{
     Group::Messages,
 };
 
-const DECODE: &str = "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent";
+const DECODE: &str =
+    "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent";
 
 pub(super) fn all() -> Vec<Case> {
     [passed(), decoded(), wrong()].concat()
@@ -71,7 +72,10 @@ fn decoded() -> Vec<Case> {
         table("decode: without a table").set("publication.name", "none_{n}"),
         both(decoding("decode: with schemas").value(JsonWithSchema).key(JsonWithSchema)),
         both(decoding("decode: as text").value(Text)),
-        both(decoding("decode: into an envelope and headers").place("type:envelope,type:header,id:envelope:e")),
+        both(
+            decoding("decode: into an envelope and headers")
+                .place("type:envelope,type:header,id:envelope:e"),
+        ),
         both(decoding("decode: not of a transaction"))
             .publishes(1, &emit("o", event).replace("(true", "(false")),
         decoding("decode: nulls are kept")
@@ -90,7 +94,13 @@ fn decoded() -> Vec<Case> {
             .router("table.field.event.key", "key")
             .router("table.field.event.payload", "body")
             .router("route.by.field", "kind")
-            .publishes(1, &emit("o", r#"{"event_id": "1", "key": "k", "body": {"a": true}, "kind": "{n}Order"}"#)),
+            .publishes(
+                1,
+                &emit(
+                    "o",
+                    r#"{"event_id": "1", "key": "k", "body": {"a": true}, "kind": "{n}Order"}"#,
+                ),
+            ),
     ]
 }
 
@@ -103,9 +113,21 @@ fn wrong() -> Vec<Case> {
         dies("decode: an array", "Exception", "[1]"),
         dies("decode: a number", "Exception", "1"),
         dies("decode: nothing", "Exception", ""),
-        dies("decode: no key", "aggregateid", r#"{"id": "1", "aggregatetype": "{n}Order", "payload": "x"}"#),
-        dies("decode: no payload", "payload", r#"{"id": "1", "aggregatetype": "{n}Order", "aggregateid": "x"}"#),
-        dies("decode: no route", "aggregatetype", r#"{"id": "1", "aggregateid": "x", "payload": "x"}"#),
+        dies(
+            "decode: no key",
+            "aggregateid",
+            r#"{"id": "1", "aggregatetype": "{n}Order", "payload": "x"}"#,
+        ),
+        dies(
+            "decode: no payload",
+            "payload",
+            r#"{"id": "1", "aggregatetype": "{n}Order", "aggregateid": "x"}"#,
+        ),
+        dies(
+            "decode: no route",
+            "aggregatetype",
+            r#"{"id": "1", "aggregateid": "x", "payload": "x"}"#,
+        ),
         dies(
             "decode: null without its being kept",
             "aggregateid",

@@ -74,9 +74,10 @@ fn tombstones() -> Vec<Case> {
         with("tombstone: a default in place of NULL", "text default 'usual'")
             .insert([("payload", "null")]),
         with("tombstone: a default that is empty", "text default ''").insert([("payload", "null")]),
-        with("tombstone: a number", "int").value(Json).insert([("payload", "null")]).insert([(
-            "payload", "0",
-        )]),
+        with("tombstone: a number", "int")
+            .value(Json)
+            .insert([("payload", "null")])
+            .insert([("payload", "0")]),
     ]);
     all
 }

@@ -89,7 +89,9 @@ fn transactions() -> Vec<Case> {
             2,
             &format!(
                 "begin; {}; savepoint s; {}; rollback to s; {}; commit",
-                row(1), row(2), row(3)
+                row(1),
+                row(2),
+                row(3)
             ),
         ),
         case("transaction: rolled back")
@@ -97,10 +99,7 @@ fn transactions() -> Vec<Case> {
             .publishes(1, &row(2)),
         case("transaction: several topics, one after the other").publishes(
             3,
-            &format!(
-                "begin; {}; {}; {}; commit",
-                row(1), row(2).replace("Order", "User"), row(3)
-            ),
+            &format!("begin; {}; {}; {}; commit", row(1), row(2).replace("Order", "User"), row(3)),
         ),
         case("transaction: a large payload")
             .column("payload", "text")

@@ -82,9 +82,7 @@ fn envelopes() -> Vec<Case> {
 }
 
 fn partitions() -> Vec<Case> {
-    let with = |name: &str, kind: &str| {
-        case(name, "part:partition").column("part", kind)
-    };
+    let with = |name: &str, kind: &str| case(name, "part:partition").column("part", kind);
     vec![
         with("partition: a number", "int")
             .insert([("part", "2")])
@@ -109,9 +107,8 @@ fn partitions() -> Vec<Case> {
 }
 
 fn missing() -> Vec<Case> {
-    let dies = |name: &str, placement: &str| {
-        case(name, placement).value(Json).dies("nothing").insert([])
-    };
+    let dies =
+        |name: &str, placement: &str| case(name, placement).value(Json).dies("nothing").insert([]);
     vec![
         dies("missing: header", "nothing:header"),
         dies("missing: envelope", "nothing:envelope"),

@@ -26,7 +26,10 @@ fn row(table: &str, id: u32) -> String {
 
 fn several() -> Vec<Case> {
     let two = |name: &str| {
-        case(name).setup("create schema sales").setup(&create("sales.outbox")).setup(&create("other"))
+        case(name)
+            .setup("create schema sales")
+            .setup(&create("sales.outbox"))
+            .setup(&create("other"))
     };
     vec![
         two("tables: two of a list")
@@ -66,7 +69,7 @@ fn several() -> Vec<Case> {
             .setup("create table plain (id int primary key, x text)")
             .set(TABLES, "public.outbox,public.plain")
             .insert([])
-            .dies("is not a valid field")
+            .dies("Unable to find payload field payload in event")
             .silent("insert into plain values (1, 'x')")
             .insert([]),
         two("tables: the router is for one alone, by a predicate")
@@ -74,7 +77,10 @@ fn several() -> Vec<Case> {
             .set(TABLES, "public.outbox,public.plain")
             .set("transforms.outbox.predicate", "own")
             .set("predicates", "own")
-            .set("predicates.own.type", "org.apache.kafka.connect.transforms.predicates.TopicNameMatches")
+            .set(
+                "predicates.own.type",
+                "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+            )
             .set("predicates.own.pattern", ".*\\.public\\.outbox")
             .insert([]),
     ]
@@ -128,7 +134,8 @@ fn in_the_wild() -> Vec<Case> {
         )
     };
     let gone = format!("begin; {}; delete from \"OutboxEvent\"; commit", event(1, "'{\"a\": 1}'"));
-    let with = |name: &str| case(name).without_outbox().setup(quarkus).set(TABLES, "public.OutboxEvent");
+    let with =
+        |name: &str| case(name).without_outbox().setup(quarkus).set(TABLES, "public.OutboxEvent");
     vec![
         with("quarkus: the table stays empty")
             .router("table.field.event.timestamp", "timestamp")

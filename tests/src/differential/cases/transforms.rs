@@ -13,9 +13,9 @@ fn next(name: &str, class: &str, options: &[(&str, &str)]) -> Case {
     let case = Case::new(Transforms, name)
         .set("transforms", "outbox,next")
         .set("transforms.next.type", &format!("{PACKAGE}{class}"));
-    options.iter().fold(case, |case, (option, value)| {
-        case.set(&format!("transforms.next.{option}"), value)
-    })
+    options
+        .iter()
+        .fold(case, |case, (option, value)| case.set(&format!("transforms.next.{option}"), value))
 }
 
 /// That transform where a predicate holds.
@@ -96,9 +96,31 @@ fn filters() -> Vec<Case> {
     };
     let tombstones = |case: Case| case.router("route.tombstone.on.empty.payload", "true");
     vec![
-        rows(predicate(filter("Filter: by topic"), "TopicNameMatches", &[("pattern", ".*User")], false), 1, 0),
-        rows(predicate(filter("Filter: all but a topic"), "TopicNameMatches", &[("pattern", ".*Order")], true), 1, 0),
-        rows(predicate(filter("Filter: by a header"), "HasHeaderKey", &[("name", "nothing")], false), 1, 1),
+        rows(
+            predicate(
+                filter("Filter: by topic"),
+                "TopicNameMatches",
+                &[("pattern", ".*User")],
+                false,
+            ),
+            1,
+            0,
+        ),
+        rows(
+            predicate(
+                filter("Filter: all but a topic"),
+                "TopicNameMatches",
+                &[("pattern", ".*Order")],
+                true,
+            ),
+            1,
+            0,
+        ),
+        rows(
+            predicate(filter("Filter: by a header"), "HasHeaderKey", &[("name", "nothing")], false),
+            1,
+            1,
+        ),
         predicate(filter("Filter: without a header"), "HasHeaderKey", &[("name", "mark")], true)
             .column("mark", "text")
             .place("mark:header")
@@ -108,7 +130,11 @@ fn filters() -> Vec<Case> {
             .silent(&row(1, "Order", "null"))
             .publishes(1, &row(2, "Order", "'\"x\"'").replace("'x'", "'\"x\"'")),
         predicate(
-            next("RegexRouter: by a predicate", "RegexRouter", &[("regex", "(.*)"), ("replacement", "$1.users")]),
+            next(
+                "RegexRouter: by a predicate",
+                "RegexRouter",
+                &[("regex", "(.*)"), ("replacement", "$1.users")],
+            ),
             "TopicNameMatches",
             &[("pattern", ".*User")],
             false,
@@ -139,10 +165,11 @@ fn row(id: u32, kind: &str, payload: &str) -> String {
 
 fn further() -> Vec<Case> {
     vec![
-        next("InsertField: a constant", "InsertField$Value", &[
-            ("static.field", "source"),
-            ("static.value", "db"),
-        ])
+        next(
+            "InsertField: a constant",
+            "InsertField$Value",
+            &[("static.field", "source"), ("static.value", "db")],
+        )
         .place("type:envelope")
         .value(Json)
         .insert([]),

@@ -1,17 +1,18 @@
-//! Relay and consumer under faults at full size. The program is one of the package of the
-//! tests, so that this one stays quick to build.
+//! Programs of the package of the tests, which are run from there so that this one
+//! stays quick to build: relay and consumer under faults at full size, and Debezium
+//! beside Walpost.
 
 use std::{env, process::Command};
 
 use anyhow::{Context, Result, ensure};
 
-/// Runs it with these arguments; what they are, it says itself.
+/// Runs one of them with these arguments; what they are, it says itself.
 ///
 /// # Errors
 /// If cargo cannot run it, or the promise was broken.
-pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["run", "--quiet", "--package", "walpost-tests", "--bin", "walpost-chaos", "--"])
+        .args(["run", "--quiet", "--package", "walpost-tests", "--bin", program, "--"])
         .args(arguments)
         .current_dir(crate::tidy::root())
         .status()
