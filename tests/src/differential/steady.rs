@@ -46,10 +46,8 @@ pub(super) fn steady(
     if record.timestamp_ms.is_some_and(|at| window.contains(&at)) {
         record.timestamp_ms = None;
     }
-    if is_own {
-        if let Some(text) = record.value.as_deref().and_then(text) {
-            record.value = Some(without_clocks(text, window).into());
-        }
+    if is_own && let Some(text) = record.value.as_deref().and_then(text) {
+        record.value = Some(without_clocks(text, window).into());
     }
     record
 }

@@ -1,9 +1,9 @@
 //! One reader of everything that is on a broker, while it comes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -36,6 +36,8 @@ pub(super) struct Tap {
 struct Shared {
     consumer: BaseConsumer,
     read: Mutex<Read>,
+    /// Another record is there.
+    more: Condvar,
     done: AtomicBool,
 }
 
@@ -58,8 +60,8 @@ impl Tap {
             .set("fetch.wait.max.ms", "20")
             .create()
             .expect("a consumer");
-        let (read, done) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { consumer, read, done });
+        let (read, more, done) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { consumer, read, more, done });
         let reader = shared.clone();
         let thread = thread::spawn(move || reader.run());
         Self { shared, admin, thread: Some(thread) }
@@ -92,21 +94,17 @@ impl Tap {
                 ((topic.clone(), number), end)
             })
             .collect();
-        let start = Instant::now();
-        loop {
-            let read = self.shared.lock();
+        let lags = |read: &mut Read| {
             let is_read = |place: &(String, i32), end: i64| {
                 end == 0 || read.next.get(place).is_some_and(|next| *next >= end)
             };
-            if ends.iter().all(|(place, end)| is_read(place, *end)) {
-                let records = read.records.iter();
-                let own = records.filter(|((topic, _), _)| topic.contains(token));
-                return own.map(|(place, records)| (place.clone(), records.clone())).collect();
-            }
-            drop(read);
-            assert!(start.elapsed() < LIMIT, "the topics of {token} are not read to their ends");
-            thread::sleep(POLL);
-        }
+            !ends.iter().all(|(place, end)| is_read(place, *end))
+        };
+        let waited = self.shared.more.wait_timeout_while(self.shared.lock(), LIMIT, lags);
+        let (read, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!waited.timed_out(), "the topics of {token} are not read to their ends");
+        let own = read.records.iter().filter(|((topic, _), _)| topic.contains(token));
+        own.map(|(place, records)| (place.clone(), records.clone())).collect()
     }
 
     /// Of each topic with `token` in its name how many partitions it has. Blocks.
@@ -203,9 +201,9 @@ impl Shared {
         for (topic, partitions) in topics {
             for number in 0..partitions {
                 let place = (topic.clone(), number);
-                if !read.next.contains_key(&place) {
+                if let Entry::Vacant(unknown) = read.next.entry(place) {
                     new.add_partition_offset(&topic, number, Offset::Beginning).unwrap();
-                    read.next.insert(place, 0);
+                    unknown.insert(0);
                 }
             }
         }
@@ -249,5 +247,6 @@ impl Shared {
         let mut read = self.lock();
         read.next.insert(place.clone(), message.offset() + 1);
         read.records.entry(place).or_default().push(record);
+        self.more.notify_all();
     }
 }

@@ -120,16 +120,6 @@ pub(in super::super) const TYPES: &[Type] = &[
     Type { name: "ltree", setup: "create extension ltree", values: &["'Top.Science'", "''"] },
 ];
 
-/// Those that some converter or mode does not take.
-const PERISHABLE: [&str; 0] = [];
-
-impl Type {
-    /// Whether every converter and every mode takes all of its values.
-    pub(in super::super) fn survives(&self) -> bool {
-        !PERISHABLE.contains(&self.name)
-    }
-}
-
 /// How many columns a table of the second kind has.
 const TOGETHER: usize = 8;
 

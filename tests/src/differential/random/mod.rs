@@ -64,7 +64,7 @@ fn one<'a, T>(seeded: &mut Seeded, all: &'a [T]) -> &'a T {
 
 /// Different types, so that what one needs is set up once.
 fn columns(seeded: &mut Seeded) -> Vec<Column> {
-    let mut kinds: Vec<&'static Type> = TYPES.iter().filter(|kind| kind.survives()).collect();
+    let mut kinds: Vec<&'static Type> = TYPES.iter().collect();
     let number = 1 + seeded.below(7);
     let mut taken = Vec::new();
     for index in 0..number {
