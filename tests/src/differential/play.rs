@@ -238,6 +238,7 @@ async fn compare_topics(stage: &Arc<Stage>, case: &Case, token: &str, began: Sys
         differs: case.differs,
     };
     let [oracle, other] = &outputs;
+    stage.note_records(&case.name, oracle);
     let mut tally = compare(oracle, other, &terms);
     let [ours, theirs] = [Side::Oracle, Side::Other].map(|side| stage.tap(side));
     let (one, two) = (ours.settings(&topics[0]).await, theirs.settings(&topics[1]).await);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{engine::Engine, servers::Servers, tap::Tap, worker::Worker};
+use super::{compare::Output, diff, engine::Engine, servers::Servers, tap::Tap, worker::Worker};
 use crate::chaos::off;
 
 /// Which of the two.
@@ -78,9 +78,21 @@ impl Stage {
 
     /// Why Debezium has failed or refused, for who documents it.
     pub(super) fn note_failure(&self, case: &str, cause: &str) {
-        let path = self.folder.join("failures.tsv");
-        let file = fs::OpenOptions::new().create(true).append(true).open(path);
-        file.and_then(|mut file| writeln!(file, "{case}\t{cause}")).unwrap();
+        self.note("failures.tsv", &format!("{case}\t{cause}\n"));
+    }
+
+    /// What Debezium has published, likewise.
+    pub(super) fn note_records(&self, case: &str, output: &Output) {
+        let records = output.iter().flat_map(|((topic, partition), records)| {
+            let text = move |record| format!("  {topic} {partition}\n{}", diff::record(record));
+            records.iter().map(text)
+        });
+        self.note("records.txt", &format!("{case}\n{}", records.collect::<String>()));
+    }
+
+    fn note(&self, name: &str, text: &str) {
+        let file = fs::OpenOptions::new().create(true).append(true).open(self.folder.join(name));
+        file.and_then(|mut file| file.write_all(text.as_bytes())).unwrap();
     }
 
     /// The logs of everybody, for evidence.

@@ -93,7 +93,7 @@ fn timestamps() -> Vec<Case> {
         timed("timestamp: microseconds of the mode", "timestamp(3)")
             .set("time.precision.mode", "microseconds")
             .insert([("at", one)]),
-        timed("timestamp: a default in place of NULL", "timestamp default '2001-02-03 04:05:06'")
+        timed("timestamp: NULL, whatever the default", "timestamp default '2001-02-03 04:05:06'")
             .insert([("at", "null")])
             .insert([]),
         timed("timestamp: a millisecond before 1970 is none", "timestamp")
