@@ -142,8 +142,8 @@ mod tests {
         let picked = |args: &[&str]| Cli::parse_from([&["debezium"], args].concat()).cases().len();
         let all = picked(&[]);
         assert!(picked(&["--only", "snapshots"]) > 5);
-        assert_eq!(picked(&["--only", "route: NULL"]), 1);
-        assert!(picked(&["--only", "route: NULL", "--only", "snapshots"]) < all);
+        assert_eq!(picked(&["--only", "route: by a uuid"]), 1);
+        assert!(picked(&["--only", "route: by a uuid", "--only", "snapshots"]) < all);
         assert_eq!(picked(&["--only", "no such case"]), 0);
     }
 }

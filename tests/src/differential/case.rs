@@ -103,7 +103,7 @@ pub(super) enum End {
     Refuses(String),
 }
 
-/// A case. All texts may have [`TOKEN`].
+/// A case. `{n}` in its texts stands for what is its own.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// What it is about.

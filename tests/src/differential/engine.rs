@@ -93,7 +93,7 @@ impl Engine {
             }
             Self::Walpost(program) => {
                 all.insert("name".to_owned(), slot.clone().into());
-                let folder = stage.folder.join(&case.name);
+                let folder = stage.folder.join(token);
                 let text = serde_json::to_string_pretty(&all).unwrap();
                 let [connector, worker] = files(&folder, &text, &stage.bootstrap(side));
                 Work::Process(Box::new(walpost(program, &connector, &worker)))

@@ -136,7 +136,8 @@ fn numbers() -> Vec<Case> {
     let free = [("c", "numeric")];
     all.extend(modes.map(|mode| {
         let name = format!("decimal.handling.mode {mode}, no number");
-        with(&name, &free, &[&["'NaN'"]]).set("decimal.handling.mode", mode)
+        let rows: [&[&str]; 3] = [&["'NaN'"], &["'Infinity'"], &["'-Infinity'"]];
+        with(&name, &free, &rows).set("decimal.handling.mode", mode)
     }));
     all.push(
         with("money.fraction.digits", &[("c", "money")], &[&["12.34"], &["-0.01"]])

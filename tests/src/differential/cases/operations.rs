@@ -136,6 +136,13 @@ fn skipped() -> Vec<Case> {
             .silent(UPDATE)
             .silent("delete from outbox")
             .insert([]),
+        case("skipped: inserts")
+            .set("skipped.operations", "c,u,d,t")
+            .silent(
+                "insert into outbox values ('00000000-0000-4000-8000-000000000001', '{n}Order', \
+                 'a', 't', '{}')",
+            )
+            .publishes(1, "select pg_logical_emit_message(true, 'p', 'the last one')"),
         case("skipped: an unknown operation").set("skipped.operations", "x").refused("skipped"),
     ]
 }
