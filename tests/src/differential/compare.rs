@@ -8,7 +8,7 @@ use walpost_testkit::ReadRecord;
 use super::{
     diff,
     difference::Difference,
-    steady::{names_java_object, steady},
+    steady::{key_is_drawn, names_java_object, steady},
 };
 
 /// How far a partner is looked for among the next records of the partition.
@@ -26,7 +26,8 @@ pub(super) struct Terms {
     pub(super) topic_prefix: String,
     /// The topic of its heartbeats.
     pub(super) heartbeats: String,
-    /// Whether columns name partitions. Otherwise a record without a key is in any.
+    /// Whether columns name partitions. Otherwise a record without a key that stays the
+    /// same is in any.
     pub(super) places: bool,
     /// When they ran, in milliseconds since 1970.
     pub(super) window: RangeInclusive<i64>,
@@ -124,8 +125,8 @@ fn steady_output(output: &Output, terms: &Terms) -> Output {
         for record in records {
             let is_own = terms.is_own(topic);
             let mut record = steady(record, is_own, &terms.window);
-            // Whoever sends it draws its partition.
-            let is_anywhere = record.key.is_none() && !terms.places;
+            // Its partition is drawn, or follows from a number that is.
+            let is_anywhere = !terms.places && key_is_drawn(&record);
             record.partition = if is_anywhere { ANYWHERE } else { *partition };
             all.entry((topic.clone(), record.partition)).or_default().push(record);
         }

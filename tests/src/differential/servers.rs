@@ -24,6 +24,8 @@ impl Servers {
                 Kafka::builder()
                     .property("auto.create.topics.enable", "true")
                     .property("num.partitions", PARTITIONS)
+                    // Columns give records times that are long gone.
+                    .property("log.retention.ms", "-1")
                     .start()
                     .unwrap()
             };

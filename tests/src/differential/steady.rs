@@ -61,6 +61,11 @@ pub(super) fn names_java_object(record: &ReadRecord) -> bool {
     names(&record.key) || names(&record.value)
 }
 
+/// Whether there is no key, or one with a number that Java draws.
+pub(super) fn key_is_drawn(record: &ReadRecord) -> bool {
+    record.key.as_deref().is_none_or(|key| text(key).is_some_and(|text| text.contains(ARRAY)))
+}
+
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
@@ -159,6 +164,9 @@ mod tests {
         assert_eq!(one, of("Struct{scale=1,value=[B@276e3918}[B@1"));
         assert_ne!(one, of("Struct{scale=2,value=[B@276e3918}[B@1"));
         assert!(names_java_object(&one) && !names_java_object(&of("[b@1")));
+        let keyed = |key: &str| ReadRecord { key: Some(key.into()), ..one.clone() };
+        assert!(key_is_drawn(&one) && key_is_drawn(&keyed("Struct{a=[B@1}")));
+        assert!(!key_is_drawn(&keyed("java.nio.HeapByteBuffer[pos=0 lim=0 cap=0]")));
     }
 
     #[test]
