@@ -7,8 +7,8 @@
 
 mod binary;
 pub mod chaos;
-mod http;
 pub mod differential;
+mod http;
 mod receiver;
 mod shop;
 mod writer;

@@ -16,8 +16,8 @@
 
 mod advice;
 mod connect;
-mod listen;
 mod key;
+mod listen;
 mod settings;
 mod stream;
 mod tls;

@@ -16,7 +16,6 @@ const CRATES: &[(&str, May, bool)] = &[
     ("walpost-pgoutput", Use(&["event"]), false),
     ("walpost-router", Use(&["event"]), false),
     ("walpost-connector", Use(&["encode", "event", "router"]), false),
-    ("walpost-connector", Use(&["event", "router"]), false),
     ("walpost-takeover", Use(&["event"]), false),
     ("walpost-encode", Use(&["event"]), false),
     ("walpost-contracts", Use(&[]), false),

@@ -222,7 +222,7 @@ async fn look(
 ) -> Result<Found, RelayError> {
     let mut desk = open(database, config).await?;
     for table in &config.tables {
-        preflight::columns(&desk.sql, table, router).await?;
+        preflight::columns(&desk.sql, config, table, router).await?;
     }
     let (mut held, identity) = hold(&mut desk, config).await?;
     let slot_confirmed = desk.slot.confirmed.unwrap_or_default();
