@@ -15,7 +15,7 @@ use walpost_librdkafka::{
     message_leader_epoch,
 };
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Remembers how commits ended.
 #[derive(Default)]
