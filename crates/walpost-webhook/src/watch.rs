@@ -1,5 +1,5 @@
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     pin::pin,
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -43,6 +43,8 @@ pub struct Watch {
     database: Database,
     deliveries: Deliveries,
     every: Duration,
+    /// Those that are configured, where that is known.
+    destinations: Option<BTreeSet<String>>,
     seen: Mutex<Vec<DestinationBacklog>>,
 }
 
@@ -53,13 +55,16 @@ struct Gauges {
     oldest_pending_seconds: Gauge,
     disabled: Gauge,
     blocked: Gauge,
+    /// Where it is known who is configured.
+    unconfigured: Option<Gauge>,
 }
 
 impl Watch {
     /// Of the tables in the schema `walpost`, every 10 s. The role has to be a
     /// `reader` at least.
     pub fn new(database: Database) -> Self {
-        Self { database, deliveries: Deliveries::new(), every: EVERY, seen: Mutex::default() }
+        let (deliveries, every, destinations) = (Deliveries::new(), EVERY, None);
+        Self { database, deliveries, every, destinations, seen: Mutex::default() }
     }
 
     /// Of other tables.
@@ -71,6 +76,14 @@ impl Watch {
     /// How long between two looks: 100 ms to an hour.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.clamp(Duration::from_millis(100), Duration::from_secs(3_600));
+        self
+    }
+
+    /// Which destinations are configured: a warning names each other one that something
+    /// waits for, once, and a gauge says so. Of several processes that share the tables
+    /// each says so of the others' destinations.
+    pub fn destinations<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.destinations = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -90,7 +103,7 @@ impl Watch {
         describe();
         let mut shutdown = pin!(shutdown);
         let mut session = None;
-        let mut gauges = BTreeMap::new();
+        let (mut gauges, mut told) = (BTreeMap::new(), BTreeSet::new());
         let mut failures = 0_u32;
         loop {
             let looked = select! {
@@ -105,7 +118,8 @@ impl Watch {
             let pause = match looked {
                 Ok(seen) => {
                     failures = 0;
-                    set(&mut gauges, &seen);
+                    set(&mut gauges, &seen, self.destinations.as_ref());
+                    told = self.tell(&seen, &told);
                     *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
                     self.every
                 }
@@ -126,6 +140,26 @@ impl Watch {
                 () = sleep(pause) => {}
             }
         }
+    }
+
+    /// Warns of those that are not configured, and were not told; returns their names.
+    fn tell(&self, seen: &[DestinationBacklog], told: &BTreeSet<String>) -> BTreeSet<String> {
+        let left = seen.iter().filter(|each| each.is_unconfigured(self.destinations.as_ref()));
+        let tell = |each: &DestinationBacklog| {
+            let DestinationBacklog { destination, pending, held, .. } = each;
+            if !told.contains(destination) {
+                tracing::warn!(
+                    destination,
+                    pending,
+                    held,
+                    "deliveries wait for a destination that is not configured here: configure it \
+                     again under this name, or give them up with `walpost webhook settle ID \
+                     --failed`; if another process sends to it, this says nothing"
+                );
+            }
+            destination.clone()
+        };
+        left.map(tell).collect()
     }
 
     async fn look(
@@ -162,27 +196,37 @@ fn describe() {
     describe_gauge!("walpost_webhook_oldest_pending_seconds", "How long the oldest one waits");
     describe_gauge!("walpost_webhook_blocked", "Pending deliveries that wait for another one");
     describe_gauge!("walpost_webhook_destination_disabled", "1 while what is for it is held");
+    describe_gauge!(
+        "walpost_webhook_destination_unconfigured",
+        "1 while deliveries wait for a destination that this process does not have"
+    );
 }
 
 /// A destination that is gone has nothing any more.
-fn set(gauges: &mut BTreeMap<String, Gauges>, seen: &[DestinationBacklog]) {
+fn set(
+    gauges: &mut BTreeMap<String, Gauges>,
+    seen: &[DestinationBacklog],
+    configured: Option<&BTreeSet<String>>,
+) {
     for (name, gauges) in &*gauges {
         if seen.iter().all(|each| each.destination != *name) {
             gauges.set([0; 5], Duration::ZERO, (false, 0));
+            gauges.set_unconfigured(false);
         }
     }
     for each in seen {
         let counts = [each.pending, each.sending, each.failed, each.held, each.unknown];
         let gauges = gauges
             .entry(each.destination.clone())
-            .or_insert_with(|| Gauges::new(&each.destination));
+            .or_insert_with(|| Gauges::new(&each.destination, configured.is_some()));
         let is_disabled = each.state == DestinationState::Disabled;
         gauges.set(counts, each.oldest_pending, (is_disabled, each.blocked));
+        gauges.set_unconfigured(each.is_unconfigured(configured));
     }
 }
 
 impl Gauges {
-    fn new(destination: &str) -> Self {
+    fn new(destination: &str, is_known: bool) -> Self {
         let labels = [("destination", destination.to_owned())];
         // In the order of `set`.
         let states = ["pending", "sending", "failed", "held", "unknown"];
@@ -194,6 +238,14 @@ impl Gauges {
             oldest_pending_seconds: gauge!("walpost_webhook_oldest_pending_seconds", &labels),
             disabled: gauge!("walpost_webhook_destination_disabled", &labels),
             blocked: gauge!("walpost_webhook_blocked", &labels),
+            unconfigured: is_known
+                .then(|| gauge!("walpost_webhook_destination_unconfigured", &labels)),
+        }
+    }
+
+    fn set_unconfigured(&self, is_unconfigured: bool) {
+        if let Some(gauge) = &self.unconfigured {
+            gauge.set(f64::from(u8::from(is_unconfigured)));
         }
     }
 

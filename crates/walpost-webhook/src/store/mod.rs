@@ -74,7 +74,6 @@ pub struct Deliveries {
     schema: String,
     pub(crate) sql: Arc<Sql>,
     pub(crate) body_max_bytes: usize,
-    /// None where nobody has said so.
     /// Where it is not said, whoever creates them decides.
     notifies: Option<bool>,
 }
@@ -182,8 +181,6 @@ impl Deliveries {
     /// it. Unless set, an application's do not and those of the relay's sink do:
     /// PostgreSQL lets only one transaction with a NOTIFY commit at a time, which many
     /// writers feel more than 200 ms.
-    /// it; not unless set, and of the relay's sink always unless set. PostgreSQL lets only one transaction with a NOTIFY commit at a
-    /// time, which an application with many writers feels more than 200 ms.
     #[must_use]
     pub fn notifies(mut self, notifies: bool) -> Self {
         self.notifies = Some(notifies);

@@ -31,6 +31,7 @@ pub(crate) struct OperatorSql {
     pub(super) response: String,
     pub(super) states: String,
     pub(super) retry: String,
+    pub(super) set_aside: String,
     pub(super) settle_delivered: String,
     pub(super) settle_failed: String,
     pub(super) destinations: String,
@@ -74,13 +75,19 @@ impl OperatorSql {
             retry: format!(
                 "update {deliveries} set state = 'pending', attempts = 0, \
                  next_attempt_at = clock_timestamp() \
-                 where id = any ($1) and state in ('failed', 'held', 'unknown') returning id"
+                 where id = any ($1) and state in ('failed', 'held', 'unknown') \
+                 returning id, destination"
+            ),
+            set_aside: format!(
+                "update {deliveries} set state = 'held', next_attempt_at = null \
+                 where id = any ($1) and state = 'pending'"
             ),
             settle_delivered: settle(&deliveries, DeliveryState::Delivered, "state = 'unknown'"),
             settle_failed: settle(
                 &deliveries,
                 DeliveryState::Failed,
-                "(state in ('unknown', 'held') or (state = 'failed' and outcome is distinct from 'settled'))",
+                "(state in ('unknown', 'held') \
+                 or (state = 'failed' and outcome is distinct from 'settled'))",
             ),
             destinations: destinations(schema),
             backlog: backlog(schema),
@@ -141,7 +148,7 @@ fn by_event(schema: &str, deliveries: &str, archive: &str) -> String {
 fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {
     format!(
         "update {deliveries} set state = '{to}', next_attempt_at = null, outcome = 'settled' \
-         where id = any ($1) and {from} returning id"
+         where id = any ($1) and {from} returning id, destination"
     )
 }
 

@@ -1,6 +1,9 @@
 //! Destinations, and how much waits for each.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use tokio_postgres::{
     Client, Row,
@@ -146,6 +149,13 @@ impl Deliveries {
 }
 
 impl DestinationBacklog {
+    /// Whether something waits for it and it is none of those that are configured, where
+    /// that is known.
+    pub fn is_unconfigured(&self, configured: Option<&BTreeSet<String>>) -> bool {
+        let waits = self.pending + self.sending + self.held > 0;
+        waits && configured.is_some_and(|names| !names.contains(&self.destination))
+    }
+
     fn read(row: &Row) -> Self {
         let count = |index: usize| u64::try_from(row.get::<_, i64>(index)).unwrap_or_default();
         let state = match row.get(1) {

@@ -1,9 +1,15 @@
 //! What an operator decides about deliveries that do not go on by themselves: those that
-//! failed, are held or unknown.
+//! failed, are held or unknown; and about those that nobody is to send any more.
 
-use tokio_postgres::{Client, Error as PgError, Row, types::Type};
+use std::convert;
 
-use super::{Deliveries, DeliveryState, StoreError};
+use tokio::join;
+use tokio_postgres::{
+    Client, Error as PgError, Row,
+    types::{ToSql, Type},
+};
+
+use super::{Deliveries, DeliveryState, StoreError, order::at_once};
 
 /// What somebody has found out about a delivery, or decided. One that is given up stays
 /// with its body: only what is delivered moves to the archive.
@@ -11,8 +17,8 @@ use super::{Deliveries, DeliveryState, StoreError};
 pub enum Settlement {
     /// It has arrived.
     Delivered,
-    /// It has not, and is not sent again. Also for one that is held, and for one that
-    /// has failed: those that wait for it go.
+    /// It has not, and is not sent again. Also for one that is pending or held, and for
+    /// one that has failed: those that wait for it go.
     Failed,
 }
 
@@ -22,6 +28,8 @@ pub enum Settlement {
 pub struct Decided {
     /// Ids of those that it was about.
     pub done: Vec<i64>,
+    /// Names of their destinations, each once.
+    pub destinations: Vec<String>,
     /// Ids of those that it is not for, with their state; `None` where no delivery
     /// has the id, or it is in the archive.
     pub left: Vec<(i64, Option<DeliveryState>)>,
@@ -34,12 +42,14 @@ impl Deliveries {
     /// # Errors
     /// When the database refuses it: the role has to be an `operator`.
     pub async fn retry(&self, client: &Client, deliveries: &[i64]) -> Result<Decided, StoreError> {
-        self.decide(client, deliveries, (&self.sql.operator.retry, "retrying deliveries")).await
+        let retry = client.query_typed(&self.sql.operator.retry, &ids(&deliveries)).await;
+        self.decided(client, deliveries, (retry, "retrying deliveries")).await
     }
 
-    /// Ends deliveries whose outcome is unknown, and gives up those that are held or have
-    /// failed, by somebody who has looked: their
-    /// outcome is `settled` from then on, and their attempts say what was known.
+    /// Ends deliveries whose outcome is unknown, and gives up those that are pending, are
+    /// held or have failed, by somebody who has looked: their
+    /// outcome is `settled` from then on, and their attempts say what was known. One that
+    /// is being sent is left as it is. In a transaction of its own.
     ///
     /// # Errors
     /// As [`Deliveries::retry`].
@@ -50,29 +60,50 @@ impl Deliveries {
         settlement: Settlement,
     ) -> Result<Decided, StoreError> {
         let sql = &self.sql.operator;
-        let sql = match settlement {
-            Settlement::Delivered => &sql.settle_delivered,
-            Settlement::Failed => &sql.settle_failed,
+        let settled = match settlement {
+            Settlement::Delivered => {
+                client.query_typed(&sql.settle_delivered, &ids(&deliveries)).await
+            }
+            Settlement::Failed => self.give_up(client, deliveries).await,
         };
-        self.decide(client, deliveries, (sql, "settling deliveries")).await
+        self.decided(client, deliveries, (settled, "settling deliveries")).await
     }
 
-    async fn decide(
+    /// What is pending is held first, which is the way to an end that no claim can cross:
+    /// who claims passes over what is locked, and whoever was first has it as `sending`.
+    async fn give_up(&self, client: &Client, deliveries: &[i64]) -> Result<Vec<Row>, PgError> {
+        let sql = &self.sql.operator;
+        let given_up = async {
+            let parameters = ids(&deliveries);
+            let (aside, settled) = join!(
+                biased;
+                client.execute_typed(&sql.set_aside, &parameters),
+                client.query_typed(&sql.settle_failed, &parameters),
+            );
+            aside.and(settled)
+        };
+        at_once(client, given_up, convert::identity).await
+    }
+
+    async fn decided(
         &self,
         client: &Client,
         deliveries: &[i64],
-        (sql, attempted): (&str, &'static str),
+        (rows, attempted): (Result<Vec<Row>, PgError>, &'static str),
     ) -> Result<Decided, StoreError> {
         let failed = |error: PgError| self.error(attempted, "operator", &error);
-        let rows = client.query_typed(sql, &[(&deliveries, Type::INT8_ARRAY)]).await;
-        let mut done: Vec<i64> = rows.map_err(failed)?.iter().map(|row| row.get(0)).collect();
+        let rows = rows.map_err(failed)?;
+        let mut done: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         done.sort_unstable();
+        let mut destinations: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
+        destinations.sort_unstable();
+        destinations.dedup();
         let is_left = |id: &i64| done.binary_search(id).is_err();
         let mut left: Vec<i64> = deliveries.iter().copied().filter(is_left).collect();
         left.sort_unstable();
         left.dedup();
         if left.is_empty() {
-            return Ok(Decided { done, left: Vec::new() });
+            return Ok(Decided { done, destinations, left: Vec::new() });
         }
         let states = &self.sql.operator.states;
         let rows = client.query_typed(states, &[(&left, Type::INT8_ARRAY)]).await;
@@ -81,6 +112,11 @@ impl Deliveries {
             let row = rows.iter().find(|row| row.get::<_, i64>(0) == id);
             (id, row.map(|row: &Row| DeliveryState::of_column(row.get(1))))
         };
-        Ok(Decided { done, left: left.into_iter().map(state_of).collect() })
+        let left = left.into_iter().map(state_of).collect();
+        Ok(Decided { done, destinations, left })
     }
+}
+
+fn ids<'a>(deliveries: &'a &[i64]) -> [(&'a (dyn ToSql + Sync), Type); 1] {
+    [(deliveries, Type::INT8_ARRAY)]
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use walpost_webhook::{
     DeliveryEntry, DeliveryFilter, DeliveryState, DestinationBacklog, DestinationState,
-    NewDelivery, Settlement, StoreError,
+    NewDelivery, Order, ProcessorSettings, Settlement, StoreError,
 };
 
 use crate::{
     grants::as_role,
+    order::of_keys,
     receiver::{Receiver, answer},
-    world::{NAME, World, delivery, ids, run, settings},
+    world::{NAME, World, delivery, ids, run, settings, sorted_keys},
 };
 
 /// Puts the delivery of an event into `state` past all triggers, as if an attempt
@@ -173,11 +174,14 @@ async fn who_has_looked_says_what_became_of_an_unknown_one() {
         let decided = decided.unwrap();
         (decided.done == [id], decided.left.first().and_then(|(_, state)| *state))
     };
-    for state in [DeliveryState::Pending, DeliveryState::Sending, DeliveryState::Delivered] {
+    for state in [DeliveryState::Sending, DeliveryState::Delivered] {
         for settlement in [Settlement::Delivered, Settlement::Failed] {
             assert_eq!(settle(state.as_str(), settlement).await, (false, Some(state)));
         }
     }
+    let pending = (false, Some(DeliveryState::Pending));
+    assert_eq!(settle("pending", Settlement::Delivered).await, pending);
+    assert_eq!(settle("pending", Settlement::Failed).await, (true, None));
     // It has failed already: somebody gives it up, once.
     let failed = (false, Some(DeliveryState::Failed));
     assert_eq!(settle("failed", Settlement::Delivered).await, failed);
@@ -191,7 +195,8 @@ async fn who_has_looked_says_what_became_of_an_unknown_one() {
     let settled = Some("settled".to_owned());
     assert_eq!(world.row("unknown").await, ("delivered".to_owned(), 1, settled.clone()));
     assert_eq!(world.row("u000").await, ("failed".to_owned(), 1, settled.clone()));
-    assert_eq!(world.row("held").await, ("failed".to_owned(), 1, settled));
+    assert_eq!(world.row("held").await, ("failed".to_owned(), 1, settled.clone()));
+    assert_eq!(world.row("pending").await, ("failed".to_owned(), 1, settled));
     let unknown = id(&world, "unknown").await;
     let shown = operator.deliveries.show(&operator.client, unknown).await.unwrap().unwrap();
     assert!(shown.finished_at.is_some());
@@ -203,4 +208,38 @@ async fn who_has_looked_says_what_became_of_an_unknown_one() {
     let reader = as_role(&world, "reader").await;
     let refused = reader.deliveries.settle(&reader.client, &[unknown], Settlement::Failed).await;
     assert!(matches!(refused, Err(StoreError::Denied { kind: "operator", .. })), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_what_is_pending_crosses_no_claim() {
+    for order in [Order::None, Order::Key, Order::All] {
+        let world = World::new().await;
+        let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+        // The destination says its order before the first one is created.
+        let sending = ProcessorSettings { order, ..settings(&receiver.url("127.0.0.1")) };
+        run(&world, sending.clone()).stop().await;
+        let new: Vec<NewDelivery> = of_keys(20, 5);
+        world.deliveries.insert(&world.client, &new).await.unwrap();
+        let all = "select id::text from walpost.webhook_delivery order by id desc";
+        let all: Vec<i64> = world.texts(all).await.iter().map(|id| id.parse().unwrap()).collect();
+        let running: Vec<_> = (0..2).map(|_| run(&world, sending.clone())).collect();
+        let mut given_up = 0;
+        // From the end on, while they come from the beginning.
+        for some in all.chunks(3) {
+            let decided = world.deliveries.settle(&world.client, some, Settlement::Failed).await;
+            given_up += decided.unwrap().done.len();
+        }
+        world.until("pending", 0).await;
+        world.until("sending", 0).await;
+        for each in running {
+            each.stop().await;
+        }
+        let delivered =
+            "select event_id from walpost.webhook_delivery where state = 'delivered' order by 1";
+        assert_eq!(sorted_keys(&receiver), world.texts(delivered).await, "{order:?}");
+        let failed = "select count(*) from walpost.webhook_delivery where state = 'failed' \
+                      and outcome = 'settled'";
+        assert_eq!(world.number(failed).await, given_up as i64, "{order:?}");
+        assert!(given_up > 0, "{order:?}");
+    }
 }

@@ -1,6 +1,10 @@
 //! The gauges of what waits.
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::sync::oneshot;
@@ -100,4 +104,74 @@ async fn a_look_reads_no_more_rows_than_it_counts() {
     reader.client.execute(flush, &[]).await.unwrap();
     let read = world.number(reads).await - before;
     assert!((10_001..11_000).contains(&read), "{read} rows");
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+// One thread, which has the recorder and the log.
+#[tokio::test]
+async fn deliveries_to_a_destination_that_is_not_configured_are_told_once() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let _measured = metrics::set_default_local_recorder(&recorder);
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logged = tracing::subscriber::set_default(subscriber);
+    let world = World::new().await;
+    let old = NewDelivery { destination: "old".to_owned(), ..delivery("a") };
+    world.deliveries.insert(&world.client, &[old, delivery("b")]).await.unwrap();
+    let watch = watch(&world).destinations([NAME]);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let looking = async {
+        watch.run(async { stopped.await.unwrap() }).await.unwrap();
+    };
+    let told = || {
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = log.lines().filter(|line| line.contains("WARN"));
+        let lines = lines.filter(|line| line.contains("not configured here"));
+        let lines: Vec<bool> = lines.map(|line| line.contains("destination=\"old\"")).collect();
+        lines
+    };
+    let asking = async {
+        let gauge = |name: &str, value: u8| {
+            format!("walpost_webhook_destination_unconfigured{{destination=\"{name}\"}} {value}\n")
+        };
+        let has = async |line: String| {
+            until(LIMIT, &line, async || metrics.render().contains(&line)).await;
+        };
+        has(gauge("old", 1)).await;
+        has(gauge(NAME, 0)).await;
+        // Looks go on, and say it no more.
+        for id in ["c", "d", "e"] {
+            let one = NewDelivery { destination: "old".to_owned(), ..delivery(id) };
+            world.deliveries.insert(&world.client, &[one]).await.unwrap();
+            let pending = watch.backlog().iter().map(|each| each.pending).sum::<u64>() + 1;
+            until(LIMIT, "a look", async || {
+                watch.backlog().iter().map(|each| each.pending).sum::<u64>() >= pending
+            })
+            .await;
+        }
+        assert_eq!(told(), [true]);
+        world.past_triggers("delete from walpost.webhook_delivery").await;
+        has(gauge("old", 0)).await;
+        let again = NewDelivery { destination: "old".to_owned(), ..delivery("f") };
+        world.deliveries.insert(&world.client, &[again]).await.unwrap();
+        has(gauge("old", 1)).await;
+        assert_eq!(told(), [true, true]);
+        stop.send(()).unwrap();
+    };
+    tokio::join!(looking, asking);
 }

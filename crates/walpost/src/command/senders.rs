@@ -46,7 +46,9 @@ impl Senders {
 
     pub(crate) fn start(database: &Database, webhooks: Webhooks) -> Result<Self, Failure> {
         let mut senders = Self::none();
-        let watch = Watch::new(database.clone()).deliveries(webhooks.deliveries());
+        let watch = Watch::new(database.clone())
+            .deliveries(webhooks.deliveries())
+            .destinations(webhooks.names());
         let stopped = senders.stopped();
         senders.tasks.spawn(async move {
             if let Err(error) = watch.run(stopped).await {

@@ -7,12 +7,14 @@ mod test;
 
 pub(in crate::command) use self::list::{fields, table};
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
 use tokio_postgres::Client;
 use walpost_webhook::{Deliveries, DestinationBacklog, StoreError};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    config::{Config, ConfigArgs, SinkKind},
     failure::{Exit, Failure},
 };
 
@@ -74,12 +76,14 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let config = Config::load(config)?;
     let schema = args.schema.as_ref().unwrap_or(&config.settings.pipeline.schema);
     let deliveries = Deliveries::in_schema(schema);
+    let configured = configured(&config)?;
+    let configured = configured.as_ref();
     // A trial needs none.
     let database = || config.database();
     let done = match &args.command {
-        Command::List(args) => list::run(&database()?, &deliveries, args).await,
+        Command::List(args) => list::run(&database()?, &deliveries, (args, configured)).await,
         Command::Show(args) => show::run(&database()?, &deliveries, args).await,
-        Command::Retry(args) => decide::retry(&database()?, &deliveries, args).await,
+        Command::Retry(args) => decide::retry(&database()?, &deliveries, (args, configured)).await,
         Command::Settle(args) => decide::settle(&database()?, &deliveries, args).await,
         Command::Hold(args) => hold::hold(&database()?, &deliveries, args).await,
         Command::Resume(args) => hold::resume(&database()?, &deliveries, args).await,
@@ -88,6 +92,22 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     };
     let database = config.database()?;
     done.map_err(|failure| failure.for_role(&database))
+}
+
+/// Names of the destinations, where the configuration has some.
+fn configured(config: &Config) -> Result<Option<BTreeSet<String>>, Failure> {
+    let names = config.settings.destinations.keys().cloned().collect::<BTreeSet<_>>();
+    let is_known = config.sink_kind()? == SinkKind::Webhook && !names.is_empty();
+    Ok(is_known.then_some(names))
+}
+
+/// What is said of deliveries to a destination that the configuration does not have.
+fn unconfigured(name: &str) -> String {
+    format!(
+        "{name} is no destination of this configuration, so nothing sends what is for it: \
+         configure [destination.{name}], or give deliveries up with `walpost webhook settle ID \
+         --failed`"
+    )
 }
 
 /// The text of the error has the next step in it.

@@ -150,3 +150,51 @@ fn the_grants_that_are_told_are_enough_and_open_no_payload() {
     let text = stdout(&output);
     assert!(text.contains("webhook_grant('writer', 'support')"), "{text}");
 }
+
+#[test]
+fn what_waits_for_a_destination_that_is_not_configured_is_told_and_can_be_given_up() {
+    let rig = rig();
+    let set = [&WEBHOOK[..], &["--set", "destination.freight.url=https://a.example/hooks"]];
+    let set = set.concat();
+    let run = |args: &[&str]| walpost(&[args, &set, &["--postgres", &rig.url]].concat(), &[]);
+    let text = stdout(&run(&["check"]));
+    let row = "logistics: not configured here, and 1 pending and 1 held for it wait";
+    assert!(text.contains(row) && text.contains("warn  Webhooks"), "{text}");
+    assert!(text.contains("webhook settle ID --failed"), "{text}");
+    let output = run(&["webhook", "list"]);
+    assert!(stdout(&output).contains("logistics    not configured"), "{}", stdout(&output));
+    let note = "logistics is no destination of this configuration, so nothing sends";
+    assert!(stderr(&output).contains(note), "{}", stderr(&output));
+    let listed = stdout(&run(&["webhook", "list", "--json"]));
+    assert!(listed.contains("\"configured\":false"), "{listed}");
+    for args in [&["list", "--destination", "logistics"][..], &["retry", "4"]] {
+        let output = run(&[&["webhook"], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(note), "{args:?}: {}", stderr(&output));
+    }
+    let output = run(&["webhook", "settle", "1", "2", "4", "--failed"]);
+    assert_eq!(stdout(&output), "failed, as you say: delivery 1, 4\n");
+    let text = stderr(&output);
+    assert!(text.contains("2 is sending, not unknown, pending, held or failed"), "{text}");
+    // Where it is configured, or nobody knows who is, nothing of it is said.
+    let same = [&WEBHOOK[..], &["--set", "destination.logistics.url=https://a.example/hooks"]];
+    for args in [&same.concat()[..], &[]] {
+        let all = [&["webhook", "list", "--postgres", &rig.url], args].concat();
+        let output = walpost(&all, &[]);
+        assert!(stdout(&output).contains("logistics    active"), "{}", stdout(&output));
+        assert!(!stderr(&output).contains("no destination"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_retry_for_a_disabled_destination_says_that_it_is_held_again() {
+    let rig = rig();
+    let url = &*rig.url;
+    let hold = ["webhook", "hold", "logistics", "--reason", "moves", "--postgres", url];
+    assert!(walpost(&hold, &[]).status.success());
+    let output = walpost(&["webhook", "retry", "4", "--postgres", url], &[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("logistics is disabled, so what is for it is held again"), "{text}");
+    assert!(text.contains("`walpost webhook resume logistics`"), "{text}");
+}

@@ -1,12 +1,16 @@
+use std::collections::BTreeSet;
+
 use clap::{ArgGroup, ValueEnum};
 use serde_json::json;
 use tokio_postgres::Client;
 use walpost_postgres::Database;
-use walpost_webhook::{Decided, Deliveries, DeliveryFilter, DeliveryState, Settlement};
+use walpost_webhook::{
+    Decided, Deliveries, DeliveryFilter, DeliveryState, DestinationState, Settlement,
+};
 
-use super::{destination, failure};
+use super::{destination, failure, unconfigured};
 use crate::{
-    command::sql,
+    command::{cells::cell, sql},
     failure::{Exit, Failure},
     output,
 };
@@ -63,8 +67,8 @@ pub(super) struct SettleArgs {
     /// They have arrived
     #[arg(long)]
     delivered: bool,
-    /// They have not, and are not to be sent any more; also for those that are held, and for those
-    /// that have failed and hold others back
+    /// They have not, and are not to be sent any more; also for those that are pending or held,
+    /// and for those that have failed and hold others back
     #[arg(long)]
     failed: bool,
     /// Print one JSON object
@@ -85,7 +89,7 @@ impl From<Again> for DeliveryState {
 pub(super) async fn retry(
     database: &Database,
     deliveries: &Deliveries,
-    args: &RetryArgs,
+    (args, configured): (&RetryArgs, Option<&BTreeSet<String>>),
 ) -> Result<(), Failure> {
     let client = sql::connect_to_ask(database).await?;
     let chosen;
@@ -98,7 +102,21 @@ pub(super) async fn retry(
         }
     }
     let decided = deliveries.retry(&client, ids).await.map_err(failure)?;
-    told(&decided, ("will be sent again", "failed, held or unknown"), args.json)
+    told(&decided, ("will be sent again", "failed, held or unknown"), args.json)?;
+    for name in decided.destinations.iter().take(NAMED_MAX) {
+        let of = deliveries.destination(&client, name).await.map_err(failure)?;
+        if of.is_some_and(|of| of.state == DestinationState::Disabled) {
+            let name = cell(name);
+            output::note(format_args!(
+                "{name} is disabled, so what is for it is held again; `walpost webhook resume \
+                 {name}` lets it go"
+            ));
+        }
+        if configured.is_some_and(|names| !names.contains(name)) {
+            output::note(unconfigured(&cell(name)));
+        }
+    }
+    Ok(())
 }
 
 async fn choose(
@@ -141,7 +159,7 @@ pub(super) async fn settle(
     let (settlement, done, states) = if args.delivered {
         (Settlement::Delivered, "delivered, as you say", "unknown")
     } else {
-        (Settlement::Failed, "failed, as you say", "unknown, held or failed")
+        (Settlement::Failed, "failed, as you say", "unknown, pending, held or failed")
     };
     let decided = deliveries.settle(&client, &args.ids, settlement).await.map_err(failure)?;
     told(&decided, (done, states), args.json)

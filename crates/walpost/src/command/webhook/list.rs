@@ -1,4 +1,7 @@
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::{Value, json};
 use tokio_postgres::Client;
@@ -7,7 +10,7 @@ use walpost_webhook::{
     Deliveries, DeliveryEntry, DeliveryFilter, DeliveryState, DestinationEntry, DestinationState,
 };
 
-use super::{destination, failure};
+use super::{destination, failure, unconfigured};
 use crate::{
     command::{
         cells::{as_json, cell},
@@ -71,12 +74,12 @@ impl Args {
 pub(super) async fn run(
     database: &Database,
     deliveries: &Deliveries,
-    args: &Args,
+    (args, configured): (&Args, Option<&BTreeSet<String>>),
 ) -> Result<(), Failure> {
     let client = sql::connect_to_look(database).await?;
     let Some(filter) = args.filter() else {
         let all = deliveries.destinations(&client).await.map_err(failure)?;
-        return destinations(&all, args.json);
+        return destinations(&all, configured, args.json);
     };
     let mut entries = deliveries.list(&client, &filter).await.map_err(failure)?;
     let is_chosen = args.destination.is_some() || !args.state.is_empty() || args.event.is_some();
@@ -95,6 +98,11 @@ pub(super) async fn run(
     }
     if more {
         output::note("there are more; see them with --limit");
+    }
+    if let Some(name) = &args.destination
+        && configured.is_some_and(|names| !names.contains(name))
+    {
+        output::note(unconfigured(&cell(name)));
     }
     Ok(())
 }
@@ -115,10 +123,14 @@ async fn none(client: &Client, deliveries: &Deliveries, args: &Args) -> Result<(
     Err(failure.next_step(next_step))
 }
 
-fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
+fn destinations(
+    all: &[DestinationEntry],
+    configured: Option<&BTreeSet<String>>,
+    json: bool,
+) -> Result<(), Failure> {
     if json {
-        let lines = all.iter().map(|each| json_for_terminal(&as_json(of_destination(each))) + "\n");
-        return output::print(lines.collect::<String>());
+        let line = |each| json_for_terminal(&as_json(of_destination(each, configured))) + "\n";
+        return output::print(all.iter().map(line).collect::<String>());
     }
     if all.is_empty() {
         return output::print("there is no destination: none was started, nothing was created\n");
@@ -139,6 +151,12 @@ fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
     .right([2, 3, 4, 5, 6, 7, 8, 9]);
     for each in all {
         let one = &each.backlog;
+        let state = match one.state {
+            DestinationState::Active | DestinationState::New if one.is_unconfigured(configured) => {
+                "not configured"
+            }
+            state => state.as_str(),
+        };
         let oldest = match one.pending {
             0 => "-".to_owned(),
             _ => age(one.oldest_pending),
@@ -149,7 +167,7 @@ fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
         });
         table.row([
             cell(&one.destination),
-            one.state.as_str().to_owned(),
+            state.to_owned(),
             thousands(one.pending),
             thousands(one.sending),
             thousands(each.delivered_day),
@@ -163,15 +181,19 @@ fn destinations(all: &[DestinationEntry], json: bool) -> Result<(), Failure> {
     }
     output::print(table)?;
     for each in all {
-        advise(each);
+        advise(each, configured);
     }
     Ok(())
 }
 
 /// What somebody has to do about it.
-fn advise(each: &DestinationEntry) {
+fn advise(each: &DestinationEntry, configured: Option<&BTreeSet<String>>) {
     let one = &each.backlog;
     let name = cell(&one.destination);
+    let is_unconfigured = one.is_unconfigured(configured);
+    if is_unconfigured {
+        output::note(unconfigured(&name));
+    }
     match one.state {
         DestinationState::Disabled => {
             let since = one.changed_at.map_or_else(String::new, |at| format!(" since {}", utc(at)));
@@ -180,13 +202,13 @@ fn advise(each: &DestinationEntry) {
                 "{name} is disabled{since} ({reason}); `walpost webhook resume {name}` enables it"
             ));
         }
-        DestinationState::New => output::note(format_args!(
+        DestinationState::New if !is_unconfigured => output::note(format_args!(
             "{name} was never had by a processor: look whether it is configured by this name"
         )),
         DestinationState::Active if one.held > 0 => output::note(format_args!(
             "{name} is active, and some are held; `walpost webhook resume {name}` lets them go"
         )),
-        DestinationState::Active => {}
+        DestinationState::Active | DestinationState::New => {}
     }
     if one.blocked > 0 {
         output::note(format_args!(
@@ -215,12 +237,16 @@ fn age(of: Duration) -> String {
     }
 }
 
-fn of_destination(each: &DestinationEntry) -> Vec<(&'static str, Value)> {
+fn of_destination(
+    each: &DestinationEntry,
+    configured: Option<&BTreeSet<String>>,
+) -> Vec<(&'static str, Value)> {
     let one = &each.backlog;
     let error = each.last_error.as_ref();
     vec![
         ("destination", json!(one.destination)),
         ("state", json!(one.state.as_str())),
+        ("configured", json!(configured.map(|names| names.contains(&one.destination)))),
         ("reason", json!(one.reason)),
         ("changed_at", json!(one.changed_at.map(utc))),
         ("pending", json!(one.pending)),
