@@ -68,6 +68,12 @@ pub struct Message {
     pub body: Bytes,
 }
 
+/// What of a request is secret.
+pub(crate) struct Secrets {
+    token: Option<HeaderValue>,
+    signer: Option<Signer>,
+}
+
 /// A message cannot be made a request. No text of this has a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -90,6 +96,18 @@ pub enum RequestError {
         /// Its name.
         header: HeaderName,
     },
+}
+
+impl RequestError {
+    /// Whether it is the destination's secrets that cannot be used, so that no message can
+    /// be sent there: a [`Processor`](crate::Processor) counts no attempt then.
+    pub fn is_of_secrets(&self) -> bool {
+        match self {
+            Self::Secret(_) | Self::Key(_) | Self::Sign(SignError::Keys { .. }) => true,
+            Self::Header { header } => *header == header::AUTHORIZATION,
+            Self::Sign(_) | Self::Path(_) => false,
+        }
+    }
 }
 
 impl Message {
@@ -136,15 +154,12 @@ impl Destination {
         for name in &self.key_headers {
             headers.insert(name, value(name, &message.key)?);
         }
-        if let Some(token) = &self.token {
-            let token = format!("Bearer {}", token.read().await?);
-            let mut token = value(&header::AUTHORIZATION, &token)?;
-            token.set_sensitive(true);
+        let secrets = self.read_secrets().await?;
+        if let Some(token) = secrets.token {
             headers.insert(header::AUTHORIZATION, token);
         }
-        if !self.signing_keys.is_empty() {
-            let signature =
-                self.signer().await?.sign(&signed_id(&message.key), at, &message.body)?;
+        if let Some(signer) = secrets.signer {
+            let signature = signer.sign(&signed_id(&message.key), at, &message.body)?;
             for (name, text) in signature.headers() {
                 let name = HeaderName::from_static(name);
                 headers.insert(&name, value(&name, &text)?);
@@ -153,12 +168,21 @@ impl Destination {
         Ok(Request { endpoint, method: self.method.clone(), headers, body: message.body.clone() })
     }
 
-    async fn signer(&self) -> Result<Signer, RequestError> {
+    /// Token and keys as they are now.
+    pub(crate) async fn read_secrets(&self) -> Result<Secrets, RequestError> {
+        let mut token = None;
+        if let Some(secret) = &self.token {
+            let text = format!("Bearer {}", secret.read().await?);
+            let mut header = value(&header::AUTHORIZATION, &text)?;
+            header.set_sensitive(true);
+            token = Some(header);
+        }
         let mut keys = Vec::new();
         for secret in &self.signing_keys {
             keys.push(secret.read().await?.parse::<SigningKey>()?);
         }
-        Ok(Signer::new(keys)?)
+        let signer = if keys.is_empty() { None } else { Some(Signer::new(keys)?) };
+        Ok(Secrets { token, signer })
     }
 }
 

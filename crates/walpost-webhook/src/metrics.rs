@@ -23,6 +23,10 @@ pub(crate) fn describe() {
     describe_histogram!("walpost_webhook_attempt_seconds", "Time that an attempt took");
     describe_gauge!("walpost_webhook_inflight", "Attempts that are being made");
     describe_gauge!(
+        "walpost_webhook_secret_unreadable",
+        "1 while nothing is sent for a secret that cannot be read"
+    );
+    describe_gauge!(
         "walpost_webhook_breaker_open",
         "1 while nothing but probes is sent to the destination"
     );
@@ -63,7 +67,7 @@ pub struct Snapshot {
     /// or the database was away for too long.
     pub lost: u64,
     /// Claims that nothing was sent under, and that do not count: of a destination
-    /// that was disabled meanwhile, or whose time was over.
+    /// that was disabled meanwhile, whose secrets could not be read, or whose time was over.
     pub given_back: u64,
 }
 

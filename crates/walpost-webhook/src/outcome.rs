@@ -44,8 +44,8 @@ pub enum Failure {
     Malformed,
     /// The answer's head is larger than is read.
     TooLarge,
-    /// The request could not be made: a secret cannot be read, a header cannot
-    /// have that value.
+    /// The request could not be made of the message: a header cannot have that value, a
+    /// path is none.
     Request,
     /// Whoever made the attempt did not write down what came of it.
     LeaseExpired,

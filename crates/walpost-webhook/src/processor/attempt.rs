@@ -75,24 +75,38 @@ impl Shared {
         // No byte goes out behind this, and the end can be written down under the lease.
         let last = lease - LEASE_MARGIN / 2;
         let until = Instant::now() + self.settings.client.timeout;
-        if until > last || self.standing.is_closed() {
+        let is_unread = self.secrets.look_in(Instant::now()).is_some();
+        if until > last || self.standing.is_closed() || is_unread {
             return None;
         }
         self.metrics.inflight.increment(1.0);
         let end = self.send(message, until).await;
         self.metrics.inflight.decrement(1.0);
+        let end = end?;
         let is_unsent = matches!(end.outcome, Outcome::Unanswered { sent: false, .. });
         // It was this process that had no time for it.
         let is_given_up = is_unsent && Instant::now() > until + PAUSED;
         (!is_given_up).then_some(end)
     }
 
-    async fn send(&self, message: &Message, until: Instant) -> End {
+    /// None where it cannot be made for a secret that cannot be read, whatever the message.
+    async fn send(&self, message: &Message, until: Instant) -> Option<End> {
         let request = self.settings.destination.request(message, SystemTime::now());
         match timeout_at(until.into(), request).await {
-            Ok(Ok(request)) => End::of(self.client.send_until(&request, until.into()).await),
-            Ok(Err(error)) => unsent(Failure::Request, error_chain(&error)),
-            Err(_) => unsent(Failure::Timeout, "the request took too long to make".to_owned()),
+            Ok(Ok(request)) => Some(End::of(self.client.send_until(&request, until.into()).await)),
+            Ok(Err(error)) if error.is_of_secrets() => {
+                self.unread(&error);
+                None
+            }
+            Ok(Err(error)) => {
+                let outcome = Outcome::Unanswered { failure: Failure::Request, sent: false };
+                Some(End::without_call(outcome, error_chain(&error)))
+            }
+            // Of all that it takes only secrets are waited for.
+            Err(_) => {
+                self.unread_in_time(self.settings.client.timeout);
+                None
+            }
         }
     }
 
@@ -109,8 +123,4 @@ impl Shared {
         }
         Fate::Ended(ended)
     }
-}
-
-fn unsent(failure: Failure, detail: String) -> End {
-    End::without_call(Outcome::Unanswered { failure, sent: false }, detail)
 }

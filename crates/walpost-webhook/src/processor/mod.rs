@@ -6,6 +6,7 @@ mod attempt;
 mod finisher;
 mod gate;
 mod running;
+mod secrets;
 mod standing;
 mod turn;
 mod upkeep;
@@ -26,7 +27,9 @@ use tokio::{
 };
 use walpost_postgres::Database;
 
-use self::{finisher::Finisher, gate::Gate, running::Running, standing::Standing};
+use self::{
+    finisher::Finisher, gate::Gate, running::Running, secrets::Secrets, standing::Standing,
+};
 use crate::{
     Alerts, Bell, Breaker, Client, ClientSettings, Deliveries, Destination, OnHeadFailure, Order,
     Pace, Rate, RetryPolicy, Schedule, StoreError,
@@ -231,6 +234,8 @@ struct Shared {
     bytes: AtomicUsize,
     /// Nothing is sent while the destination is known to be disabled.
     standing: Standing,
+    /// Nor while its secrets cannot be read.
+    secrets: Secrets,
     gate: Arc<Gate>,
     /// There may be something to claim.
     wake: Arc<Notify>,
@@ -247,7 +252,7 @@ impl Processor {
         let retry_hands = Semaphore::new(settings.retry_hands());
         let (retries, has_retries) = (AtomicUsize::new(0), AtomicBool::new(false));
         let bytes = AtomicUsize::new(0);
-        let standing = Standing::default();
+        let (standing, secrets) = (Standing::default(), Secrets::new(&settings.name));
         let gate = Arc::new(Gate::new(settings.breaker, &settings.name));
         let wake = Arc::default();
         let shared = Shared {
@@ -261,6 +266,7 @@ impl Processor {
             has_retries,
             bytes,
             standing,
+            secrets,
             gate,
             wake,
         };

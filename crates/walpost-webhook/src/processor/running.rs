@@ -81,6 +81,7 @@ impl Running {
         if self.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return Ok(());
         }
+        self.shared.look_at_secrets().await;
         let room = self.room();
         let worked = match timeout(STATEMENT_TIMEOUT, self.work(room)).await {
             Ok(worked) => worked,
@@ -152,6 +153,7 @@ impl Running {
             tokens_in,
             permit,
             is_gone: self.shared.standing.is_gone(),
+            unread_for: self.shared.secrets.look_in(now),
             failed_for: self.not_before.map(|at| at.saturating_duration_since(now)),
         };
         (seen, era)

@@ -39,6 +39,8 @@ pub(super) struct Seen {
     pub(super) permit: Permit,
     /// Whether the destination is known to be disabled.
     pub(super) is_gone: bool,
+    /// Until its secrets are looked at again that cannot be read.
+    pub(super) unread_for: Option<Duration>,
     /// Until the database is asked again that has failed.
     pub(super) failed_for: Option<Duration>,
 }
@@ -100,7 +102,7 @@ impl Seen {
     /// How many deliveries the destination, its breaker and its rate let through.
     fn allowed(&self) -> u32 {
         match self.permit {
-            _ if self.is_gone => 0,
+            _ if self.is_gone || self.unread_for.is_some() => 0,
             Permit::Any => self.tokens,
             Permit::Probe => self.tokens.min(1),
             Permit::Nothing(_) => 0,
@@ -111,6 +113,7 @@ impl Seen {
     fn barred(&self) -> Option<Duration> {
         match self.permit {
             _ if self.is_gone => Some(UPKEEP),
+            _ if self.unread_for.is_some() => self.unread_for,
             Permit::Any | Permit::Probe => Some(self.tokens_in).filter(|wait| !wait.is_zero()),
             Permit::Nothing(wait) => Some(wait.unwrap_or(self.poll)),
         }
@@ -141,6 +144,7 @@ mod tests {
         tokens_in: Duration::ZERO,
         permit: Permit::Any,
         is_gone: false,
+        unread_for: None,
         failed_for: None,
     };
     const DUE: Seen = Seen { poll_in: Duration::ZERO, ..QUIET };
@@ -166,6 +170,7 @@ mod tests {
             (Seen { permit: Permit::Probe, tokens: 0, ..DUE }, 0, "a probe costs a token"),
             (Seen { permit: Permit::Nothing(None), ..FULL }, 0, "the breaker is open"),
             (Seen { is_gone: true, ..DUE }, 0, "it is disabled"),
+            (Seen { unread_for: Some(millis(0)), ..DUE }, 0, "a secret cannot be read"),
         ] {
             assert_eq!(seen.deliveries(), expected, "{why}");
         }
@@ -190,6 +195,8 @@ mod tests {
             (Seen { tokens_in: millis(20), ..FULL }, pause(20, None), "the rate alone"),
             (Seen { permit: Permit::Nothing(None), ..DUE }, pause(200, None), "a look each time"),
             (Seen { is_gone: true, ..WOKEN }, pause(500, None), "until it is enabled"),
+            (Seen { unread_for: Some(millis(90)), ..FULL }, pause(90, None), "its secrets"),
+            (Seen { unread_for: Some(millis(9_000)), ..DUE }, pause(500, None), "upkeep"),
             (Seen { failed_for, ..FULL }, pause(5_000, None), "the database"),
         ] {
             assert_eq!(seen.pause(), expected, "{why}");

@@ -28,6 +28,7 @@ mod rate;
 mod receive;
 mod receiver;
 mod retention;
+mod secrets;
 mod sink;
 mod tls;
 mod transitions;

@@ -29,7 +29,7 @@ pub(super) async fn check(database: &Database, webhooks: &Webhooks) -> Vec<Check
                 outcome: Outcome::Fail,
                 detail: format!("{name}: no request can be made: {problem}"),
                 next_step: Some(format!(
-                    "mend [destination.{name}]; deliveries wait meanwhile and are tried again"
+                    "mend [destination.{name}]; its deliveries wait meanwhile, and no attempt is counted"
                 )),
             },
         });
