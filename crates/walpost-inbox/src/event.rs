@@ -65,6 +65,11 @@ impl NewEvent {
     }
 
     /// What the table would refuse in words that quote it.
+    /// Its type.
+    pub fn event_type(&self) -> &str {
+        &self.event_type
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         let reference = self.related_reference.as_deref().unwrap_or_default();
         let texts = [

@@ -147,6 +147,7 @@ const WEBHOOK: &[Migration] = &[
     Migration::new(3, "mark", include_str!("../migrations/webhook/0003_mark.sql")),
     Migration::new(4, "given_back", include_str!("../migrations/webhook/0004_given_back.sql")),
     Migration::new(5, "order", include_str!("../migrations/webhook/0005_order.sql")),
+    Migration::new(6, "breaker", include_str!("../migrations/webhook/0006_breaker.sql")),
 ];
 
 #[cfg(test)]

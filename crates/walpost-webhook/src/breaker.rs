@@ -140,6 +140,15 @@ impl Circuit {
         self.era
     }
 
+    /// For how long it is open, nothing more while it is half-open; `None` where all is sent.
+    pub(crate) fn open_for(&self, now: Instant) -> Option<Duration> {
+        match self.state {
+            State::Closed { .. } => None,
+            State::Open { until, .. } => Some(until.saturating_duration_since(now)),
+            State::HalfOpen { .. } => Some(Duration::ZERO),
+        }
+    }
+
     /// Now.
     pub(crate) fn era(&self) -> u64 {
         self.era

@@ -3,7 +3,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use metrics::{Gauge, gauge};
@@ -21,6 +21,8 @@ pub(super) struct Gate {
     is_open: Gauge,
     /// Since the last time that people were told.
     has_opened: AtomicBool,
+    /// Since that was noted where operators look.
+    has_changed: AtomicBool,
 }
 
 /// What a claim is let through with. Dropped without an outcome, it says nothing
@@ -37,8 +39,8 @@ impl Gate {
         let is_open = gauge!("walpost_webhook_breaker_open", &labels);
         is_open.set(0.0);
         let circuit = breaker.map(|breaker| Mutex::new(Circuit::new(breaker)));
-        let has_opened = AtomicBool::new(false);
-        Self { circuit, destination: destination.to_owned(), is_open, has_opened }
+        let (has_opened, has_changed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { circuit, destination: destination.to_owned(), is_open, has_opened, has_changed }
     }
 
     pub(super) fn has_opened(&self) -> bool {
@@ -48,6 +50,19 @@ impl Gate {
     /// People were told that it has opened.
     pub(super) fn told(&self) {
         self.has_opened.store(false, Ordering::SeqCst);
+    }
+
+    /// For how long it is open at least, or none, where that has changed since it was asked.
+    pub(super) fn changed(&self) -> Option<Option<Duration>> {
+        self.has_changed.swap(false, Ordering::SeqCst).then(|| {
+            let open_for = |circuit: MutexGuard<'_, Circuit>| circuit.open_for(Instant::now());
+            self.circuit().and_then(open_for)
+        })
+    }
+
+    /// What was asked could not be noted.
+    pub(super) fn is_to_be_noted(&self) {
+        self.has_changed.store(true, Ordering::SeqCst);
     }
 
     /// How much may be claimed now, and in which era that is.
@@ -84,6 +99,7 @@ impl Gate {
             }
             Some(Change::Closed) => tracing::info!(destination, "breaker closed: all is sent"),
         }
+        self.has_changed.store(true, Ordering::SeqCst);
         let is_closed = change == Some(Change::Closed);
         self.is_open.set(if is_closed { 0.0 } else { 1.0 });
     }
@@ -111,7 +127,7 @@ impl Drop for Pass {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::io;
 
     use http::StatusCode;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 use super::{
-    Shared,
+    LEASE_MARGIN, Shared,
     finisher::{read_committed, tell},
 };
 use crate::{
@@ -68,6 +68,7 @@ impl Upkeep {
             let is_disabled = deliveries.is_disabled(client, name).await?;
             shared.standing.seen(look, is_disabled);
             deliveries.hold(client, name, UPKEEP_MAX).await?;
+            note_breaker(shared, client).await?;
         }
         Ok(true)
     }
@@ -108,6 +109,19 @@ impl Upkeep {
         self.looked_at = Some(Instant::now());
         Ok(())
     }
+}
+
+/// Says where operators look whether the breaker is open: a while longer than that lasts, for
+/// a probe and its answer, so that it ends by itself where this process does.
+async fn note_breaker(shared: &Shared, client: &Client) -> Result<(), StoreError> {
+    let Some(open_for) = shared.gate.changed() else { return Ok(()) };
+    let settings = &shared.settings;
+    let open_for = open_for.map(|wait| wait + settings.client.timeout + LEASE_MARGIN);
+    let noted = settings.deliveries.note_breaker(client, &settings.name, open_for).await;
+    if noted.is_err() {
+        shared.gate.is_to_be_noted();
+    }
+    noted
 }
 
 /// Ends claims whose leases have ended: nobody knows what became of them.

@@ -117,6 +117,7 @@ fn body_of(stored: &Stored) -> String {
                 r#"{{"status":"ok","already_processed":true,"processing_state":"{state}"}}"#
             ),
         },
+        Stored::Trial => r#"{"status":"ok","stored":false}"#.to_owned(),
         Stored::GivenUp => r#"{"status":"ok","processing_state":"failed"}"#.to_owned(),
         Stored::Pending | Stored::Succeeded | Stored::Challenge(_) => {
             r#"{"status":"ok"}"#.to_owned()

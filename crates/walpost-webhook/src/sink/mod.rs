@@ -6,6 +6,7 @@
 //! wakes beside its successor, has nothing sent twice.
 
 mod columns;
+mod standard;
 mod subscriptions;
 mod writer;
 
@@ -25,7 +26,7 @@ use crate::{Deliveries, NewDelivery};
 
 pub use self::{
     columns::Columns,
-    subscriptions::{KeyOf, Subscription, SubscriptionError, Subscriptions},
+    subscriptions::{BodyForm, KeyOf, Subscription, SubscriptionError, Subscriptions},
 };
 
 /// Most deliveries that one statement creates, and most of their bytes.

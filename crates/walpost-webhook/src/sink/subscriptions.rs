@@ -8,6 +8,7 @@ use walpost_event::Message as Event;
 use super::columns::{
     CONTENT_TYPE, DESTINATION, EVENT_TYPE, ID, KEY, PATH, RETRY_LIMIT, RETRY_WAIT_MS,
 };
+use super::standard::standard;
 use crate::{Message, NewDelivery, Order, ProcessorSettings};
 
 /// Bound on the events of one destination, as patterns.
@@ -39,6 +40,8 @@ pub struct Subscription {
     pub events: Vec<String>,
     /// What the receiver knows a delivery by.
     pub key: KeyOf,
+    /// What stands in the body; the payload as it is unless set.
+    pub body: BodyForm,
     /// Which of its deliveries go one after the other: by the key of an event's record,
     /// which is its aggregate, or all. As [its processors](crate::ProcessorSettings::order)
     /// have it: where these differ no order holds.
@@ -53,6 +56,20 @@ pub enum KeyOf {
     Event,
     /// The id of the event and the name of the destination, as `id:name`.
     Delivery,
+}
+
+/// What stands in the body of a delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyForm {
+    /// The payload of the event, byte for byte.
+    #[default]
+    Raw,
+    /// `{"type": …, "timestamp": …, "data": …}`, as Standard Webhooks recommends it, with
+    /// the payload as `data`: so the type is signed with the rest, and a
+    /// [`Source::standard`](crate::receive::Source::standard) finds it where it looks. The
+    /// payload has to be JSON, the event needs a type, and the body is `application/json`.
+    /// `timestamp` is that of the event's record; without one there is none.
+    Standard,
 }
 
 /// The destinations, and what goes to each.
@@ -84,8 +101,13 @@ pub enum SubscriptionError {
 impl Subscription {
     /// To all events.
     pub fn new(destination: impl Into<String>) -> Self {
-        let events = vec!["*".to_owned()];
-        Self { destination: destination.into(), events, key: KeyOf::Event, order: Order::None }
+        Self {
+            destination: destination.into(),
+            events: vec!["*".to_owned()],
+            key: KeyOf::Event,
+            body: BodyForm::Raw,
+            order: Order::None,
+        }
     }
 
     /// To all events, as these processors send them: under their name and in their order.
@@ -171,6 +193,7 @@ struct Row<'a> {
     retry_limit: Option<u32>,
     retry_wait: Option<Duration>,
     body: Bytes,
+    timestamp_ms: Option<i64>,
     /// Of its record; empty is none.
     aggregate: Option<&'a Bytes>,
 }
@@ -190,6 +213,7 @@ impl<'a> Row<'a> {
             retry_limit: number(event, RETRY_LIMIT)?,
             retry_wait: retry_wait.map(Duration::from_millis),
             body,
+            timestamp_ms: event.timestamp_ms,
             aggregate: event.key.as_ref().filter(|key| !key.is_empty()),
         })
     }
@@ -197,8 +221,13 @@ impl<'a> Row<'a> {
     fn delivery(&self, of: &Subscription) -> Result<NewDelivery, String> {
         let key = self.key.map_or_else(|| of.key(self.id), str::to_owned);
         let mut message = Message::new(key, self.body.clone());
+        match of.body {
+            BodyForm::Raw => message.content_type = self.content_type.map(str::to_owned),
+            BodyForm::Standard => {
+                message.body = standard(self.event_type, self.timestamp_ms, &self.body)?.into();
+            }
+        }
         message.path = self.path.map(str::to_owned);
-        message.content_type = self.content_type.map(str::to_owned);
         let mut delivery = NewDelivery::new(&of.destination, self.id, message);
         delivery.event_type = self.event_type.map(str::to_owned);
         delivery.retry_limit = self.retry_limit;
@@ -396,6 +425,30 @@ mod tests {
         let mut empty = event(&[(ID, Some("e"))]);
         empty.value = None;
         assert!(subscribed().deliveries(&empty, MAX).unwrap_err().contains("payload"));
+    }
+
+    #[test]
+    fn where_a_destination_has_it_so_type_and_time_stand_in_the_body() {
+        let mut wrapped = Subscription::new("freight");
+        wrapped.body = BodyForm::Standard;
+        let both = Subscriptions::new([wrapped, Subscription::new("audit")]).unwrap();
+        let mut of = event(&[
+            (ID, Some("e1")),
+            (EVENT_TYPE, Some("invoice.paid")),
+            (CONTENT_TYPE, Some("application/vnd.invoice+json")),
+        ]);
+        of.timestamp_ms = Some(0);
+        let deliveries = both.deliveries(&of, MAX).unwrap();
+        let [audit, freight] = &deliveries[..] else { panic!("{deliveries:?}") };
+        assert_eq!(&*audit.message.body, b"{\"invoice\":7}");
+        assert_eq!(audit.message.content_type.as_deref(), Some("application/vnd.invoice+json"));
+        let body = br#"{"type":"invoice.paid","timestamp":"1970-01-01T00:00:00.000Z","data":{"invoice":7}}"#;
+        assert_eq!(&*freight.message.body, body);
+        assert_eq!(freight.message.content_type, None);
+        // Its bound is that of what is sent.
+        assert!(both.deliveries(&of, body.len() - 1).unwrap_err().contains("bytes"));
+        of.headers.retain(|header| &*header.name != EVENT_TYPE);
+        assert!(both.deliveries(&of, MAX).unwrap_err().contains("no type"));
     }
 
     #[test]

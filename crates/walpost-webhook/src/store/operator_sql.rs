@@ -31,9 +31,9 @@ pub(crate) struct OperatorSql {
     pub(super) response: String,
     pub(super) states: String,
     pub(super) retry: String,
-    pub(super) set_aside: String,
+    /// Of the ids that stand in the place of `$1`, as a literal of an array.
+    pub(super) give_up: String,
     pub(super) settle_delivered: String,
-    pub(super) settle_failed: String,
     pub(super) destinations: String,
     pub(super) backlog: String,
     pub(super) prunable: String,
@@ -78,16 +78,16 @@ impl OperatorSql {
                  where id = any ($1) and state in ('failed', 'held', 'unknown') \
                  returning id, destination"
             ),
-            set_aside: format!(
-                "update {deliveries} set state = 'held', next_attempt_at = null \
-                 where id = any ($1) and state = 'pending'"
-            ),
             settle_delivered: settle(&deliveries, DeliveryState::Delivered, "state = 'unknown'"),
-            settle_failed: settle(
-                &deliveries,
-                DeliveryState::Failed,
-                "(state in ('unknown', 'held') \
-                 or (state = 'failed' and outcome is distinct from 'settled'))",
+            give_up: format!(
+                "update {deliveries} set state = 'held', next_attempt_at = null \
+                 where id = any ($1) and state = 'pending'; {}",
+                settle(
+                    &deliveries,
+                    DeliveryState::Failed,
+                    "(state in ('unknown', 'held') \
+                     or (state = 'failed' and outcome is distinct from 'settled'))",
+                ),
             ),
             destinations: destinations(schema),
             backlog: backlog(schema),
@@ -171,8 +171,10 @@ fn destinations(schema: &str) -> String {
         )
     };
     format!(
-        "select n.*, coalesce(done.count, 0), error.outcome, error.status, error.ended_at \
+        "select n.*, coalesce(done.count, 0), error.outcome, error.status, error.ended_at, \
+         case when place.breaker_open_until > now() then place.breaker_open_until end \
          from ({backlog}) n \
+         left join {schema}.webhook_destination place on place.name = n.name \
          left join (select destination, count(*) from (select destination from {deliveries} \
          where state = 'delivered' and finished_at > now() - interval '1 day' \
          order by finished_at desc limit $2) as each group by destination) done \

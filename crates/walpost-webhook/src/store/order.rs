@@ -1,6 +1,6 @@
 //! What is done under the lock of a destination's claims, and beside it.
 
-use std::convert;
+use std::{convert, time::Duration};
 
 use tokio::join;
 use tokio_postgres::{
@@ -8,7 +8,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, StoreError, claim::Line, order_sql::BEGIN, up_to};
+use super::{Deliveries, StoreError, claim::Line, millis, order_sql::BEGIN, up_to};
 
 /// How far the blocked ones were looked at: at those up to the delivery ahead and the id
 /// of the last one; from the first on where it is the default.
@@ -52,6 +52,20 @@ impl Deliveries {
         let registered = self.locked(client, destination, register);
         let known = at_once(client, registered, convert::identity).await;
         known.map(drop).map_err(|error| self.error("registering it", "sender", &error))
+    }
+
+    /// Notes for how long nothing but probes is sent to a destination; `None` where all is.
+    pub(crate) async fn note_breaker(
+        &self,
+        client: &Client,
+        destination: &str,
+        open_for: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        let open_ms = open_for.map(millis);
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&destination, Type::TEXT), (&open_ms, Type::INT8)];
+        let noted = client.execute_typed(&self.sql.note_breaker, &parameters).await;
+        noted.map(drop).map_err(|error| self.error("noting its breaker", "sender", &error))
     }
 
     /// What moves the cursor of a destination, or claims by an order, goes one after the

@@ -85,6 +85,9 @@ pub struct DestinationEntry {
     pub delivered_day: u64,
     /// The last failure of a delivery that is not done.
     pub last_error: Option<LastError>,
+    /// While the breaker of one of its senders is open: until when or so nothing but
+    /// probes is sent, as the last sender that noted it has it.
+    pub breaker_open_until: Option<SystemTime>,
 }
 
 /// An attempt that failed.
@@ -197,6 +200,7 @@ impl DestinationEntry {
             backlog: DestinationBacklog::read(row),
             delivered_day: u64::try_from(row.get::<_, i64>(12)).unwrap_or_default(),
             last_error,
+            breaker_open_until: row.get(16),
         }
     }
 }

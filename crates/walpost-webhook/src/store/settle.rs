@@ -1,15 +1,12 @@
 //! What an operator decides about deliveries that do not go on by themselves: those that
 //! failed, are held or unknown; and about those that nobody is to send any more.
 
-use std::convert;
-
-use tokio::join;
 use tokio_postgres::{
-    Client, Error as PgError, Row,
+    Client, Error as PgError, Row, SimpleQueryMessage,
     types::{ToSql, Type},
 };
 
-use super::{Deliveries, DeliveryState, StoreError, order::at_once};
+use super::{Deliveries, DeliveryState, StoreError};
 
 /// What somebody has found out about a delivery, or decided. One that is given up stays
 /// with its body: only what is delivered moves to the archive.
@@ -43,13 +40,14 @@ impl Deliveries {
     /// When the database refuses it: the role has to be an `operator`.
     pub async fn retry(&self, client: &Client, deliveries: &[i64]) -> Result<Decided, StoreError> {
         let retry = client.query_typed(&self.sql.operator.retry, &ids(&deliveries)).await;
+        let retry = retry.map(named);
         self.decided(client, deliveries, (retry, "retrying deliveries")).await
     }
 
     /// Ends deliveries whose outcome is unknown, and gives up those that are pending, are
     /// held or have failed, by somebody who has looked: their
     /// outcome is `settled` from then on, and their attempts say what was known. One that
-    /// is being sent is left as it is. In a transaction of its own.
+    /// is being sent is left as it is.
     ///
     /// # Errors
     /// As [`Deliveries::retry`].
@@ -59,10 +57,10 @@ impl Deliveries {
         deliveries: &[i64],
         settlement: Settlement,
     ) -> Result<Decided, StoreError> {
-        let sql = &self.sql.operator;
         let settled = match settlement {
             Settlement::Delivered => {
-                client.query_typed(&sql.settle_delivered, &ids(&deliveries)).await
+                let sql = &self.sql.operator.settle_delivered;
+                client.query_typed(sql, &ids(&deliveries)).await.map(named)
             }
             Settlement::Failed => self.give_up(client, deliveries).await,
         };
@@ -70,32 +68,33 @@ impl Deliveries {
     }
 
     /// What is pending is held first, which is the way to an end that no claim can cross:
-    /// who claims passes over what is locked, and whoever was first has it as `sending`.
-    async fn give_up(&self, client: &Client, deliveries: &[i64]) -> Result<Vec<Row>, PgError> {
-        let sql = &self.sql.operator;
-        let given_up = async {
-            let parameters = ids(&deliveries);
-            let (aside, settled) = join!(
-                biased;
-                client.execute_typed(&sql.set_aside, &parameters),
-                client.query_typed(&sql.settle_failed, &parameters),
-            );
-            aside.and(settled)
-        };
-        at_once(client, given_up, convert::identity).await
+    /// who claims passes over what is locked, and whoever was first has it as `sending`. In
+    /// one message, so that both are one transaction, also where the caller has none.
+    async fn give_up(
+        &self,
+        client: &Client,
+        deliveries: &[i64],
+    ) -> Result<Vec<(i64, String)>, PgError> {
+        let ids: Vec<String> = deliveries.iter().map(ToString::to_string).collect();
+        let sql = self.sql.operator.give_up.replace("$1", &format!("'{{{}}}'", ids.join(",")));
+        let said = client.simple_query(&sql).await?;
+        let ended = said.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((row.get(0)?.parse().ok()?, row.get(1)?.into())),
+            _ => None,
+        });
+        Ok(ended.collect())
     }
 
     async fn decided(
         &self,
         client: &Client,
         deliveries: &[i64],
-        (rows, attempted): (Result<Vec<Row>, PgError>, &'static str),
+        (ended, attempted): (Result<Vec<(i64, String)>, PgError>, &'static str),
     ) -> Result<Decided, StoreError> {
         let failed = |error: PgError| self.error(attempted, "operator", &error);
-        let rows = rows.map_err(failed)?;
-        let mut done: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let (mut done, mut destinations): (Vec<i64>, Vec<String>) =
+            ended.map_err(failed)?.into_iter().unzip();
         done.sort_unstable();
-        let mut destinations: Vec<String> = rows.iter().map(|row| row.get(1)).collect();
         destinations.sort_unstable();
         destinations.dedup();
         let is_left = |id: &i64| done.binary_search(id).is_err();
@@ -115,6 +114,11 @@ impl Deliveries {
         let left = left.into_iter().map(state_of).collect();
         Ok(Decided { done, destinations, left })
     }
+}
+
+/// Id and destination of each.
+fn named(rows: Vec<Row>) -> Vec<(i64, String)> {
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
 fn ids<'a>(deliveries: &'a &[i64]) -> [(&'a (dyn ToSql + Sync), Type); 1] {

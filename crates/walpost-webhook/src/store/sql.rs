@@ -22,6 +22,7 @@ pub(crate) struct Sql {
     pub(crate) finish: String,
     pub(crate) give_back: String,
     pub(crate) register: String,
+    pub(crate) note_breaker: String,
     pub(crate) disable: String,
     pub(crate) enable: String,
     pub(crate) hold: String,
@@ -84,9 +85,16 @@ impl Sql {
                  values ($1, $2, $3) on conflict (name) do update \
                  set ordering = excluded.ordering, \
                  failed_are_passed = excluded.failed_are_passed, \
-                 cursor_id = 0 \
+                 cursor_id = case when (p.ordering, p.failed_are_passed) \
+                 is distinct from (excluded.ordering, excluded.failed_are_passed) \
+                 then 0 else p.cursor_id end, breaker_open_until = null \
                  where (p.ordering, p.failed_are_passed) \
-                 is distinct from (excluded.ordering, excluded.failed_are_passed)"
+                 is distinct from (excluded.ordering, excluded.failed_are_passed) \
+                 or p.breaker_open_until is not null"
+            ),
+            note_breaker: format!(
+                "update {destinations} set breaker_open_until = \
+                 clock_timestamp() + $2::int8 * interval '1 ms' where name = $1"
             ),
             disable: format!(
                 "insert into {destinations} as d (name, state, reason) \

@@ -18,6 +18,12 @@ use crate::{
     world::{LIMIT, World, delivery, ids, run, settings},
 };
 
+/// Whether that stands where operators look.
+async fn is_listed_open(world: &World) -> bool {
+    let all = world.deliveries.destinations(&world.client).await.unwrap();
+    all[0].breaker_open_until.is_some_and(|until| until > std::time::SystemTime::now())
+}
+
 const ATTEMPTS: &str = "select sum(attempts)::int8 from walpost.webhook_delivery";
 
 /// The one recorder of this process.
@@ -107,6 +113,7 @@ async fn an_open_breaker_claims_nothing_and_sends_one_probe_at_a_time() {
     // The first of them that fails opens it, and nothing else begins but probes.
     until(LIMIT, "a probe", async || patient.calls() == 9).await;
     world.until("sending", 1).await;
+    until(LIMIT, "its line in the list", async || is_listed_open(&world).await).await;
     for _ in 0..5 {
         let calls = patient.calls();
         // However often the processor looks after what it has.
@@ -123,6 +130,7 @@ async fn an_open_breaker_claims_nothing_and_sends_one_probe_at_a_time() {
     patient.gate.add_permits(1_000);
     world.until("delivered", 40).await;
     assert!(!is_open("ill"));
+    until(LIMIT, "its line is gone", async || !is_listed_open(&world).await).await;
     let snapshot = running.stop().await;
     assert!(snapshot.given_back > 0, "{snapshot:?}");
     assert_eq!(world.number(ATTEMPTS).await, patient.calls() as i64);

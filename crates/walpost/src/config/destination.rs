@@ -6,7 +6,7 @@ use axum::http::{HeaderName, HeaderValue};
 use walpost_webhook::{
     AddressPolicy, Breaker, ClientSettings, Destination, Endpoint, OnHeadFailure, OnUnknownOutcome,
     Order, Pace, Ports, ProcessorSettings, Proxy, Rate, RetryPolicy, Schedule, Secret,
-    sink::{KeyOf, Subscription},
+    sink::{BodyForm, KeyOf, Subscription},
 };
 
 use super::{
@@ -57,6 +57,10 @@ impl NamedSection<'_> {
         subscription.key = self.choice(
             ("key", &self.section.key),
             &[("event", KeyOf::Event), ("delivery", KeyOf::Delivery)],
+        )?;
+        subscription.body = self.choice(
+            ("body", &self.section.body),
+            &[("raw", BodyForm::Raw), ("standard", BodyForm::Standard)],
         )?;
         Ok(subscription)
     }

@@ -175,6 +175,7 @@ pub(crate) struct DestinationSection {
     pub(crate) headers: Vec<String>,
     pub(crate) key_headers: Vec<String>,
     pub(crate) key: String,
+    pub(crate) body: String,
     pub(crate) token_file: String,
     pub(crate) token_variable: String,
     pub(crate) signing_key_files: Vec<String>,

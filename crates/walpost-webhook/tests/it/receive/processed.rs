@@ -3,10 +3,12 @@
 
 use tokio::sync::oneshot;
 use walpost_inbox::{OnUnknown, Processor};
+use walpost_relay::Sink;
 use walpost_testkit::until;
 use walpost_webhook::{
-    Secret,
+    Deliveries, Secret,
     receive::{Place, Source},
+    sink::{BodyForm, Subscription, Subscriptions, WebhookConnector},
 };
 
 use super::{
@@ -15,7 +17,10 @@ use super::{
     sign::{KEY, SENDERS, Sender},
     world::World,
 };
-use crate::world::{LIMIT, World as Sending, ids, run, settings};
+use crate::{
+    sink::{event, settled},
+    world::{LIMIT, World as Sending, ids, run, settings},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_received_is_processed_once_with_its_own_event() {
@@ -108,4 +113,77 @@ async fn what_one_system_sends_another_one_applies_once() {
     assert_eq!(world.effects().await, ids);
     let referred = "select count(*) from walpost.inbox where related_reference = event_id";
     assert_eq!(world.number(referred).await, 50);
+}
+
+/// Without a word of the receiver about where the type stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_relay_sends_in_the_standard_form_is_processed_by_its_type() {
+    let (sending, world) = (Sending::new().await, World::new().await);
+    let source = Source::standard("finance", [KEY.parse().unwrap()]);
+    let receiver = world.builder().inbox("/hook", source).build().unwrap();
+    let server = Server::start(receiver.router()).await;
+    let mut settings = settings(&format!("http://127.0.0.1:{}/hook", server.port));
+    settings.destination.signing_keys = vec![Secret::Text(KEY.to_owned())];
+    let mut subscription = Subscription::of(&settings);
+    subscription.body = BodyForm::Standard;
+    let database = walpost_postgres::Database::parse(sending.database.url()).unwrap();
+    let subscriptions = Subscriptions::new([subscription]).unwrap();
+    let mut sink =
+        WebhookConnector::new(database, Deliveries::new(), subscriptions).connect().await.unwrap();
+    sink.allow(1);
+    for (ticket, (id, kind)) in [("a", "apply"), ("b", "emit"), ("c", "unknown")].iter().enumerate()
+    {
+        let mut event = event(id, kind);
+        event.timestamp_ms = Some(1_000);
+        sink.try_send(ticket as u64, event).unwrap();
+    }
+    assert!(settled(&mut sink).await.iter().all(|delivery| delivery.result.is_ok()));
+    sink.close().await;
+    let running = run(&sending, settings);
+    sending.until("delivered", 3).await;
+    running.stop().await;
+    let processor = Processor::builder(world.place())
+        .on_unknown(OnUnknown::Ignore)
+        .handler(ByType::new())
+        .unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running =
+        tokio::spawn(
+            async move { processor.run(async { stopped.await.unwrap_or_default() }).await },
+        );
+    let done = "select count(*) from walpost.inbox where processed_at is not null";
+    until(LIMIT, "all events", async || world.number(done).await == 3).await;
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    assert_eq!(world.effects().await, ["a", "b"]);
+    let row = |id: &str, kind: &str, state: &str| ["finance", id, kind, state].map(str::to_owned);
+    let rows = [
+        row("a", "apply", "succeeded"),
+        row("b", "emit", "succeeded"),
+        row("c", "unknown", "ignored"),
+    ];
+    assert_eq!(world.rows().await, rows);
+    let written = "select count(*) from walpost.outbox where aggregateid = 'b'";
+    assert_eq!(world.number(written).await, 1);
+    let payload = "select count(*) from walpost.inbox where convert_from(payload, 'utf8') like \
+                   '{\"type\":%,\"timestamp\":\"1970-01-01T00:00:01.000Z\",\"data\":{}}'";
+    assert_eq!(world.number(payload).await, 3);
+}
+
+#[tokio::test]
+async fn a_trial_is_answered_and_leaves_nothing_unless_a_handler_knows_it() {
+    let world = World::new().await;
+    let (standard, stripe) = (Sender::Standard, Sender::Stripe);
+    let builder = world.builder().inline(&standard.path(), standard.source(), ByType::new());
+    let builder = builder.inbox(&stripe.path(), stripe.source());
+    let server = Server::start(builder.build().unwrap().router()).await;
+    for _ in 0..2 {
+        let answer = server.event(stripe, "t", "walpost.test").await;
+        assert_eq!(answer.what(), (200, r#"{"status":"ok","stored":false}"#));
+    }
+    assert_eq!(world.number("select count(*) from walpost.inbox").await, 0);
+    // Whoever has the type gets it: here it is one that the handler refuses.
+    assert_eq!(server.event(standard, "t", "walpost.test").await.status, 500);
+    world.client.batch_execute("drop schema walpost cascade").await.unwrap();
+    assert_eq!(server.event(stripe, "t", "walpost.test").await.status, 503, "not without tables");
 }

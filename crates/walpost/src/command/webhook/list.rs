@@ -155,6 +155,7 @@ fn destinations(
             DestinationState::Active | DestinationState::New if one.is_unconfigured(configured) => {
                 "not configured"
             }
+            DestinationState::Active if each.breaker_open_until.is_some() => "breaker open",
             state => state.as_str(),
         };
         let oldest = match one.pending {
@@ -210,6 +211,13 @@ fn advise(each: &DestinationEntry, configured: Option<&BTreeSet<String>>) {
         )),
         DestinationState::Active | DestinationState::New => {}
     }
+    if let Some(until) = each.breaker_open_until {
+        output::note(format_args!(
+            "the breaker of a sender to {name} is open: nothing but probes is sent until {} or so, \
+             and the last error says why; it closes once the receiver answers",
+            utc(until)
+        ));
+    }
     if one.blocked > 0 {
         output::note(format_args!(
             "{} to {name} wait for others: `walpost webhook list --destination {name}` says for \
@@ -249,6 +257,7 @@ fn of_destination(
         ("configured", json!(configured.map(|names| names.contains(&one.destination)))),
         ("reason", json!(one.reason)),
         ("changed_at", json!(one.changed_at.map(utc))),
+        ("breaker_open_until", json!(each.breaker_open_until.map(utc))),
         ("pending", json!(one.pending)),
         ("sending", json!(one.sending)),
         ("delivered_day", json!(each.delivered_day)),
