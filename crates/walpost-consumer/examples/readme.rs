@@ -1,6 +1,11 @@
 //! Notes a shipment for every order, exactly once.
 
-use std::{env, error::Error, process::ExitCode};
+use std::{
+    env,
+    error::Error,
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
 use walpost_consumer::tokio_postgres::Transaction;
 use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError, error_chain};
@@ -22,7 +27,8 @@ impl Handler for Shipping {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let is_terminal = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(is_terminal).init();
     let Err(error) = run().await else { return ExitCode::SUCCESS };
     eprintln!("shipping: {}", error_chain(&*error));
     ExitCode::FAILURE

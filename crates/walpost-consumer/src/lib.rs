@@ -24,7 +24,7 @@
 //! ```
 //!
 //! ```no_run
-//! use std::process::ExitCode;
+//! use std::{io::IsTerminal, process::ExitCode};
 //!
 //! use walpost_consumer::{
 //!     Consumer, Database, Event, Handler, HandlerError, error_chain, tokio_postgres::Transaction,
@@ -53,7 +53,8 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> ExitCode {
-//!     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+//!     let is_terminal = std::io::stderr().is_terminal();
+//!     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(is_terminal).init();
 //!     let Err(error) = run().await else { return ExitCode::SUCCESS };
 //!     eprintln!("shipping: {}", error_chain(&*error));
 //!     ExitCode::FAILURE

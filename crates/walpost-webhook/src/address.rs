@@ -148,7 +148,7 @@ impl AddressPolicy {
             IpAddr::V6(address) => of_v6(address),
         };
         match found {
-            Some(Loopback | Private | Shared) if self.private_networks => Ok(()),
+            Some(why) if why.is_private() && self.private_networks => Ok(()),
             Some(forbidden) => Err(forbidden),
             None => Ok(()),
         }
@@ -181,6 +181,13 @@ fn of_v6(address: Ipv6Addr) -> Option<Forbidden> {
         |from: Ipv6Addr, bits| (address.to_bits() ^ from.to_bits()).leading_zeros() >= bits;
     let known = V6.iter().find(|(from, bits, _)| within(*from, *bits)).map(|(_, _, why)| *why);
     known.or_else(|| (!within(GLOBAL.0, GLOBAL.1)).then_some(Reserved))
+}
+
+impl Forbidden {
+    /// Whether [`AddressPolicy::with_private_networks`] would permit it.
+    pub fn is_private(self) -> bool {
+        matches!(self, Loopback | Private | Shared)
+    }
 }
 
 impl fmt::Display for Forbidden {

@@ -63,6 +63,8 @@ pub(crate) struct Cause<'a> {
     pub(crate) delivery: i64,
     pub(crate) attempts: u32,
     pub(crate) outcome: &'a str,
+    /// Of the answer.
+    pub(crate) status: Option<u16>,
 }
 
 impl Alerts {
@@ -98,6 +100,7 @@ impl Alerts {
                 "delivery": cause.delivery,
                 "attempts": cause.attempts,
                 "outcome": cause.outcome,
+                "status": cause.status,
                 "at_ms": u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
                 "text": text,
             }),
@@ -121,7 +124,9 @@ impl About {
 
     /// What happened, and what now.
     fn text(self, cause: Cause<'_>) -> String {
-        let Cause { destination, delivery, attempts, outcome } = cause;
+        let Cause { destination, delivery, attempts, outcome, status } = cause;
+        let status = status.map_or_else(String::new, |status| format!(" {status}"));
+        let outcome = format!("{outcome}{status}");
         let happened = match self {
             Self::Failed => format!(
                 "a delivery to {destination} has failed after {attempts} attempts ({outcome}). \
@@ -150,8 +155,13 @@ impl About {
 mod tests {
     use super::*;
 
-    const CAUSE: Cause<'_> =
-        Cause { destination: "logis\"tics", delivery: 7, attempts: 8, outcome: "http_5xx" };
+    const CAUSE: Cause<'_> = Cause {
+        destination: "logis\"tics",
+        delivery: 7,
+        attempts: 8,
+        outcome: "http_5xx",
+        status: Some(503),
+    };
 
     fn at(secs: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(secs)
@@ -184,6 +194,8 @@ mod tests {
             let json = alerts.alert(about, CAUSE, at(900)).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&json.message.body).unwrap();
             assert_eq!((&json["delivery"], &json["attempts"]), (&7.into(), &8.into()));
+            assert_eq!(json["status"], 503);
+            assert!(about == About::Disabled || text.contains("(http_5xx 503)"), "{text}");
             assert_eq!((&json["at_ms"], &json["text"]), (&900_000.into(), &slack["text"]));
         }
     }

@@ -9,7 +9,13 @@ mod shipping;
 mod shop;
 mod surroundings;
 
-use std::{env, error::Error, process::ExitCode, time::Duration};
+use std::{
+    env,
+    error::Error,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::Duration,
+};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -30,7 +36,8 @@ type Failed = Box<dyn Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    log.with_ansi(io::stderr().is_terminal()).init();
     let Err(error) = run().await else { return ExitCode::SUCCESS };
     eprintln!("shipping-service: {}", error_chain(&*error));
     ExitCode::FAILURE

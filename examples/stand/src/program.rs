@@ -1,4 +1,11 @@
-use std::{env, fmt::Display, net::SocketAddr, process::ExitCode, str::FromStr};
+use std::{
+    env,
+    fmt::Display,
+    io::{self, IsTerminal},
+    net::SocketAddr,
+    process::ExitCode,
+    str::FromStr,
+};
 
 use tokio::{
     net::TcpListener,
@@ -34,7 +41,8 @@ impl Stop {
 /// [`Stop`], and the reason where it fails.
 pub fn program(name: &str, run: impl AsyncFnOnce(Stop) -> Result<(), Failed>) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    log.with_ansi(io::stderr().is_terminal()).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

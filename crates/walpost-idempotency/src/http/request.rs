@@ -46,7 +46,11 @@ fn lookup(shared: &Shared, parts: &Parts) -> Result<Option<Lookup>, Problem> {
         None if policy.key_required => return Err(Problem::KeyMissing),
         None => return Ok(None),
     };
-    let principal = (shared.principal)(parts).ok_or(Problem::NoPrincipal)?;
+    let principal = (shared.principal)(parts).ok_or_else(|| {
+        let route = &*policy.route;
+        tracing::warn!(route, "a request under an idempotency key has no principal: refused");
+        Problem::NoPrincipal
+    })?;
     let scope = Scope::new(policy.scope, &principal, &policy.route);
     Ok(Some(Lookup::new(&scope, &key)))
 }

@@ -113,7 +113,8 @@ impl Dialling<'_> {
     fn check(&self, addresses: &[SocketAddr]) -> Result<(), Trouble> {
         let of_all = addresses.iter().map(SocketAddr::ip);
         self.endpoint.addresses().check_all(of_all).map_err(|(address, why)| {
-            Trouble::unsent(Failure::Blocked, format!("{address} is {why}"))
+            let key = if why.is_private() { ", without allow_private_networks" } else { "" };
+            Trouble::unsent(Failure::Blocked, format!("{address} is {why}{key}"))
         })
     }
 

@@ -67,7 +67,9 @@ impl Shared {
         let (now, destination) = (SystemTime::now(), &*self.settings.name);
         let alert = |about: About, Ended { lapsed, end, .. }: &Ended| {
             let (delivery, attempts, outcome) = (lapsed.id, lapsed.attempt, end.outcome.name());
-            alerts.alert(about, Cause { destination, delivery, attempts, outcome }, now)
+            let status = end.status();
+            let cause = Cause { destination, delivery, attempts, outcome, status };
+            alerts.alert(about, cause, now)
         };
         let of_end = |about: About| {
             let is_so = |each: &&Ended| {

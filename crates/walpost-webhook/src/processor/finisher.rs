@@ -209,7 +209,7 @@ pub(super) fn tell(shared: &Shared, ended: &Ended, held: bool) {
     let Ended { lapsed, end, verdict } = ended;
     let (delivery, attempt, outcome) = (lapsed.id, lapsed.attempt, end.outcome);
     let destination = &*shared.settings.name;
-    let detail = &*end.detail;
+    let detail = Some(&*end.detail).filter(|detail| !detail.is_empty());
     if !held {
         shared.metrics.add(What::Lost, 1);
         tracing::warn!(destination, delivery, attempt, %outcome, "the claim was given up");
@@ -218,7 +218,7 @@ pub(super) fn tell(shared: &Shared, ended: &Ended, held: bool) {
     match verdict {
         Verdict::Delivered => shared.metrics.add(What::Delivered, 1),
         Verdict::Retry { wait, .. } => {
-            tracing::warn!(destination, delivery, attempt, %outcome, detail, ?wait, "failed");
+            tracing::warn!(destination, delivery, attempt, %outcome, detail, ?wait, "failed; tried again");
         }
         Verdict::Failed => {
             shared.metrics.add(What::Exhausted, 1);

@@ -178,8 +178,9 @@ impl ProcessorSettings {
             return bad(
                 "lease",
                 format!(
-                    "{lease:?} may end before an attempt does, which takes {:?} at most; \
-                     give it {least:?}",
+                    "{lease:?} may end before an attempt is written down: the attempt takes \
+                     {:?} at most (timeout), its claim and its end {LEASE_MARGIN:?}; give it \
+                     {least:?}",
                     self.client.timeout
                 ),
             );

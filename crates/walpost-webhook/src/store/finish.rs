@@ -46,9 +46,9 @@ impl End {
         Self { outcome, elapsed_ms: 0, detail, response: None }
     }
 
-    fn status(&self) -> Option<i32> {
+    pub(crate) fn status(&self) -> Option<u16> {
         match self.outcome {
-            Outcome::Answered { status, .. } => Some(i32::from(status.as_u16())),
+            Outcome::Answered { status, .. } => Some(status.as_u16()),
             Outcome::Unanswered { .. } => None,
         }
     }
@@ -98,7 +98,8 @@ impl Deliveries {
         let fences: Vec<i64> = ended.iter().map(|each| each.lapsed.fence).collect();
         let (states, waits): (Vec<&str>, Vec<Option<i64>>) = ended.iter().map(Ended::state).unzip();
         let outcomes: Vec<&str> = ended.iter().map(|each| each.end.outcome.name()).collect();
-        let statuses: Vec<Option<i32>> = ended.iter().map(|each| each.end.status()).collect();
+        let status = |each: &Ended| each.end.status().map(i32::from);
+        let statuses: Vec<Option<i32>> = ended.iter().map(status).collect();
         let elapsed: Vec<i32> = ended.iter().map(|each| each.end.elapsed_ms).collect();
         // PostgreSQL's text holds no NUL.
         let details: Vec<Option<String>> = ended

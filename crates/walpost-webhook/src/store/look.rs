@@ -7,7 +7,7 @@ use tokio_postgres::{Client, Row, types::Type};
 
 use super::{Deliveries, DeliveryState, StoreError};
 
-/// Which deliveries to list: the oldest first.
+/// Which deliveries to list: the oldest first, unless the newest are asked for.
 ///
 /// ```
 /// use walpost_webhook::{DeliveryFilter, DeliveryState};
@@ -21,13 +21,15 @@ pub struct DeliveryFilter {
     states: Vec<DeliveryState>,
     destination: Option<String>,
     event_id: Option<String>,
+    newest: bool,
     limit: u32,
 }
 
 impl DeliveryFilter {
     /// At most so many, in whatever state.
     pub fn new(limit: u32) -> Self {
-        Self { states: DeliveryState::ALL.to_vec(), destination: None, event_id: None, limit }
+        let states = DeliveryState::ALL.to_vec();
+        Self { states, destination: None, event_id: None, newest: false, limit }
     }
 
     /// In one of these states; in any of them where there are none.
@@ -50,6 +52,12 @@ impl DeliveryFilter {
     /// Of this event. Only with it those in the archive are listed as well.
     pub fn event_id(mut self, event_id: impl Into<String>) -> Self {
         self.event_id = Some(event_id.into());
+        self
+    }
+
+    /// Those that were created last, the newest first.
+    pub fn newest(mut self) -> Self {
+        self.newest = true;
         self
     }
 
@@ -91,6 +99,8 @@ pub struct DeliveryEntry {
     pub finished_at: Option<SystemTime>,
     /// Of the last attempt; `settled` where somebody has decided.
     pub outcome: Option<String>,
+    /// What the receiver answered last, to an attempt that has ended.
+    pub status: Option<u16>,
     /// Its own number of retries.
     pub retry_limit: Option<u32>,
     /// Its own wait before each.
@@ -143,7 +153,7 @@ impl std::fmt::Debug for Contents {
 }
 
 impl Deliveries {
-    /// Deliveries by a filter, the oldest first.
+    /// Deliveries by a filter, in its order.
     ///
     /// # Errors
     /// When they cannot be read: the role has to be a `reader` at least.
@@ -163,11 +173,11 @@ impl Deliveries {
                 (event_id, Type::TEXT),
                 (&names, Type::TEXT_ARRAY),
             ];
-            client.query_typed(sql.list_by_event(), &parameters).await
+            client.query_typed(sql.list_by_event(filter.newest), &parameters).await
         } else {
             let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
                 [(destination, Type::TEXT), (&limit, Type::INT8)];
-            client.query_typed(&sql.list(states), &parameters).await
+            client.query_typed(&sql.list(states, filter.newest), &parameters).await
         };
         let rows = rows.map_err(|error| self.error("listing deliveries", "reader", &error))?;
         Ok(rows.iter().map(DeliveryEntry::read).collect())
@@ -230,7 +240,7 @@ impl Deliveries {
 impl DeliveryEntry {
     fn read(row: &Row) -> Self {
         let wait: Option<i64> = row.get(15);
-        let limit: Option<i32> = row.get(14);
+        let (limit, status): (Option<i32>, Option<i32>) = (row.get(14), row.get(19));
         Self {
             id: row.get(0),
             destination: row.get(1),
@@ -246,6 +256,7 @@ impl DeliveryEntry {
             claimed_by: row.get(11),
             finished_at: row.get(12),
             outcome: row.get(13),
+            status: status.and_then(|status| u16::try_from(status).ok()),
             retry_limit: limit.and_then(|limit| u32::try_from(limit).ok()),
             retry_wait: wait.and_then(|wait| u64::try_from(wait).ok()).map(Duration::from_millis),
             archived_at: row.get(16),

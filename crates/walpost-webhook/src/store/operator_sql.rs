@@ -6,8 +6,8 @@ use super::DeliveryState;
 const ENTRY: &str = "id, destination, event_id, event_type, idempotency_key, state, attempts, \
                      fence, created_at, \
                      case when next_attempt_at < 'infinity' then next_attempt_at end \
-                     as next_attempt_at, lease_until, claimed_by, finished_at, outcome, retry_limit, retry_wait_ms, null::timestamptz as archived_at, \
-                     order_key";
+                     as next_attempt_at, lease_until, claimed_by, finished_at, outcome, \
+                     retry_limit, retry_wait_ms, null::timestamptz as archived_at, order_key";
 /// The same of one in the archive.
 const ARCHIVED: &str = "id, destination, event_id, event_type, idempotency_key, \
                         'delivered' as state, attempts, fence, created_at, \
@@ -23,7 +23,7 @@ pub(super) const PRUNABLE_MAX: u32 = 100_000;
 pub(crate) struct OperatorSql {
     schema: String,
     deliveries: String,
-    by_event: String,
+    by_event: [String; 2],
     pub(super) show: String,
     pub(super) attempts: String,
     pub(super) archived_attempts: String,
@@ -48,9 +48,10 @@ impl OperatorSql {
         let attempts = format!("{schema}.webhook_attempt");
         let archive = format!("{schema}.webhook_archive");
         Self {
-            by_event: by_event(schema, &deliveries, &archive),
+            by_event: [false, true].map(|newest| by_event(schema, newest)),
             show: shown(
                 schema,
+                false,
                 &format!(
                     "select {ENTRY} from {deliveries} where id = $1 \
                      union all select {ARCHIVED} from {archive} where id = $1"
@@ -106,43 +107,54 @@ impl OperatorSql {
 
     /// Deliveries in these states, of destination `$1` or of all where that is
     /// null, at most `$2`. A query for each state, so that each has its index.
-    pub(super) fn list(&self, states: &[DeliveryState]) -> String {
+    pub(super) fn list(&self, states: &[DeliveryState], newest: bool) -> String {
+        let by_id = by_id(newest);
         let of = |state: &DeliveryState| {
             format!(
                 "(select {ENTRY} from {} where state = '{state}' \
-                 and ($1::text is null or destination = $1) order by id limit $2)",
+                 and ($1::text is null or destination = $1) order by {by_id} limit $2)",
                 self.deliveries
             )
         };
         let parts: Vec<String> = states.iter().map(of).collect();
-        let all =
-            format!("select * from ({}) as each order by id limit $2", parts.join(" union all "));
-        shown(&self.schema, &all)
+        let parts = parts.join(" union all ");
+        let all = format!("select * from ({parts}) as each order by {by_id} limit $2");
+        shown(&self.schema, newest, &all)
     }
 
     /// Those of event `$3`, also where they are in the archive, in one of the
     /// states `$4`.
-    pub(super) fn list_by_event(&self) -> &str {
-        &self.by_event
+    pub(super) fn list_by_event(&self, newest: bool) -> &str {
+        &self.by_event[usize::from(newest)]
     }
 }
 
-/// What was chosen, with what each of it waits for.
-fn shown(schema: &str, chosen: &str) -> String {
+fn by_id(newest: bool) -> &'static str {
+    if newest { "id desc" } else { "id" }
+}
+
+/// What was chosen, with what each of it waits for and the status of its last attempt.
+fn shown(schema: &str, newest: bool, chosen: &str) -> String {
     format!(
         "select c.*, case when state = 'pending' and order_key is not null \
-         then {schema}.webhook_waits_for(destination, order_key, id) end from ({chosen}) as c \
-         order by id"
+         then {schema}.webhook_waits_for(destination, order_key, id) end, \
+         case when c.archived_at is null then (select a.status from {schema}.webhook_attempt a \
+         where a.delivery = c.id order by a.number desc limit 1) \
+         else (select (z.attempt_log -> -1 ->> 'status')::int4 from {schema}.webhook_archive z \
+         where z.id = c.id) end from ({chosen}) as c order by {}",
+        by_id(newest)
     )
 }
 
-fn by_event(schema: &str, deliveries: &str, archive: &str) -> String {
+fn by_event(schema: &str, newest: bool) -> String {
+    let by_id = by_id(newest);
     let chosen = format!(
-        "select * from (select {ENTRY} from {deliveries} where event_id = $3 \
-         union all select {ARCHIVED} from {archive} where event_id = $3) as each \
-         where ($1::text is null or destination = $1) and state = any ($4) order by id limit $2"
+        "select * from (select {ENTRY} from {schema}.webhook_delivery where event_id = $3 \
+         union all select {ARCHIVED} from {schema}.webhook_archive where event_id = $3) as each \
+         where ($1::text is null or destination = $1) and state = any ($4) \
+         order by {by_id} limit $2"
     );
-    shown(schema, &chosen)
+    shown(schema, newest, &chosen)
 }
 
 fn settle(deliveries: &str, to: DeliveryState, from: &str) -> String {

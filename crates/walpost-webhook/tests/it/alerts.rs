@@ -93,7 +93,7 @@ async fn behind_eight_attempts_there_is_one_alert_and_a_retry_has_the_same_key()
     until(LIMIT, "an alert", async || told.requests().len() == 1).await;
     assert_eq!(receiver.requests().len(), 8);
     let text = &texts(&told)[0];
-    assert!(text.contains("logistics has failed after 8 attempts (http_5xx)"), "{text}");
+    assert!(text.contains("logistics has failed after 8 attempts (http_5xx 500)"), "{text}");
     let failed = "select id from walpost.webhook_delivery where state = 'failed'";
     let id = world.number(failed).await;
     assert_eq!(world.deliveries.retry(&world.client, &[id]).await.unwrap().done, [id]);
@@ -150,7 +150,7 @@ async fn a_destination_that_is_gone_or_away_is_told_in_the_format_that_was_asked
     world.insert(&ids("b", 5)).await;
     until(LIMIT, "an alert", async || told.requests().len() == 2).await;
     let text = texts(&told).pop().unwrap();
-    assert!(text.contains("logistics is away (http_5xx)"), "{text}");
+    assert!(text.contains("logistics is away (http_5xx 503)"), "{text}");
     running.stop().await;
     operators.stop().await;
 }

@@ -103,6 +103,7 @@ async fn without_the_switch_nothing_local_is_dialled() {
         let attempt = client.send(&request).await;
         assert_eq!(attempt.outcome, unanswered(Failure::Blocked, false), "{host}");
         assert!(attempt.detail.contains(" is an address of this machine"), "{}", attempt.detail);
+        assert!(attempt.detail.ends_with("without allow_private_networks"), "{}", attempt.detail);
     }
     assert_eq!(receiver.connections(), 0);
 }

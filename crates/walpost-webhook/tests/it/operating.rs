@@ -122,6 +122,11 @@ async fn deliveries_are_listed_by_state_destination_and_event() {
         assert_eq!(events(&found), [state.as_str()]);
         assert_eq!(found[0].state, state);
     }
+    let newest = list(DeliveryFilter::new(2).newest()).await;
+    assert_eq!(newest.iter().map(|one| &*one.destination).collect::<Vec<_>>(), ["billing", NAME]);
+    assert!(newest[0].id > newest[1].id);
+    let newest = list(DeliveryFilter::new(1).newest().event_id("unknown")).await;
+    assert_eq!(&*newest[0].destination, "billing");
     let of_event = list(DeliveryFilter::new(100).event_id("unknown")).await;
     let places: Vec<&str> = of_event.iter().map(|entry| &*entry.destination).collect();
     assert_eq!(places, [NAME, "billing"]);
@@ -141,7 +146,7 @@ async fn a_delivery_is_shown_with_its_attempts_and_what_is_sent_only_to_senders(
     let reader = as_role(&world, "reader").await;
     let shown = reader.deliveries.show(&reader.client, id).await.unwrap().unwrap();
     assert_eq!((shown.state, shown.attempts, shown.claims), (DeliveryState::Failed, 3, 3));
-    assert_eq!(shown.outcome.as_deref(), Some("http_5xx"));
+    assert_eq!((shown.outcome.as_deref(), shown.status), (Some("http_5xx"), Some(500)));
     let attempts = reader.deliveries.attempts(&reader.client, &shown).await.unwrap();
     let told: Vec<_> = attempts.iter().map(|one| (one.number, one.status)).collect();
     assert_eq!(told, [(1, Some(500)), (2, Some(500)), (3, Some(500))]);

@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lists destinations with what waits for each; with a filter deliveries, the oldest first
+    /// Lists destinations with what waits for each; with a filter deliveries, the oldest first or by --newest the last
     List(list::Args),
     /// Shows a delivery and its attempts, whatever became of it
     Show(show::Args),

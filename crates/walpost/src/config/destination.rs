@@ -4,8 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use axum::http::{HeaderName, HeaderValue};
 use walpost_webhook::{
-    AddressPolicy, Breaker, ClientSettings, Destination, Endpoint, OnHeadFailure, OnUnknownOutcome,
-    Order, Pace, Ports, ProcessorSettings, Proxy, Rate, RetryPolicy, Schedule, Secret,
+    AddressPolicy, Breaker, ClientSettings, Destination, Endpoint, EndpointError, OnHeadFailure,
+    OnUnknownOutcome, Order, Pace, Ports, ProcessorSettings, Proxy, Rate, RetryPolicy, Schedule,
+    Secret,
     sink::{BodyForm, KeyOf, Subscription},
 };
 
@@ -221,8 +222,9 @@ impl NamedSection<'_> {
                            or set allow_http = true";
             return Err(self.wrong("url", problem));
         }
-        let endpoint = Endpoint::parse(url, self.addresses())
-            .map_err(|error| self.wrong("url", &format!("cannot be used: {error}")))?;
+        let endpoint = Endpoint::parse(url, self.addresses()).map_err(|error| {
+            self.wrong("url", &format!("cannot be used: {error}{}", key(&error)))
+        })?;
         let mut destination = Destination::new(endpoint);
         let method = section.method.parse();
         destination.method =
@@ -257,5 +259,15 @@ impl NamedSection<'_> {
         let variables = section.signing_key_variables.iter().cloned().map(Secret::Env);
         destination.signing_keys = files.chain(variables).collect();
         Ok(destination)
+    }
+}
+
+/// What permits a url that is refused, if anything does.
+fn key(error: &EndpointError) -> &'static str {
+    match error {
+        EndpointError::Address { why, .. } if why.is_private() => {
+            "; allow_private_networks = true permits it for this destination"
+        }
+        _ => "",
     }
 }

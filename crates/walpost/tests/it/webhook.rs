@@ -66,7 +66,14 @@ fn destinations_and_deliveries_are_listed_and_shown() {
     assert!(notes.contains("`walpost webhook resume logistics` lets them go"), "{notes}");
     let listed = &rig.json(&["list"])[0];
     assert_eq!((&listed["failed"], &listed["unknown"]), (&1.into(), &2.into()));
-    assert_eq!(listed["last_error_status"], 503);
+    assert_eq!((&listed["last_error_status"], &listed["delivered_24h"]), (&503.into(), &1.into()));
+    rig.sql("update walpost.webhook_destination set breaker_open_until = now() + interval '1 h'");
+    let output = rig.run(&["list"]);
+    assert!(stdout(&output).contains("logistics    breaker open"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nothing but probes is sent until"), "{}", stderr(&output));
+    // What a sender noted that was killed ends by itself.
+    rig.sql("update walpost.webhook_destination set breaker_open_until = now()");
+    assert!(stdout(&rig.run(&["list"])).contains("logistics    active"));
 
     assert_eq!(ids(&rig.json(&["list", "--destination", "logistics"])), [1, 2, 4, 5, 6, 7]);
     assert_eq!(ids(&rig.json(&["list", "--state", "failed", "--state", "delivered"])), [3, 4]);
@@ -81,6 +88,10 @@ fn destinations_and_deliveries_are_listed_and_shown() {
     assert_eq!(output.status.code(), Some(5), "{}", stdout(&output));
     let text = stderr(&output);
     assert!(text.contains("no delivery of the kind") && text.contains("whole id"), "{text}");
+    let text = stdout(&rig.run(&["list", "--state", "failed"]));
+    assert!(text.contains("http_5xx 503"), "{text}");
+    assert_eq!(rig.json(&["list", "--state", "failed"])[0]["status"], 503);
+    assert_eq!(ids(&rig.json(&["list", "--newest", "--limit", "2"])), [7, 6]);
     let output = rig.run(&["list", "--limit", "1"]);
     let text = stdout(&output);
     assert!(text.contains(" 1  pending  logistics    paid  evt_1"), "{text}");

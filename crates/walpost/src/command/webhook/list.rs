@@ -36,6 +36,9 @@ pub(super) struct Args {
     /// Deliveries of this event, also where they are in the archive
     #[arg(long, value_name = "EVENT_ID")]
     event: Option<String>,
+    /// Those that were created last, the newest first; without it the oldest
+    #[arg(long)]
+    newest: bool,
     /// At most so many; 100 unless set
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: Option<u32>,
@@ -48,9 +51,12 @@ const LIMIT: u32 = 100;
 
 impl Args {
     fn filter(&self) -> Option<DeliveryFilter> {
-        let Self { destination, state, event, limit, .. } = self;
-        let is_given =
-            destination.is_some() || !state.is_empty() || event.is_some() || limit.is_some();
+        let Self { destination, state, event, limit, newest, .. } = self;
+        let is_given = destination.is_some()
+            || !state.is_empty()
+            || event.is_some()
+            || limit.is_some()
+            || *newest;
         if !is_given {
             return None;
         }
@@ -67,7 +73,7 @@ impl Args {
         if let Some(event) = event {
             filter = filter.event_id(event);
         }
-        Some(filter)
+        Some(if *newest { filter.newest() } else { filter })
     }
 }
 
@@ -251,6 +257,7 @@ fn of_destination(
 ) -> Vec<(&'static str, Value)> {
     let one = &each.backlog;
     let error = each.last_error.as_ref();
+    let oldest = (one.pending > 0).then(|| one.oldest_pending.as_secs());
     vec![
         ("destination", json!(one.destination)),
         ("state", json!(one.state.as_str())),
@@ -260,12 +267,12 @@ fn of_destination(
         ("breaker_open_until", json!(each.breaker_open_until.map(utc))),
         ("pending", json!(one.pending)),
         ("sending", json!(one.sending)),
-        ("delivered_day", json!(each.delivered_day)),
+        ("delivered_24h", json!(each.delivered_day)),
         ("failed", json!(one.failed)),
         ("held", json!(one.held)),
         ("unknown", json!(one.unknown)),
         ("blocked", json!(one.blocked)),
-        ("oldest_pending_seconds", json!(one.oldest_pending.as_secs())),
+        ("oldest_pending_seconds", json!(oldest)),
         ("last_error", json!(error.map(|error| &error.outcome))),
         ("last_error_status", json!(error.and_then(|error| error.status))),
         ("last_error_at", json!(error.map(|error| utc(error.at)))),
@@ -299,10 +306,19 @@ pub(in crate::command) fn table(entries: &[DeliveryEntry]) -> Table {
                 Some(head) => format!("blocked by {head}"),
                 None => entry.next_attempt_at.map_or_else(|| "-".to_owned(), utc),
             },
-            cell(entry.outcome.as_deref().unwrap_or_default()),
+            cell(&outcome(entry)),
         ]);
     }
     table
+}
+
+/// With the status of the answer, where that is what it came to.
+fn outcome(entry: &DeliveryEntry) -> String {
+    let outcome = entry.outcome.as_deref().unwrap_or_default();
+    match entry.status {
+        Some(status) if outcome.starts_with("http_") => format!("{outcome} {status}"),
+        _ => outcome.to_owned(),
+    }
 }
 
 /// All but what is sent.
@@ -322,6 +338,7 @@ pub(in crate::command) fn fields(entry: &DeliveryEntry) -> Vec<(&'static str, Va
         ("order_key", json!(entry.order_key)),
         ("blocked_by", json!(entry.blocked_by)),
         ("outcome", json!(entry.outcome)),
+        ("status", json!(entry.status)),
         ("finished_at", at(entry.finished_at)),
         ("archived_at", at(entry.archived_at)),
         ("claimed_by", json!(entry.claimed_by)),

@@ -76,11 +76,16 @@ fn table_of(attempts: &[AttemptEntry]) -> Table {
             utc(attempt.ended_at),
             attempt.status.map_or_else(|| "-".to_owned(), |status| status.to_string()),
             cell(&attempt.outcome),
-            attempt.elapsed.as_millis().to_string(),
+            elapsed_ms(attempt).map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
             cell(attempt.detail.as_deref().unwrap_or_default()),
         ]);
     }
     table
+}
+
+/// Nobody wrote it down where the lease ended first.
+fn elapsed_ms(attempt: &AttemptEntry) -> Option<u64> {
+    (attempt.outcome != "lease_expired").then_some(attempt.elapsed.as_millis() as u64)
 }
 
 fn of_attempt(attempt: &AttemptEntry) -> Value {
@@ -89,7 +94,7 @@ fn of_attempt(attempt: &AttemptEntry) -> Value {
         "ended_at": utc(attempt.ended_at),
         "status": attempt.status,
         "outcome": attempt.outcome,
-        "elapsed_ms": attempt.elapsed.as_millis() as u64,
+        "elapsed_ms": elapsed_ms(attempt),
         "detail": attempt.detail,
     })
 }

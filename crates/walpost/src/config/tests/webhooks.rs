@@ -63,6 +63,11 @@ fn what_is_wrong_with_a_destination_is_told_with_its_place() {
         ("[destination.a]\nmethod = \"PUT\"", "destination.a.url is not set"),
         ("[destination.a]\nurl = \"http://example.com/\"", "allow_http = true"),
         ("[destination.a]\nurl = \"https://127.0.0.1/\"", "line 4: destination.a.url"),
+        ("[destination.a]\nurl = \"https://10.0.0.1/\"", "allow_private_networks = true"),
+        (
+            "[destination.a]\nurl = \"https://a.example/\"\nbody = \"cloudevents\"",
+            "line 5: destination.a.body",
+        ),
         (
             "[destination.a]\nurl = \"https://a.example/\"\nkey = \"row\"",
             "line 5: destination.a.key",
