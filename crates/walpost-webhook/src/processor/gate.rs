@@ -52,12 +52,14 @@ impl Gate {
         self.has_opened.store(false, Ordering::SeqCst);
     }
 
-    /// For how long it is open at least, or none, where that has changed since it was asked.
-    pub(super) fn changed(&self) -> Option<Option<Duration>> {
-        self.has_changed.swap(false, Ordering::SeqCst).then(|| {
-            let open_for = |circuit: MutexGuard<'_, Circuit>| circuit.open_for(Instant::now());
-            self.circuit().and_then(open_for)
-        })
+    /// Whether it has changed since it was asked.
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// For how long it is open at least; `None` where all is sent.
+    pub(super) fn open_for(&self) -> Option<Duration> {
+        self.circuit().and_then(|circuit| circuit.open_for(Instant::now()))
     }
 
     /// What was asked could not be noted.

@@ -114,9 +114,11 @@ impl Upkeep {
 /// Says where operators look whether the breaker is open: a while longer than that lasts, for
 /// a probe and its answer, so that it ends by itself where this process does.
 async fn note_breaker(shared: &Shared, client: &Client) -> Result<(), StoreError> {
-    let Some(open_for) = shared.gate.changed() else { return Ok(()) };
+    if !shared.gate.has_changed() {
+        return Ok(());
+    }
     let settings = &shared.settings;
-    let open_for = open_for.map(|wait| wait + settings.client.timeout + LEASE_MARGIN);
+    let open_for = shared.gate.open_for().map(|wait| wait + settings.client.timeout + LEASE_MARGIN);
     let noted = settings.deliveries.note_breaker(client, &settings.name, open_for).await;
     if noted.is_err() {
         shared.gate.is_to_be_noted();

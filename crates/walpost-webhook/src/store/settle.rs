@@ -32,6 +32,9 @@ pub struct Decided {
     pub left: Vec<(i64, Option<DeliveryState>)>,
 }
 
+/// Id and destination of one that it was about.
+type Done = (i64, String);
+
 impl Deliveries {
     /// Has deliveries that failed, are held or unknown sent again at once, with
     /// the same key and all attempts.
@@ -70,11 +73,7 @@ impl Deliveries {
     /// What is pending is held first, which is the way to an end that no claim can cross:
     /// who claims passes over what is locked, and whoever was first has it as `sending`. In
     /// one message, so that both are one transaction, also where the caller has none.
-    async fn give_up(
-        &self,
-        client: &Client,
-        deliveries: &[i64],
-    ) -> Result<Vec<(i64, String)>, PgError> {
+    async fn give_up(&self, client: &Client, deliveries: &[i64]) -> Result<Vec<Done>, PgError> {
         let ids: Vec<String> = deliveries.iter().map(ToString::to_string).collect();
         let sql = self.sql.operator.give_up.replace("$1", &format!("'{{{}}}'", ids.join(",")));
         let said = client.simple_query(&sql).await?;
@@ -89,7 +88,7 @@ impl Deliveries {
         &self,
         client: &Client,
         deliveries: &[i64],
-        (ended, attempted): (Result<Vec<(i64, String)>, PgError>, &'static str),
+        (ended, attempted): (Result<Vec<Done>, PgError>, &'static str),
     ) -> Result<Decided, StoreError> {
         let failed = |error: PgError| self.error(attempted, "operator", &error);
         let (mut done, mut destinations): (Vec<i64>, Vec<String>) =
@@ -116,8 +115,7 @@ impl Deliveries {
     }
 }
 
-/// Id and destination of each.
-fn named(rows: Vec<Row>) -> Vec<(i64, String)> {
+fn named(rows: Vec<Row>) -> Vec<Done> {
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 

@@ -80,18 +80,7 @@ impl Sql {
                  from unnest($1, $2) as back (id, fence) \
                  where d.id = back.id and d.fence = back.fence and d.state = 'sending'"
             ),
-            register: format!(
-                "insert into {destinations} as p (name, ordering, failed_are_passed) \
-                 values ($1, $2, $3) on conflict (name) do update \
-                 set ordering = excluded.ordering, \
-                 failed_are_passed = excluded.failed_are_passed, \
-                 cursor_id = case when (p.ordering, p.failed_are_passed) \
-                 is distinct from (excluded.ordering, excluded.failed_are_passed) \
-                 then 0 else p.cursor_id end, breaker_open_until = null \
-                 where (p.ordering, p.failed_are_passed) \
-                 is distinct from (excluded.ordering, excluded.failed_are_passed) \
-                 or p.breaker_open_until is not null"
-            ),
+            register: register(&destinations),
             note_breaker: format!(
                 "update {destinations} set breaker_open_until = \
                  clock_timestamp() + $2::int8 * interval '1 ms' where name = $1"
@@ -113,6 +102,21 @@ impl Sql {
             schema,
         }
     }
+}
+
+/// What a sender begins with: its order, and no breaker that is open.
+fn register(destinations: &str) -> String {
+    let is_new = "(p.ordering, p.failed_are_passed) \
+                  is distinct from (excluded.ordering, excluded.failed_are_passed)";
+    format!(
+        "insert into {destinations} as p (name, ordering, failed_are_passed) \
+         values ($1, $2, $3) on conflict (name) do update \
+         set ordering = excluded.ordering, \
+         failed_are_passed = excluded.failed_are_passed, \
+         cursor_id = case when {is_new} then 0 else p.cursor_id end, \
+         breaker_open_until = null \
+         where {is_new} or p.breaker_open_until is not null"
+    )
 }
 
 /// Up to `$2` deliveries of destination `$1`, up to `$7` of them retries, `$5` bytes of

@@ -174,8 +174,8 @@ async fn what_a_relay_sends_in_the_standard_form_is_processed_by_its_type() {
 async fn a_trial_is_answered_and_leaves_nothing_unless_a_handler_knows_it() {
     let world = World::new().await;
     let (standard, stripe) = (Sender::Standard, Sender::Stripe);
-    let builder = world.builder().inline(&standard.path(), standard.source(), ByType::new());
-    let builder = builder.inbox(&stripe.path(), stripe.source());
+    let builder = world.builder().inline(standard.path(), standard.source(), ByType::new());
+    let builder = builder.inbox(stripe.path(), stripe.source());
     let server = Server::start(builder.build().unwrap().router()).await;
     for _ in 0..2 {
         let answer = server.event(stripe, "t", "walpost.test").await;

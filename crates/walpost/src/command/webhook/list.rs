@@ -257,7 +257,7 @@ fn of_destination(
 ) -> Vec<(&'static str, Value)> {
     let one = &each.backlog;
     let error = each.last_error.as_ref();
-    let oldest = (one.pending > 0).then(|| one.oldest_pending.as_secs());
+    let oldest = (one.pending > 0).then_some(one.oldest_pending.as_secs());
     vec![
         ("destination", json!(one.destination)),
         ("state", json!(one.state.as_str())),
