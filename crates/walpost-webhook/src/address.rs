@@ -133,6 +133,7 @@ impl AddressPolicy {
         Self { private_networks: true }
     }
 
+    #[cfg(feature = "delivery")]
     pub(crate) fn private_networks(self) -> bool {
         self.private_networks
     }

@@ -66,7 +66,7 @@ pub enum BodyForm {
     Raw,
     /// `{"type": …, "timestamp": …, "data": …}`, as Standard Webhooks recommends it, with
     /// the payload as `data`: so the type is signed with the rest, and a
-    /// [`Source::standard`](crate::receive::Source::standard) finds it where it looks. The
+    /// `receive::Source::standard` finds it where it looks. The
     /// payload has to be JSON, the event needs a type, and the body is `application/json`.
     /// `timestamp` is that of the event's record; without one there is none.
     Standard,
