@@ -1,5 +1,6 @@
 //! Lines `key=value` of the router's configuration, an empty line, then a
-//! route value. A configuration that is taken routes every value that is UTF-8.
+//! route value. A configuration that is taken routes every value that is UTF-8,
+//! unless its regex tries too often to match it.
 
 #![no_main]
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use walpost_event::{Column, Relation, ReplicaIdentity, Row, RowChange, type_oid};
-use walpost_router::{Router, RouterConfig};
+use walpost_router::{RouteError, RouteErrorKind, Router, RouterConfig};
 
 fuzz_target!(|input: &str| {
     let (properties, value) = input.split_once("\n\n").unwrap_or((input, ""));
@@ -41,5 +42,7 @@ fuzz_target!(|input: &str| {
         && names.contains(&&*config.route_by_field)
         && config.event_timestamp.is_none()
         && config.additional_placement.is_none();
-    assert!(first.is_ok() || !needs_default_columns_only);
+    let gave_up = |error: &RouteError| matches!(error.kind(), RouteErrorKind::TopicRegex(_));
+    let is_routed = first.as_ref().map_or_else(gave_up, |_| true);
+    assert!(is_routed || !needs_default_columns_only);
 });

@@ -4,7 +4,10 @@
 
 use std::path::Path;
 
-use walpost_tests::differential::{Case, Engine, Setting, cases, differential, random_cases};
+use walpost_tests::{
+    differential::{Case, Engine, Setting, cases, differential, random_cases},
+    walpost_binary,
+};
 
 /// One of each kind: routes, headers, envelopes, defaults, expansion, converters, types,
 /// updates, messages, snapshots, a transform, a failure and a refusal.
@@ -25,6 +28,19 @@ const FEW: [&str; 14] = [
     "placement: no place",
 ];
 const RECORDS: usize = 60;
+
+/// Of Avro, whose ids and schemas are in one registry.
+const AVRO: [&str; 4] =
+    ["avro: key and value", "avro: an envelope", "avro: expanded", "avro: types 0 in an envelope"];
+const EXAMPLES: &str = "example: ";
+
+/// Those that Walpost is compared by: the same, the examples, and Avro.
+fn few_of_walpost() -> Vec<Case> {
+    let more = cases()
+        .into_iter()
+        .filter(|case| case.name.starts_with(EXAMPLES) || AVRO.contains(&case.name.as_str()));
+    few().into_iter().chain(more).collect()
+}
 
 fn few() -> Vec<Case> {
     let mut few = cases();
@@ -72,4 +88,21 @@ async fn two_debeziums_publish_the_same_and_whatever_is_changed_is_noticed() {
         compared += outcome.tally.compared;
     }
     assert!(compared > RECORDS + FEW.len(), "{compared}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn walpost_publishes_what_debezium_does() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debezium-beside-walpost");
+    let other = Engine::Walpost(walpost_binary());
+    let setting = Setting { other, jobs: 6, folder, keep: false, progress: false };
+    let outcomes = Box::pin(differential(setting, few_of_walpost())).await;
+    let (mut equal, mut unexplained) = (0, String::new());
+    for outcome in outcomes {
+        equal += outcome.tally.equal;
+        for text in outcome.tally.unexplained {
+            unexplained.push_str(&format!("{}:\n{text}\n", outcome.name));
+        }
+    }
+    assert!(unexplained.is_empty(), "{unexplained}");
+    assert!(equal > RECORDS + FEW.len(), "{equal}");
 }

@@ -7,6 +7,7 @@
 
 mod binary;
 pub mod chaos;
+mod connect_worker;
 pub mod differential;
 mod http;
 mod receiver;
@@ -18,6 +19,7 @@ use walpost_testkit::Seeded;
 
 pub use crate::{
     binary::{release_binary, test_consumer_binary, test_receiver_binary, walpost_binary},
+    connect_worker::ConnectWorker,
     http::{http_ask, http_get},
     receiver::Receiver,
     shop::{Effect, LIMIT, POLLED_COLUMNS, Shop},

@@ -70,6 +70,25 @@ impl Connect {
         }
     }
 
+    /// The file of the connector.
+    pub(crate) fn connector_file(&self) -> String {
+        self.path("connector.json")
+    }
+
+    /// The file of the worker.
+    pub(crate) fn worker_file(&self) -> String {
+        self.path("worker.properties")
+    }
+
+    /// Another file of the connector, in which these properties are others.
+    pub(crate) fn changed_file(&self, changed: &[(&str, &str)]) -> String {
+        let mut config = self.config.clone();
+        config.extend(changed.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())));
+        let path = self.path("changed.json");
+        fs::write(&path, Value::Object(config).to_string()).unwrap();
+        path
+    }
+
     /// Starts the connector where its offset says, or, of a worker that runs, resumes it.
     pub(crate) async fn start_again(&mut self) {
         if self.process.is_some() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod connect;
+mod shadow;
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ async fn take_over(
         ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
     ];
     let [option, place] = connect.offsets();
-    let mut args = vec!["take-over", to, "--json", "--connector", CONNECTOR, &option, &place];
+    let mut args = vec!["take-over", to, "--json", "--connector-name", CONNECTOR, &option, &place];
     args.extend_from_slice(more);
     args.extend(["--kafka", kafka().bootstrap()]);
     let process = Process::start(walpost_binary(), args, env);

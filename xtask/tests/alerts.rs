@@ -14,8 +14,9 @@ const RULES: &str = "ops/prometheus/consumer.rules.yml";
 const TESTS: &str = "ops/prometheus/consumer.test.yml";
 
 /// Every file of rules with that of its tests.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (RULES, TESTS),
+    ("ops/prometheus/connect.rules.yml", "ops/prometheus/connect.test.yml"),
     ("ops/prometheus/idempotency.rules.yml", "ops/prometheus/idempotency.test.yml"),
     ("ops/prometheus/receive.rules.yml", "ops/prometheus/receive.test.yml"),
     ("ops/prometheus/relay.rules.yml", "ops/prometheus/relay.test.yml"),

@@ -26,7 +26,8 @@ const WARM_UP: Duration = Duration::from_secs(10);
 /// For the last events to arrive.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-const MARK: &[u8] = b"\"sent\": ";
+/// In a text, so that every encoding leaves it as it is.
+const MARK: &[u8] = b"sent_us=";
 
 /// Latency in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn times_are_found_wherever_a_stream_is_cut() {
-        let stream = br#"{"note": "a", "sent": 123, "order": 1}x{"sent": 4567}"#;
+        let stream = b"{\"sent\": \"sent_us=123;\", \"order\": 1}x\0\x18sent_us=4567;";
         for cut in 0..=stream.len() {
             let mut found = Vec::new();
             let kept = find_marks(&stream[..cut], |micros| found.push(micros));

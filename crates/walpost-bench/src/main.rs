@@ -4,6 +4,7 @@
 //! ```text
 //! cargo build --release -p walpost
 //! cargo run --release -p walpost-bench -- relay
+//! cargo run --release -p walpost-bench -- relay --encoding avro
 //! cargo run --release -p walpost-bench -- consumer
 //! cargo run --release -p walpost-bench -- slow
 //! cargo run --release -p walpost-bench -- transaction
@@ -13,7 +14,8 @@
 //!
 //! `relay`: `relay.rs` fills a backlog (`workload.rs`) behind one slot for each
 //! [`Subject`](subject::Subject), lets each empty its slot (`drain.rs`, with
-//! what `/proc` says in `measure.rs`), then measures latency (`latency.rs`).
+//! what `/proc` says in `measure.rs`), then measures latency (`latency.rs`); as text,
+//! or as one connector's file says for all (`encoding.rs`).
 //! `consumer`: `consumer.rs` fills a topic and applies it in several ways, each
 //! in a process of its own, also by Debezium's JDBC sink (`jdbc.rs`); then
 //! `end_to_end.rs` measures from an application's commit to the effect's.
@@ -30,6 +32,7 @@ mod arrivals;
 mod consumer;
 mod database;
 mod drain;
+mod encoding;
 mod idempotency;
 mod latency;
 mod measure;

@@ -12,6 +12,7 @@ use walpost_migrate::Set;
 use crate::{
     database::Database,
     drain::{self, Drain},
+    encoding::Encoding,
     latency, progress,
     publish::publish,
     report::relay::{Report, Round},
@@ -37,9 +38,13 @@ pub(crate) struct RelayArgs {
     /// medians
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
-    /// Which subjects, in this order
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["pg_recvlogical", "walpost", "debezium"])]
+    /// Which subjects, in this order; by default pg_recvlogical, walpost and debezium,
+    /// the first for text alone
+    #[arg(long, value_enum, value_delimiter = ',')]
     subjects: Vec<Which>,
+    /// What keys and values are; other than text walpost runs Debezium's connector file
+    #[arg(long, value_enum, default_value = "text")]
+    encoding: Encoding,
     /// Seconds at each of 200 and 2,000 events/s in each round; 0 for no latency
     #[arg(long, default_value_t = 10)]
     latency_seconds: u64,
@@ -69,6 +74,14 @@ enum Which {
 }
 
 impl RelayArgs {
+    fn chosen(&self) -> Vec<Which> {
+        match self.encoding {
+            _ if !self.subjects.is_empty() => self.subjects.clone(),
+            Encoding::Text => vec![Which::RecvLogical, Which::Walpost, Which::Debezium],
+            Encoding::JsonWithSchemas | Encoding::Avro => vec![Which::Walpost, Which::Debezium],
+        }
+    }
+
     fn subject(&self, which: Which) -> Result<Box<dyn Subject>> {
         Ok(match which {
             Which::RecvLogical => Box::new(RecvLogical),
@@ -86,7 +99,7 @@ impl RelayArgs {
                     .named("walpost_socket")
                     .by_socket(),
             ),
-            Which::Debezium => Box::new(Debezium::fetched()?),
+            Which::Debezium => Box::new(Debezium::fetched(self.encoding)?),
         })
     }
 }
@@ -96,10 +109,18 @@ pub(crate) fn run(args: &RelayArgs) -> Result<()> {
         ensure!(!args.subjects[..index].contains(which), "a subject is named twice");
     }
     let subjects: Vec<_> =
-        args.subjects.iter().map(|which| args.subject(*which)).collect::<Result<_>>()?;
-    let services = Services::start(Set::Relay)?;
-    let mut report = Report::new(args.events, args.rounds);
-    let mut bench = Bench { database: services.connect()?, services: &services, jobs: 0 };
+        args.chosen().into_iter().map(|which| args.subject(which)).collect::<Result<_>>()?;
+    let mut services = Services::start(Set::Relay)?;
+    if args.encoding.has_registry() {
+        services.start_registry()?;
+    }
+    let mut report = Report::new(args.events, args.rounds, args.encoding.name());
+    let mut bench = Bench {
+        database: services.connect()?,
+        services: &services,
+        encoding: args.encoding,
+        jobs: 0,
+    };
     for subject in &subjects {
         report.add(subject.name(), subject.version(&services)?);
         for round in 0..args.rounds {
@@ -139,6 +160,7 @@ fn backlog_slot(subject: &dyn Subject, round: u32) -> String {
 struct Bench<'a> {
     services: &'a Services,
     database: Database,
+    encoding: Encoding,
     jobs: u32,
 }
 
@@ -212,7 +234,7 @@ impl Bench<'_> {
         if subject.output() == Output::Topic {
             topic::create(&self.services.kafka.bootstrap(), &topic)?;
         }
-        Ok(Files { folder, topic, file })
+        Ok(Files { folder, topic, file, encoding: self.encoding })
     }
 }
 
@@ -220,11 +242,12 @@ struct Files {
     folder: PathBuf,
     topic: String,
     file: PathBuf,
+    encoding: Encoding,
 }
 
 impl Files {
     fn job<'a>(&'a self, services: &'a Services, slot: &'a str, end: Option<PgLsn>) -> Job<'a> {
-        let Self { folder, topic, file } = self;
-        Job { services, folder, slot, topic, file, end }
+        let Self { folder, topic, file, encoding } = self;
+        Job { services, folder, slot, topic, file, encoding: *encoding, end }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use walpost_local::{Kafka, Postgres};
+use walpost_local::{Kafka, Postgres, Registry};
 use walpost_migrate::{Migrator, Set};
 
 use crate::{database::Database, measure::Load, progress};
@@ -19,11 +19,12 @@ pub(crate) const DATABASE: &str = "postgres";
 const SLOT_LIMIT: Duration = Duration::from_secs(60);
 const SLOT_POLL: Duration = Duration::from_millis(20);
 
-/// Both servers, and a folder for files. All of it goes with this value.
+/// The servers, and a folder for files. All of it goes with this value.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) postgres: Postgres,
     pub(crate) kafka: Kafka,
+    pub(crate) registry: Option<Registry>,
     folder: TempDir,
 }
 
@@ -44,10 +45,17 @@ impl Services {
         // kill goes with theirs at the next start.
         let name = format!("walpost-{}-", process::id());
         let folder = tempfile::Builder::new().prefix(&name).tempdir()?;
-        let services = Self { postgres, kafka, folder };
+        let services = Self { postgres, kafka, registry: None, folder };
         let mut database = services.connect()?;
         database.with(async |client| Migrator::new().set(set).migrate(client).await)?;
         Ok(services)
+    }
+
+    /// Starts a registry of schemas beside them.
+    pub(crate) fn start_registry(&mut self) -> Result<()> {
+        progress!("starting a schema registry");
+        self.registry = Some(Registry::start_new()?);
+        Ok(())
     }
 
     pub(crate) fn connect(&self) -> Result<Database> {

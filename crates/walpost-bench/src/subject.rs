@@ -1,5 +1,6 @@
 //! What is measured, behind one trait.
 
+mod connector;
 mod debezium;
 mod recvlogical;
 mod walpost;
@@ -15,7 +16,7 @@ pub(crate) use self::{
     recvlogical::RecvLogical,
     walpost::Walpost,
 };
-use crate::services::Services;
+use crate::{encoding::Encoding, services::Services};
 
 /// The publication of every subject, as `walpost migrate` makes it.
 const PUBLICATION: &str = "walpost";
@@ -54,6 +55,7 @@ pub(crate) struct Job<'a> {
     pub(crate) slot: &'a str,
     /// Exists.
     pub(crate) topic: &'a str,
+    pub(crate) encoding: Encoding,
     /// Exists; for a subject without Kafka.
     pub(crate) file: &'a Path,
     /// Where a subject that can end by itself is to end.

@@ -16,6 +16,7 @@ use crate::{
     arrivals::Arrivals,
     database::Database,
     drain::{self, Drain},
+    encoding::Encoding,
     measure::{Meter, Usage},
     progress,
     report::transaction::{Killed, Report},
@@ -160,6 +161,7 @@ impl Files {
             folder: &self.folder,
             slot: self.name,
             topic: self.name,
+            encoding: Encoding::Text,
             file: &self.file,
             end: None,
         }

@@ -3,12 +3,9 @@
 use walpost_encode::connect::{BinaryHandling, TimePrecision};
 
 use crate::{
-    choices::AutoCreate,
+    choices::{AutoCreate, Choice, Tolerance},
     judge::{Judge, Scope},
-    settings::{
-        Action, Converter, Converters, Handling, HeaderConverter, Heartbeat, Tables, Transforms,
-        converters,
-    },
+    settings::{Converter, Converters, Handling, Heartbeat, Tables, Transforms, converters},
     table::{self, Of},
     verdicts::Origin,
 };
@@ -50,7 +47,7 @@ pub(crate) fn check_messages(judge: &mut Judge, transforms: &Transforms, autocre
 pub(crate) struct Check<'a> {
     pub(crate) transforms: &'a Transforms,
     pub(crate) converters: &'a Converters,
-    pub(crate) handling: Handling,
+    pub(crate) handling: &'a Handling,
     pub(crate) heartbeat: &'a Heartbeat,
 }
 
@@ -63,16 +60,15 @@ const STRING_DELEGATE: &str = "write io.debezium.converters.BinaryDataConverter 
 impl Check<'_> {
     pub(crate) fn all(&self, judge: &mut Judge) {
         if self.converters.key.is_of_bytes_alone() {
-            let note = format!("it takes bytes alone, and a key is mostly none; {STRING_DELEGATE}");
-            refuse(judge, KEY, &note);
+            self.key_of_bytes(judge);
         }
         match self.converters.value.is_of_bytes_alone() {
             true => self.bytes(judge),
             false => self.text(judge),
         }
-        self.messages(judge);
         self.nulls(judge);
         self.timestamp(judge);
+        self.tolerated(judge);
         self.propagated_types(judge);
     }
 
@@ -90,6 +86,18 @@ impl Check<'_> {
         }
     }
 
+    /// What is tolerated is dropped, also by the router.
+    fn tolerated(&self, judge: &mut Judge) {
+        let tolerance = judge.plain(Origin::Connector).given("errors.tolerance");
+        let tolerates = tolerance.as_deref().and_then(Tolerance::parse) == Some(Tolerance::All);
+        let alias = &self.transforms.router.alias;
+        let name = format!("transforms.{alias}.table.op.invalid.behavior");
+        if tolerates && judge.replace(&name, "fatal", "error") {
+            let note = "but errors.tolerance = all, so that such an update is an error in the log";
+            judge.plain(Origin::Connector).tell(&name, note);
+        }
+    }
+
     /// Only members of a structure have defaults that JSON writes.
     fn nulls(&self, judge: &mut Judge) {
         let Converter::Json(json) = self.converters.value else { return };
@@ -100,6 +108,26 @@ impl Check<'_> {
                         in Debezium";
             judge.plain(origin).tell(&name, note);
         }
+    }
+
+    /// Where the key's converter takes bytes alone.
+    fn key_of_bytes(&self, judge: &mut Judge) {
+        if self.handling.columns.binary != BinaryHandling::Bytes {
+            let note = format!(
+                "it takes bytes alone, and binary.handling.mode makes bytea a text; \
+                 {STRING_DELEGATE}"
+            );
+            refuse(judge, KEY, &note);
+        }
+        if self.heartbeat.interval_ms.is_some() {
+            let note = "it takes bytes alone, and Debezium's task fails at the first heartbeat; \
+                        write io.debezium.converters.BinaryDataConverter with \
+                        delegate.converter.type = org.apache.kafka.connect.json.JsonConverter, or \
+                        remove heartbeat.interval.ms";
+            refuse(judge, KEY, note);
+        }
+        let origin = converters::origin(judge, KEY);
+        judge.plain(origin).tell(KEY, "for a key column of the type bytea alone");
     }
 
     /// Where the value's converter takes bytes alone.
@@ -122,46 +150,23 @@ impl Check<'_> {
             refuse(judge, VALUE, note);
         }
         let origin = converters::origin(judge, VALUE);
-        judge.plain(origin).tell(VALUE, "for a payload column of the type bytea alone");
+        let note = match self.transforms.decodes_messages() {
+            true => {
+                "for a payload column of the type bytea alone; what a message decodes to is none, \
+                 and is parked where Debezium's task fails"
+            }
+            false => "for a payload column of the type bytea alone",
+        };
+        judge.plain(origin).tell(VALUE, note);
     }
 
     fn text(&self, judge: &mut Judge) {
-        let is_text = self.converters.value == Converter::String;
+        let is_text = matches!(self.converters.value, Converter::String | Converter::StringIn(_));
         if is_text && self.transforms.router.makes_structure() {
             let note = "but a structure becomes Java's text of it, Struct{…}, as in Debezium; \
                         org.apache.kafka.connect.json.JsonConverter writes JSON";
             let origin = converters::origin(judge, VALUE);
             judge.plain(origin).tell(VALUE, note);
-        }
-    }
-
-    /// What is decoded has types of its own in Debezium, all of them optional and
-    /// all numbers floating point, which no column here has.
-    fn messages(&self, judge: &mut Judge) {
-        if !self.transforms.decodes_messages() {
-            return;
-        }
-        let Converters { key, value, header } = self.converters;
-        let with_types = [
-            (KEY, key.writes_types()),
-            (VALUE, value.writes_types()),
-            ("header.converter", matches!(header, HeaderConverter::Json(_))),
-        ];
-        for (name, _) in with_types.into_iter().filter(|(_, writes)| *writes) {
-            let note = "what a message decodes to is written as text alone; write \
-                        org.apache.kafka.connect.storage.StringConverter";
-            refuse(judge, name, note);
-        }
-        for step in self.transforms.before.iter().filter(|s| s.action == Action::DecodeMessages) {
-            let note = "where a member that is no text, such as a number or an object, is written \
-                        as the message has it: Debezium writes what Java makes of it";
-            judge.plain(Origin::Connector).tell(&format!("transforms.{}.type", step.alias), note);
-        }
-        if self.transforms.router.makes_structure() {
-            let note = "an envelope or expanded JSON of a decoded message is not built; write \
-                        placements as headers, and table.expand.json.payload = false";
-            let name = format!("transforms.{}.type", self.transforms.router.alias);
-            judge.plain(Origin::Connector).refuse(&name, note);
         }
     }
 

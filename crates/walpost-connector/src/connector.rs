@@ -25,6 +25,9 @@ pub struct Connector {
     pub initial_state: InitialState,
     /// `topic.prefix`: names the source.
     pub topic_prefix: String,
+    /// `topic.delimiter`, default a dot: stands between the parts of the names of
+    /// a table's own topic and schemas.
+    pub topic_delimiter: String,
     /// Statements of its SQL sessions.
     pub database: Database,
     /// The slot.
@@ -84,6 +87,26 @@ impl Judgement {
     /// ```
     pub fn settings(&self) -> &[Setting] {
         self.connector.as_ref().map(|connector| &*connector.settings).unwrap_or_default()
+    }
+
+    /// Refuses a property for a reason that its reader alone knows: a placeholder
+    /// that leads nowhere, something that the program has not. That takes the place
+    /// of what the verdict was, also of another reason.
+    ///
+    /// ```
+    /// use walpost_connector::{Origin, Properties, Unknown, judge};
+    ///
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectors/orders.json");
+    /// # let file = std::fs::read(path)?;
+    /// let mut judgement = judge(&Properties::read(&file)?, None, Unknown::Refuse);
+    /// judgement.refuse(Origin::Connector, "slot.name", "that slot is somebody else's");
+    /// let refused = judgement.into_connector().unwrap_err();
+    /// assert_eq!(refused.first().property, "slot.name");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refuse(&mut self, origin: Origin, property: &str, note: impl Into<String>) {
+        self.connector = None;
+        self.verdicts.refuse(origin, property, note.into());
     }
 
     /// The settings, with every property's verdict.
@@ -162,6 +185,7 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
     name(&mut scope);
     scope.require("connector.class", "io.debezium.connector.postgresql.PostgresConnector");
     let topic_prefix = scope.require("topic.prefix", "a name for the source");
+    let topic_delimiter = scope.text_or_default("topic.delimiter");
     let database = database::read(&mut scope);
     let slot = slot::slot(&mut scope);
     let publication = slot::publication(&mut scope);
@@ -185,13 +209,14 @@ fn read(judge: &mut Judge, initial_state: InitialState) -> Option<Connector> {
         check_messages(judge, transforms, publication.autocreate);
     }
     if let Some((transforms, converters)) = transforms.as_ref().zip(converters.as_ref()) {
-        let check = Check { transforms, converters, handling, heartbeat: &heartbeat };
+        let check = Check { transforms, converters, handling: &handling, heartbeat: &heartbeat };
         check.all(judge);
     }
     Some(Connector {
         settings: judge.take_settings(),
         initial_state,
         topic_prefix: topic_prefix?,
+        topic_delimiter,
         database,
         slot,
         publication,

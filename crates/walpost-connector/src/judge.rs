@@ -9,7 +9,7 @@ use crate::{
     layer::Setting,
     nearest::nearest,
     properties::{Properties, Property},
-    secret::{HIDDEN, is_secret_name, without_user},
+    secret::HIDDEN,
     table::{self, Kind, Of, Rule, Standing},
     verdicts::{Origin, Row, Verdict, Verdicts},
 };
@@ -65,7 +65,7 @@ impl Judge {
         let worker = worker.map(|worker| of(worker, Origin::Worker)).unwrap_or_default();
         for (property, origin) in of(connector, Origin::Connector).into_iter().chain(worker) {
             judge.index.insert((origin, property.name.clone()), judge.entries.len());
-            let shown = shown(&property);
+            let shown = property.shown();
             let patterns = Vec::new();
             judge.entries.push(Entry { property, origin, shown, patterns, verdict: None });
         }
@@ -98,7 +98,12 @@ impl Judge {
                 continue;
             }
             let Some(rule) = table::find(rules.iter().copied(), name) else {
-                entry.verdict = Some(no_rule(name, &prefix, &rules, unknown));
+                let near = nearest_rule(name, &rules);
+                // Misspelt, a secret is one all the same.
+                if near.is_some_and(Rule::is_secret) {
+                    entry.hide();
+                }
+                entry.verdict = Some(no_rule(near.map(|near| near.name), &prefix, unknown));
                 continue;
             };
             entry.verdict = Some(entry.by(rule));
@@ -172,6 +177,18 @@ impl Judge {
         self.settings.push(setting);
     }
 
+    /// Has the key of a property say `other` where it says `text`; whether it did.
+    pub(crate) fn replace(&mut self, property: &str, text: &str, other: &str) -> bool {
+        let mut laid = self.settings.iter_mut().filter(|setting| setting.property == property);
+        match laid.find(|setting| setting.value.as_text() == Some(text)) {
+            Some(setting) => {
+                setting.value = other.into();
+                true
+            }
+            None => false,
+        }
+    }
+
     /// What was laid.
     pub(crate) fn take_settings(&mut self) -> Vec<Setting> {
         std::mem::take(&mut self.settings)
@@ -196,10 +213,15 @@ impl Judge {
 }
 
 impl Entry {
-    fn by(&mut self, rule: &'static Rule) -> (Verdict, String) {
-        let hides = matches!(rule.kind, Kind::Password | Kind::Sql);
-        if hides && !self.property.is_placeholder() {
+    fn hide(&mut self) {
+        if !self.property.is_placeholder() {
             self.shown = HIDDEN.to_owned();
+        }
+    }
+
+    fn by(&mut self, rule: &'static Rule) -> (Verdict, String) {
+        if rule.is_secret() {
+            self.hide();
         }
         let value = &self.property.value;
         let is_one_of =
@@ -251,16 +273,16 @@ impl Entry {
     }
 }
 
-fn no_rule(
-    name: &str,
-    prefix: &str,
-    rules: &[&'static Rule],
-    unknown: Unknown,
-) -> (Verdict, String) {
-    let names = rules
-        .iter()
-        .filter(|rule| !rule.name.ends_with('*') && !matches!(rule.standing, Standing::Removed(_)));
-    let near = nearest(name, names.map(|rule| rule.name));
+/// The rule that a name without one may have been meant for.
+fn nearest_rule(name: &str, rules: &[&'static Rule]) -> Option<&'static Rule> {
+    let is_meant = |rule: &&&'static Rule| {
+        !rule.name.ends_with('*') && !matches!(rule.standing, Standing::Removed(_))
+    };
+    let near = nearest(name, rules.iter().filter(is_meant).map(|rule| rule.name))?;
+    rules.iter().copied().find(|rule| rule.name == near)
+}
+
+fn no_rule(near: Option<&str>, prefix: &str, unknown: Unknown) -> (Verdict, String) {
     match (unknown, near) {
         (Unknown::Warn, Some(near)) => {
             (Verdict::Ignored, format!("there is no such property; did you mean {prefix}{near}?"))
@@ -273,19 +295,5 @@ fn no_rule(
             Verdict::Refused,
             "there is no such property; correct its name or remove it".to_owned(),
         ),
-    }
-}
-
-/// What a person may see of a value.
-fn shown(property: &Property) -> String {
-    if property.is_placeholder() {
-        return property.written.clone();
-    }
-    match is_secret_name(&property.name) {
-        true => HIDDEN.to_owned(),
-        false if property.written.contains("://") && property.written.contains('@') => {
-            without_user(&property.written)
-        }
-        false => property.written.clone(),
     }
 }

@@ -96,11 +96,6 @@ impl Properties {
         }
         Ok(self)
     }
-
-    /// Whether a property has a placeholder.
-    pub fn has_placeholders(&self) -> bool {
-        self.list.iter().any(|property| find(&property.written).is_some())
-    }
 }
 
 impl Property {

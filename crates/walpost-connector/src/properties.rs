@@ -3,6 +3,7 @@ use std::{collections::HashMap, fmt};
 use crate::{
     error::{Position, ReadError, ReadProblem},
     java_properties, json,
+    secret::{HIDDEN, is_secret_name, without_user},
 };
 
 /// Bytes that a configuration may have.
@@ -40,7 +41,7 @@ pub enum InitialState {
     /// It publishes.
     #[default]
     Running,
-    /// It is there and holds its slot.
+    /// It is there and reads nothing; its slot keeps its place.
     Paused,
     /// It is there alone.
     Stopped,
@@ -87,6 +88,10 @@ impl Properties {
             }
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // No property begins so, and some write them above JSON.
+        if ["//", "/*"].iter().any(|comment| text.trim_start().starts_with(comment)) {
+            return fail(start, ReadProblem::Expected("{, as JSON has no comments; remove it"));
+        }
         let properties = match text.trim_start().starts_with(['{', '[']) {
             true => json::read(text)?,
             false => Self { list: java_properties::read(text)?, ..Self::default() },
@@ -134,6 +139,27 @@ impl Properties {
         self.list.iter().find(|property| property.name == name).map(|found| found.value.as_str())
     }
 
+    /// The same, called by its `topic.prefix` if it has no name, as the body of `PUT
+    /// /connectors/{name}/config` has none.
+    ///
+    /// ```
+    /// use walpost_connector::Properties;
+    ///
+    /// let unnamed = Properties::read(br#"{"topic.prefix": "shop"}"#)?.named();
+    /// assert_eq!(unnamed.get("name"), Some("shop"));
+    /// let named = Properties::read(br#"{"name": "orders", "topic.prefix": "shop"}"#)?.named();
+    /// assert_eq!(named.get("name"), Some("orders"));
+    /// # Ok::<(), walpost_connector::ReadError>(())
+    /// ```
+    #[must_use]
+    pub fn named(mut self) -> Self {
+        let find = |name| self.list.iter().find(|property| property.name == name);
+        let prefix = find("topic.prefix").filter(|_| find("name").is_none()).cloned();
+        let name = prefix.map(|prefix| Property { name: "name".to_owned(), ..prefix });
+        self.list.splice(..0, name);
+        self
+    }
+
     /// `initial_state` beside `config`.
     pub fn initial_state(&self) -> InitialState {
         self.initial_state
@@ -150,6 +176,40 @@ impl Property {
     pub fn is_resolved(&self) -> bool {
         self.written != self.value
     }
+
+    /// What a person may see of what is written: [`HIDDEN`](crate::HIDDEN) for a
+    /// secret, by its name, and for user and password of a URL; all of a
+    /// placeholder.
+    ///
+    /// ```
+    /// use walpost_connector::Properties;
+    ///
+    /// let given = Properties::from_pairs([
+    ///     ("database.password", "s3cr3t"),
+    ///     ("driver.sslpassword", "${env:KEY}"),
+    ///     ("topic.prefix", "orders"),
+    /// ]);
+    /// let shown: Vec<String> = given.iter().map(|property| property.shown()).collect();
+    /// assert_eq!(shown, ["***", "${env:KEY}", "orders"]);
+    /// ```
+    pub fn shown(&self) -> String {
+        if self.is_placeholder() {
+            return self.written.clone();
+        }
+        match is_secret_name(&self.name) {
+            true => HIDDEN.to_owned(),
+            false if self.may_have_user() => without_user(&self.written),
+            false => self.written.clone(),
+        }
+    }
+}
+
+impl Property {
+    /// Whether it is a URL, if perhaps without its scheme, that names who logs in.
+    fn may_have_user(&self) -> bool {
+        let is_url = self.written.contains("://") || self.name.ends_with(".url");
+        is_url && self.written.contains('@')
+    }
 }
 
 impl fmt::Debug for Properties {
@@ -160,7 +220,7 @@ impl fmt::Debug for Properties {
 
 impl fmt::Debug for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}", self.name, crate::secret::HIDDEN)
+        write!(f, "{} = {}", self.name, HIDDEN)
     }
 }
 

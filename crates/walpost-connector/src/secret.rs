@@ -28,8 +28,17 @@ impl fmt::Debug for Secret {
 /// Whether a property of this name holds a secret, whoever defines it: what
 /// Debezium hides in its own log, and the names of Kafka's and of registries'.
 pub(crate) fn is_secret_name(name: &str) -> bool {
-    const PARTS: [&str; 7] =
-        ["password", "passphrase", "secret", "jaas", "token", "user.info", "keystore.key"];
+    const PARTS: [&str; 9] = [
+        "password",
+        "passwd",
+        "pwd",
+        "passphrase",
+        "secret",
+        "jaas",
+        "token",
+        "user.info",
+        "keystore.key",
+    ];
     let name = name.to_ascii_lowercase();
     let endpoint = name.ends_with("endpoint.url");
     !endpoint && PARTS.iter().any(|part| name.contains(part))
@@ -61,6 +70,8 @@ mod tests {
         for name in [
             "database.password",
             "driver.sslpassword",
+            "database.passwd",
+            "driver.pwd",
             "producer.override.sasl.jaas.config",
             "value.converter.basic.auth.user.info",
             "value.converter.apicurio.auth.client.secret",

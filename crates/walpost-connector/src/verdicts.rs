@@ -96,6 +96,18 @@ impl Verdicts {
         self.rows.iter().filter(|row| row.verdict == Verdict::Refused)
     }
 
+    pub(crate) fn refuse(&mut self, origin: Origin, property: &str, note: String) {
+        let verdict = Verdict::Refused;
+        let is_of = |row: &&mut Row| row.origin == origin && row.property == property;
+        match self.rows.iter_mut().find(is_of) {
+            Some(row) => (row.verdict, row.note) = (verdict, note),
+            None => {
+                let (property, value, at) = (property.to_owned(), None, None);
+                self.rows.push(Row { property, value, origin, at, verdict, note });
+            }
+        }
+    }
+
     /// What somebody should know who starts the connector all the same: what is
     /// ignored, and what is honoured with a note.
     pub fn warnings(&self) -> impl Iterator<Item = &Row> {
@@ -119,12 +131,25 @@ impl Verdict {
     }
 }
 
+/// Characters of a name or a value that are told.
+const TOLD_CHARS: usize = 200;
+
+fn told(text: &str) -> String {
+    let mut told = String::new();
+    for c in text.chars().take(TOLD_CHARS) {
+        if c.is_control() { told.extend(c.escape_default()) } else { told.push(c) }
+    }
+    if text.chars().nth(TOLD_CHARS).is_some() { told + "…" } else { told }
+}
+
 impl fmt::Display for Row {
-    /// As `slot.max.retries = 6: mapped to trying for ever`.
+    /// As `slot.max.retries = 6: mapped to trying for ever`; of a long value its
+    /// first characters, and control characters as escapes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "{} = {value}: ", self.property)?,
-            None => write!(f, "{}, not given: ", self.property)?,
+        let property = told(&self.property);
+        match self.value.as_deref().map(told) {
+            Some(value) => write!(f, "{property} = {value}: ")?,
+            None => write!(f, "{property}, not given: ")?,
         }
         f.write_str(self.verdict.name())?;
         match self.verdict {
@@ -153,5 +178,25 @@ impl Refused {
     /// The first one.
     pub fn first(&self) -> &Row {
         &self.first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_line_that_steers_no_terminal() {
+        let row = |value: &str| Row {
+            property: "name".to_owned(),
+            value: Some(value.to_owned()),
+            origin: Origin::Connector,
+            at: None,
+            verdict: Verdict::Honoured,
+            note: String::new(),
+        };
+        assert_eq!(row("a\u{1b}[31m\nb é").to_string(), "name = a\\u{1b}[31m\\nb é: honoured");
+        let long = row(&"x".repeat(1_000_000)).to_string();
+        assert_eq!(long, format!("name = {}…: honoured", "x".repeat(TOLD_CHARS)));
     }
 }

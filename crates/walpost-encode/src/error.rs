@@ -1,5 +1,7 @@
 use std::{fmt, sync::Arc};
 
+use walpost_router::GaveUp;
+
 use crate::connect::Difference;
 
 /// A record cannot be encoded as configured: park the event.
@@ -125,8 +127,26 @@ pub enum EncodeErrorKind {
     /// an empty array.
     #[error("the message has no value for it, set fields.null.include, or place it nowhere")]
     MissingMember,
-    /// No schema, without which there is no Avro.
-    #[error("a value without a schema has no Avro form")]
+    /// The regular expression of a `RegexRouter` backtracks too often.
+    #[error("the topic cannot be matched: {0}")]
+    TopicRegex(GaveUp),
+    /// A transform takes a field of a value that is no structure, or adds one.
+    #[error("HeaderFrom and InsertField need a structure, and the value is none")]
+    NoStructure,
+    /// A transform takes a field that the value's structure does not have.
+    #[error("HeaderFrom takes the field {name}, and the value has none of that name")]
+    NoField {
+        /// Name of the field.
+        name: Arc<str>,
+    },
+    /// A transform adds a field that the value's structure has.
+    #[error("InsertField adds the field {name}, and the value has one of that name")]
+    FieldTwice {
+        /// Name of the field.
+        name: Arc<str>,
+    },
+    /// No schema, without which there is no Avro, and none of its neighbours.
+    #[error("a value without a schema has no form under a schema of a registry")]
     NoSchema,
     /// A schema that is none in Avro.
     #[error(
@@ -134,6 +154,30 @@ pub enum EncodeErrorKind {
          schema.name.adjustment.mode and field.name.adjustment.mode, or scrub.invalid.names"
     )]
     InvalidAvro,
+    /// A schema that JSON Schema has no text for.
+    #[error("a column's default has no JSON, which a JSON Schema needs; change the default")]
+    InvalidJsonSchema,
+    /// A schema that is none in Protobuf.
+    #[error(
+        "the schema has names that Protobuf does not allow, one name for two things, or arrays \
+         within arrays; set schema.name.adjustment.mode and field.name.adjustment.mode, or \
+         scrub.invalid.names"
+    )]
+    InvalidProtobuf,
+    /// A date that has no Protobuf form.
+    #[error("a date is before 1582, or a timestamp beyond the years 1 to 9999, and so no Protobuf")]
+    BeyondProtobuf,
+    /// A schema whose text is longer than what a registry keeps.
+    #[error(
+        "the schema has {bytes} bytes, and a registry is asked for at most {max_bytes}; leave \
+         table.expand.json.payload out, or give the payload fewer and shorter names"
+    )]
+    SchemaTooLarge {
+        /// Bytes of its text.
+        bytes: usize,
+        /// The bound.
+        max_bytes: usize,
+    },
     /// A subject after a record, and a schema that is none.
     #[error("the schema is no record, whose name the subject has")]
     NoRecordName,
@@ -167,6 +211,31 @@ pub struct UnknownSchema {
     /// Its text, character by character as Confluent's converter sends it: the
     /// registry compares text.
     pub schema: Arc<str>,
+    /// What it is a schema of.
+    pub schema_type: SchemaType,
+}
+
+/// What a schema in a registry is written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SchemaType {
+    /// Avro's JSON.
+    #[default]
+    Avro,
+    /// JSON Schema.
+    Json,
+    /// Protobuf's own text.
+    Protobuf,
+}
+
+impl SchemaType {
+    /// Its name in a registry.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Avro => "AVRO",
+            Self::Json => "JSON",
+            Self::Protobuf => "PROTOBUF",
+        }
+    }
 }
 
 impl fmt::Debug for UnknownSchema {

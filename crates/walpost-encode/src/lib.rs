@@ -42,12 +42,18 @@ pub mod connect;
 mod encode;
 mod error;
 mod json;
+#[cfg(feature = "avro")]
+pub mod json_schema;
 mod memory;
 mod number;
+#[cfg(feature = "avro")]
+pub mod protobuf;
 mod raw;
+#[cfg(feature = "avro")]
+mod schema_ids;
 
 pub use crate::{
     encode::{Encoder, Encoding},
-    error::{EncodeError, EncodeErrorKind, Part, Unencoded, UnknownSchema},
+    error::{EncodeError, EncodeErrorKind, Part, SchemaType, Unencoded, UnknownSchema},
     json::{JsonOptions, JsonPayload, NullKey},
 };

@@ -14,6 +14,7 @@ use rdkafka::{
 use walpost_librdkafka::{TopicIdError, topic_ids, topic_settings, topics_in_use};
 
 use crate::{
+    creation::{Creation, make_missing},
     deliveries::{Answer, Context, Found, Origin, Reports, Unusable},
     questions::{Asked, Question},
     topic::{MaxMessageBytes, TopicLimits, explain, unanswered},
@@ -29,11 +30,13 @@ pub(crate) struct Brokers {
     pub(crate) reports: Arc<Reports>,
     /// Whether it was said that a topic's limit is denied.
     pub(crate) denial_said: Arc<AtomicBool>,
+    /// How topics are made that do not exist.
+    pub(crate) creation: Option<Creation>,
 }
 
 impl Brokers {
     /// Asks, and leaves what was learnt with the reports. Blocks for at most
-    /// four [`REQUEST_TIMEOUT`]s, and one for each partition of a new topic.
+    /// seven [`REQUEST_TIMEOUT`]s, and one for each partition of a new topic.
     pub(crate) fn ask(&self, question: &Question) -> Asked {
         match question {
             Question::Topic(topic) => {
@@ -51,9 +54,12 @@ impl Brokers {
         }
     }
 
-    /// Where the brokers have auto.create.topics.enable, this creates the
-    /// topic.
+    /// Where the brokers have auto.create.topics.enable, and nobody has said how
+    /// the topic is to be made, this creates the topic.
     fn resolve(&self, topic: &str) -> Result<Found, Unusable> {
+        if let Some(settings) = self.creation.as_ref().and_then(|of| of(topic)) {
+            make_missing(self.producer.client(), topic, &settings, REQUEST_TIMEOUT)?;
+        }
         let metadata = self
             .producer
             .client()

@@ -10,6 +10,7 @@ use walpost_relay::RelayError;
 
 use crate::{
     batch::BatchBytes,
+    creation::{Creation, TopicSettings},
     settings::{ConfigError, batch_bytes, checked, effective, transaction_timeout},
     sink::KafkaSink,
 };
@@ -30,6 +31,8 @@ pub struct KafkaConnector {
     pub(crate) denial_said: Arc<AtomicBool>,
     /// Whether brokers have ever let this process in.
     pub(crate) was_let_in: Arc<AtomicBool>,
+    /// How topics are made that do not exist.
+    pub(crate) creation: Option<Creation>,
 }
 
 impl std::fmt::Debug for KafkaConnector {
@@ -98,6 +101,7 @@ impl KafkaConnector {
             transactions: None,
             denial_said: Arc::new(AtomicBool::new(false)),
             was_let_in: Arc::new(AtomicBool::new(false)),
+            creation: None,
         })
     }
 
@@ -107,6 +111,20 @@ impl KafkaConnector {
     #[must_use]
     pub fn queue_max_bytes(mut self, bytes: usize) -> Self {
         self.queue_max_bytes = bytes.max(1);
+        self
+    }
+
+    /// Makes topics that do not exist, each as `of` says for its name; where that
+    /// says nothing, and by default, the brokers make them, or nobody. Kafka
+    /// Connect's `topic.creation.*` does this. Others may make the topic at the
+    /// same time. What the brokers refuse is told, and the events of that topic
+    /// wait as for any other that is missing.
+    #[must_use]
+    pub fn create_topics(
+        mut self,
+        of: impl Fn(&str) -> Option<TopicSettings> + Send + Sync + 'static,
+    ) -> Self {
+        self.creation = Some(Arc::new(of));
         self
     }
 

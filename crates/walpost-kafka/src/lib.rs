@@ -9,15 +9,17 @@
 //! where a record goes and whether it may, `lane` whether it may go now,
 //! `queue` whether there is room, `gather` whether it waits for others, `batch`
 //! what was too large. `read_back`, `appended`, `spans` and `nudge` read what a
-//! predecessor has published. `producer`, `questions`, `transactor` and `brokers`
-//! are the threads and what they ask; `deliveries` is what comes back. When a
-//! transaction is over is said by the relay's `Transaction`.
+//! predecessor has published, `tail` what others publish. `producer`, `questions`,
+//! `transactor` and `brokers` are the threads and what they ask; `deliveries` is
+//! what comes back. When a transaction is over is said by the relay's
+//! `Transaction`.
 
 mod appended;
 mod batch;
 mod brokers;
 mod classify;
 mod config;
+mod creation;
 mod deliveries;
 mod gather;
 mod lane;
@@ -31,13 +33,16 @@ mod read_back;
 mod settings;
 mod sink;
 mod spans;
+mod tail;
 mod topic;
 mod topics;
 mod transactor;
 
 pub use crate::{
     config::KafkaConnector,
+    creation::TopicSettings,
     partition::{murmur2, partition_for_key},
     settings::ConfigError,
     sink::KafkaSink,
+    tail::{Tail, TailRecord},
 };

@@ -119,7 +119,8 @@ impl Producer {
             others.push(thread);
         }
         let denial_said = connector.denial_said.clone();
-        let brokers = Brokers { producer: client.clone(), reports, denial_said };
+        let creation = connector.creation.clone();
+        let brokers = Brokers { producer: client.clone(), reports, denial_said, creation };
         let started = Questions::start(move |question| brokers.ask(question));
         let (questions, asking) = started.map_err(no_thread)?;
         others.push(asking);

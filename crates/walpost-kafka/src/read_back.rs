@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Bound on one question to the brokers.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For a transaction that is open in the middle of what is to be read.
 const TRANSACTION_MAX: Duration = Duration::from_secs(60);
 /// Between two questions whether it is.
@@ -159,13 +159,13 @@ fn gather(found: &[TopicRead], spans: &[Span], starts: &[i64]) -> Vec<TopicRead>
 }
 
 /// Asks many questions at a time and waits for all answers.
-struct Asker {
+pub(crate) struct Asker {
     questions: Questions<Quiet>,
     answered: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Asker {
-    fn new(consumer: &Arc<BaseConsumer<Quiet>>) -> Self {
+    pub(crate) fn new(consumer: &Arc<BaseConsumer<Quiet>>) -> Self {
         let answered = Arc::new((Mutex::new(false), Condvar::new()));
         let told = answered.clone();
         let questions = Questions::new(consumer.clone(), REQUEST_TIMEOUT, move || {
@@ -173,6 +173,10 @@ impl Asker {
             told.1.notify_one();
         });
         Self { questions, answered }
+    }
+
+    pub(crate) fn questions(&self) -> &Questions<Quiet> {
+        &self.questions
     }
 
     /// The topics that exist.
@@ -285,7 +289,8 @@ impl Asker {
         Ok(offsets)
     }
 
-    fn all(
+    /// Asks question by question, by their numbers.
+    pub(crate) fn all(
         &self,
         count: usize,
         ask: impl Fn(usize) -> rdkafka::error::KafkaResult<()>,

@@ -1,5 +1,5 @@
 //! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
-//! partitions and settings of topics, the metadata of committed offsets and the
+//! partitions, settings and making of topics, the metadata of committed offsets and the
 //! headers of messages as bytes, what became of messages and asynchronous
 //! commits, questions that do not block, leader epochs, and what to do where brokers let
 //! nobody in.
@@ -13,6 +13,7 @@ mod commit;
 mod committed;
 mod headers;
 mod kept;
+mod new_topic;
 mod owned;
 mod questions;
 mod refused;
@@ -28,6 +29,7 @@ pub use crate::{
     committed::{Committed, committed, message_leader_epoch},
     headers::{MessageHeaders, message_headers},
     kept::{Kept, KeptError, topics_kept},
+    new_topic::{NewTopic, NotCreated, create_topic},
     questions::{End, Questions},
     refused::without_value,
     status::may_have_landed,

@@ -20,10 +20,15 @@ pub const DEBEZIUM_VERSION: &str = "3.7.0.Final";
 /// The version of the schema registry (Apicurio) that is fetched.
 pub const REGISTRY_VERSION: &str = "3.3.3";
 
+/// The version of Apicurio's converters for Kafka Connect that is fetched: the last
+/// whose settings Debezium's documentation has.
+pub const APICURIO_CONVERTER_VERSION: &str = "2.6.13.Final";
+
 /// The version of Debezium's JDBC sink connector that is fetched: the newest
 /// there is.
 pub const DEBEZIUM_JDBC_VERSION: &str = "3.5.0.Final";
 
+const APICURIO_CONVERTER_SUMS: &str = include_str!("../checksums/apicurio-converter-2.6.13.sha256");
 const DEBEZIUM_JDBC_SUMS: &str = include_str!("../checksums/debezium-jdbc-3.5.0.sha256");
 const DEBEZIUM_SUMS: &str = include_str!("../checksums/debezium-3.7.0.sha256");
 const KAFKA_SUMS: &str = include_str!("../checksums/kafka-4.3.1.sha256");
@@ -84,6 +89,21 @@ pub fn fetch_debezium_jdbc() -> Result<PathBuf, LocalError> {
     ];
     let name = format!("debezium-jdbc-{DEBEZIUM_JDBC_VERSION}");
     fetch_jars(&name, &dependencies, DEBEZIUM_JDBC_SUMS)
+}
+
+/// The folder with the jars of Apicurio's converters for Kafka Connect
+/// [`APICURIO_CONVERTER_VERSION`], Avro's among them. A folder of a worker's
+/// `plugin.path`, since they bring other versions of what Debezium has. Fetched on
+/// first use (26 MB).
+///
+/// # Errors
+///
+/// When Maven is missing or fails, or a file is not the known one.
+pub fn fetch_apicurio_converter() -> Result<PathBuf, LocalError> {
+    let dependencies =
+        [("io.apicurio", "apicurio-registry-utils-converter", APICURIO_CONVERTER_VERSION)];
+    let name = format!("apicurio-converter-{APICURIO_CONVERTER_VERSION}");
+    fetch_jars(&name, &dependencies, APICURIO_CONVERTER_SUMS)
 }
 
 /// The `bin` folder of a PostgreSQL of that major version, with `postgres`,

@@ -40,8 +40,9 @@ pub use crate::{
     cache::cache_dir,
     error::LocalError,
     fetch::{
-        DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, REGISTRY_VERSION, fetch_debezium,
-        fetch_debezium_jdbc, fetch_kafka, fetch_postgres, fetch_registry,
+        APICURIO_CONVERTER_VERSION, DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, REGISTRY_VERSION,
+        fetch_apicurio_converter, fetch_debezium, fetch_debezium_jdbc, fetch_kafka, fetch_postgres,
+        fetch_registry,
     },
     guard::{ChildGuard, Launch},
     java::find_java,

@@ -20,6 +20,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const REGISTER_MOST: u32 = 5;
 /// Where it has Confluent's API.
 const API: &str = "/apis/ccompat/v7";
+/// Where it has its own, as its clients of version 2 speak it.
+const OWN_API: &str = "/apis/registry/v2";
 const OLDEST_JAVA: u32 = 21;
 
 /// A schema registry of our own on 127.0.0.1 (Apicurio), which keeps its
@@ -58,6 +60,12 @@ impl Registry {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}{API}", self.address())
+    }
+
+    /// Where it has the API of Apicurio's own clients of version 2.
+    #[must_use]
+    pub fn own_url(&self) -> String {
+        format!("http://{}{OWN_API}", self.address())
     }
 
     /// Registers `body`, JSON as Confluent's API has it (`{"schema": "…"}`), and

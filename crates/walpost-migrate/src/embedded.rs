@@ -14,6 +14,8 @@ pub enum Set {
     Idempotency,
     /// Webhooks that are sent: goes where the application writes its events.
     Webhook,
+    /// Connectors that are created over HTTP: goes wherever they are kept.
+    Connect,
 }
 
 /// How the outbox is kept.
@@ -63,14 +65,20 @@ impl Migration {
 
 impl Set {
     /// All sets.
-    pub const ALL: &'static [Self] =
-        &[Self::Relay, Self::Consumer, Self::Inbox, Self::Idempotency, Self::Webhook];
+    pub const ALL: &'static [Self] = &[
+        Self::Relay,
+        Self::Consumer,
+        Self::Inbox,
+        Self::Idempotency,
+        Self::Webhook,
+        Self::Connect,
+    ];
 
     /// Those of an application that publishes and consumes; the others are for
-    /// those who receive events or requests over HTTP, or send webhooks.
+    /// those who receive events or requests over HTTP, send webhooks, or serve connectors.
     pub const DEFAULT: &'static [Self] = &[Self::Relay, Self::Consumer];
 
-    /// `relay`, `consumer`, `inbox`, `idempotency` or `webhook`.
+    /// `relay`, `consumer`, `inbox`, `idempotency`, `webhook` or `connect`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Relay => "relay",
@@ -78,6 +86,7 @@ impl Set {
             Self::Inbox => "inbox",
             Self::Idempotency => "idempotency",
             Self::Webhook => "webhook",
+            Self::Connect => "connect",
         }
     }
 
@@ -89,6 +98,7 @@ impl Set {
             Self::Inbox => INBOX,
             Self::Idempotency => IDEMPOTENCY,
             Self::Webhook => WEBHOOK,
+            Self::Connect => CONNECT,
         }
     }
 }
@@ -149,6 +159,9 @@ const WEBHOOK: &[Migration] = &[
     Migration::new(5, "order", include_str!("../migrations/webhook/0005_order.sql")),
     Migration::new(6, "breaker", include_str!("../migrations/webhook/0006_breaker.sql")),
 ];
+
+const CONNECT: &[Migration] =
+    &[Migration::new(1, "connect", include_str!("../migrations/connect/0001_connect.sql"))];
 
 #[cfg(test)]
 mod tests {

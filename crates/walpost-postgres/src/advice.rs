@@ -23,7 +23,10 @@ impl ConnectError {
             Self::Tls(error) => error.advice(),
             Self::Handshake { source, .. } => Some(tls_error(source).map_or(SETTINGS, of_tls)),
             Self::Refused { source, .. } => of_login(source.code()?.code()),
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::ReadOnly { .. } => None,
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::InitialStatement { .. }
+            | Self::ReadOnly { .. } => None,
         }
     }
 }

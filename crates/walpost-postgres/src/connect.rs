@@ -69,6 +69,17 @@ pub enum ConnectError {
         #[source]
         source: tokio_postgres::Error,
     },
+    /// A statement at the beginning of the session failed.
+    #[error("statement {number} at the beginning of a session with PostgreSQL at {target} failed")]
+    InitialStatement {
+        /// `host:port`, or the path of the socket.
+        target: String,
+        /// Which, from 1.
+        number: usize,
+        /// What the server said.
+        #[source]
+        source: tokio_postgres::Error,
+    },
     /// `target_session_attrs` found no server of the kind asked for.
     #[error("PostgreSQL at {target} is read-only, and target_session_attrs asks for read-write")]
     ReadOnly {
@@ -83,6 +94,10 @@ impl ConnectError {
         match self {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::ReadOnly { .. } => true,
             Self::NoTls { .. } | Self::Handshake { .. } | Self::Tls(_) => false,
+            // Whatever the connection or the server as a whole has to do with it.
+            Self::InitialStatement { source, .. } => source.code().is_none_or(|code| {
+                ["08", "53", "57"].iter().any(|class| code.code().starts_with(class))
+            }),
             // Class 28 is a refused login, 3D a database that does not exist.
             Self::Refused { source, .. } => source.code().is_none_or(|code| {
                 !code.code().starts_with("28") && !code.code().starts_with("3D")
@@ -194,6 +209,13 @@ impl Database {
         if !self.leaves_out_hidden() {
             // Unlike an option of the start, a pooler takes it.
             client.batch_execute("set row_security = off").await.map_err(refused)?;
+        }
+        for (index, statement) in self.initial_statements().iter().enumerate() {
+            let failed = |source| {
+                let (target, number) = (target.clone(), index + 1);
+                ConnectError::InitialStatement { target, number, source }
+            };
+            client.batch_execute(statement).await.map_err(failed)?;
         }
         if self.config().get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
             let row = client

@@ -13,7 +13,7 @@ use crate::tls::{Password, SslMode, TlsSettings};
 /// | key | meaning | default |
 /// |---|---|---|
 /// | `sslmode` | `disable`, `allow`, `prefer`, `require`, `verify-ca`, `verify-full` | `prefer` |
-/// | `sslrootcert` | file of the certificate authorities (PEM or DER), or `system`, which means, which means `verify-full` | those of the system |
+/// | `sslrootcert` | file of the certificate authorities (PEM or DER), or `system`, which means `verify-full` | those of the system |
 /// | `sslcert`, `sslkey` | PEM or DER files of the client's certificate and key | none |
 /// | `sslpassword` | password of the key, where it is encrypted (PKCS #8) | none |
 /// | `sslnegotiation` | `postgres`, or `direct`: TLS from the first byte on, from PostgreSQL 17 on | `postgres` |
@@ -27,6 +27,8 @@ pub struct Database {
     only: Option<usize>,
     /// Rows that policies hide from the role are left out.
     leaves_out_hidden: bool,
+    /// At the beginning of each SQL session.
+    initial_statements: Vec<String>,
 }
 
 /// The connection string cannot be used.
@@ -102,7 +104,13 @@ impl Database {
         let mut tls = tls_settings(ours)?;
         tls.direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
         check_strength(&config, &tls)?;
-        Ok(Self { config, tls, only: None, leaves_out_hidden: false })
+        Ok(Self {
+            config,
+            tls,
+            only: None,
+            leaves_out_hidden: false,
+            initial_statements: Vec::new(),
+        })
     }
 
     /// The same server and login, another database.
@@ -127,6 +135,19 @@ impl Database {
     pub fn without_hidden_rows(mut self) -> Self {
         self.leaves_out_hidden = true;
         self
+    }
+
+    /// The same, where each SQL session begins with these statements, in order;
+    /// replication sessions do not. A session where one of them fails is not
+    /// opened; its error has the number of the statement, and what the server says.
+    #[must_use]
+    pub fn with_initial_statements(mut self, statements: Vec<String>) -> Self {
+        self.initial_statements = statements;
+        self
+    }
+
+    pub(crate) fn initial_statements(&self) -> &[String] {
+        &self.initial_statements
     }
 
     /// The same with `sslmode=require`: what `allow` tries after a refusal.

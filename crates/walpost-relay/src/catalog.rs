@@ -6,7 +6,10 @@ use tokio_postgres::{Client, Row, types::Type};
 use walpost_encode::connect::{CatalogColumn, RowShape, ShapeOptions, TypeDescription, TypeKind};
 use walpost_event::Relation;
 
-use crate::{error::RelayError, sql::Sql};
+use crate::{
+    error::RelayError,
+    sql::{Parameter, Sql},
+};
 
 /// A table's columns and their types, as the catalog has them now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,26 +38,40 @@ pub async fn describe_table(
     limit: Duration,
     relation: &Relation,
 ) -> Result<TableDescription, RelayError> {
-    let sql = Sql::new(client, limit);
-    let columns = columns(&sql, relation.oid).await?;
+    describe(&Sql::new(client, limit), relation).await
+}
+
+/// The same in a session that is there. A relation without an OID, as that of a
+/// parked row, is found by its name.
+pub(crate) async fn describe(
+    sql: &Sql,
+    relation: &Relation,
+) -> Result<TableDescription, RelayError> {
+    let columns = columns(sql, relation).await?;
     let oids: Vec<u32> = relation.columns.iter().map(|column| column.type_oid).collect();
-    let known = types(&sql, &oids).await?;
+    let known = types(sql, &oids).await?;
     let types = oids.iter().filter_map(|oid| Some((*oid, described(&known, *oid)?))).collect();
     Ok(TableDescription { columns, types })
 }
 
-async fn columns(sql: &Sql, relation: u32) -> Result<Vec<CatalogColumn>, RelayError> {
+async fn columns(sql: &Sql, relation: &Relation) -> Result<Vec<CatalogColumn>, RelayError> {
     let statement = "SELECT attname::text, atttypid, attnotnull, \
-                     CASE WHEN attgenerated = '' THEN pg_get_expr(adbin, adrelid) END \
+                     CASE WHEN attgenerated = '' THEN pg_get_expr(adbin, adrelid) END, \
+                     array_position(indkey::int2[], attnum) \
                      FROM pg_attribute LEFT JOIN pg_attrdef \
                      ON adrelid = attrelid AND adnum = attnum \
-                     WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
-    let rows = sql.query("describing columns", statement, &[(&relation, Type::OID)]).await?;
+                     LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary \
+                     WHERE attrelid = CASE WHEN $1 <> 0::oid THEN $1 \
+                     ELSE to_regclass(format('%I.%I', $2, $3))::oid END AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+    let parameters: [Parameter<'_>; 3] =
+        [(&relation.oid, Type::OID), (&relation.schema, Type::TEXT), (&relation.name, Type::TEXT)];
+    let rows = sql.query("describing columns", statement, &parameters).await?;
     let column = |row: &Row| CatalogColumn {
         name: row.get::<_, &str>(0).into(),
         type_oid: row.get(1),
         nullable: !row.get::<_, bool>(2),
         default: row.get(3),
+        key_place: row.get::<_, Option<i32>>(4).and_then(|place| place.try_into().ok()),
     };
     Ok(rows.iter().map(column).collect())
 }

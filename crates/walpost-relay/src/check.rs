@@ -16,7 +16,7 @@ use crate::{
     config::RelayConfig,
     dead_letters,
     error::RelayError,
-    history, marking, recovery,
+    history, marking, recovery, snapshot_modes,
     sql::Sql,
     start::{self, SlotFate},
     wal::{
@@ -109,25 +109,18 @@ async fn database_checks(
         // It has no slot then, and nothing is wrong with that.
         return Ok(());
     }
+    if !config.snapshot.stream
+        && checkpoint.as_ref().is_some_and(|row| row.initial == InitialState::Done)
+    {
+        let detail = "the rows are published, and nothing is streamed: a start ends at once";
+        results.push(ok("first start", detail.to_owned()));
+        return Ok(());
+    }
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
-    let mut fits = slot::owned_by_no_other(&sql, config, &server.system_id)
-        .await
-        .and_then(|()| start::slot_fits(slot, checkpoint, config, database));
-    if let (Ok(SlotFate::Replaced), Some(checkpoint)) = (&fits, checkpoint) {
-        fits = recovery::possible(&sql, config, checkpoint).await.map(|()| SlotFate::Replaced);
-    }
-    results.push(match fits {
-        Ok(SlotFate::Fits) => slot_found(slot, config),
-        Ok(SlotFate::Replaced) => warn(
-            "slot",
-            format!("{:?} is lost", config.slot),
-            "the next start replaces it, and publishes what is missing from the outbox table",
-        ),
-        Err(error) => failed("slot", &error),
-    });
+    results.push(slot_check(&sql, database, config, &server, slot, checkpoint).await);
     if let Some(found) = failover::obstacle(&sql, &config.slot, server.version).await? {
         let (detail, next_step) = (found.problem, Some(found.remedy));
         results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
@@ -137,6 +130,34 @@ async fn database_checks(
         step(results, "first start", decided);
     }
     Ok(())
+}
+
+/// Whether a start can go on from the slot.
+async fn slot_check(
+    sql: &Sql,
+    database: &Database,
+    config: &RelayConfig,
+    server: &Server,
+    slot: Option<&Slot>,
+    checkpoint: Option<&Checkpoint>,
+) -> CheckResult {
+    let owned = slot::owned_by_no_other(sql, config, &server.system_id).await;
+    let fits = owned.and_then(|()| start::slot_fits(slot, checkpoint, config, database));
+    let (Ok(SlotFate::Replaced), Some(row)) = (&fits, checkpoint) else {
+        return match fits {
+            Ok(_) => slot_found(slot, config, checkpoint.is_none()),
+            Err(error) => failed("slot", &error),
+        };
+    };
+    let next_step = match recovery::possible(sql, config, row).await {
+        Ok(()) => "the next start replaces it, and publishes what is missing from the outbox table",
+        Err(_) if slot.is_none() && config.drop_slot_on_stop => {
+            "a stop has dropped it; the next start makes another one, and what was written since \
+             is lost"
+        }
+        Err(error) => return failed("slot", &error),
+    };
+    warn("slot", format!("{:?} is lost", config.slot), next_step)
 }
 
 /// Rights, tables and the publication.
@@ -157,6 +178,10 @@ async fn table_checks(
             results.push(CheckResult { outcome: Outcome::Warn, ..found });
         }
     }
+    if !config.snapshot.overrides.is_empty() {
+        let fit = snapshot_modes::selects_fit(sql, config, router).await;
+        step(results, "snapshot", fit.map(|()| "each SELECT has what the router needs".to_owned()));
+    }
     step(results, "publication", publication_found(sql, server, config).await);
     if !own_tables_fail(results) {
         results.extend(filters::check(sql, config, &router.event_id).await);
@@ -173,6 +198,7 @@ async fn publication_found(
     config: &RelayConfig,
 ) -> Result<String, RelayError> {
     row_filter::supported(server, config)?;
+    preflight::origin_supported(server, config)?;
     publication::found(sql, config).await
 }
 
@@ -215,20 +241,30 @@ fn checkpoint_check(
     }
 }
 
-fn slot_found(slot: Option<&Slot>, config: &RelayConfig) -> CheckResult {
+fn slot_found(slot: Option<&Slot>, config: &RelayConfig, is_first: bool) -> CheckResult {
     let name = "slot";
     let Some(slot) = slot else {
         return ok(name, format!("{:?} will be created", config.slot));
     };
-    let position = slot.confirmed.unwrap_or_default();
-    match slot.active_pid {
-        Some(pid) => CheckResult {
+    let place = format!("{:?} at {}", config.slot, slot.confirmed.unwrap_or_default());
+    let in_use = slot.active_pid.map(|pid| format!("{place}, in use by process {pid}"));
+    match (in_use, is_first) {
+        (Some(place), true) => warn(
             name,
-            outcome: Outcome::Warn,
-            detail: format!("{:?} at {position}, in use by process {pid}", config.slot),
-            next_step: Some("a relay started now stands by until that one is gone".to_owned()),
-        },
-        None => ok(name, format!("{:?} at {position}", config.slot)),
+            place,
+            "if Debezium reads it, stop the connector and run `walpost take-over from-debezium`; \
+             a relay started now stands by until that process is gone",
+        ),
+        (Some(place), false) => {
+            warn(name, place, "a relay started now stands by until that one is gone")
+        }
+        (None, true) => warn(
+            name,
+            format!("{place}, where the first start begins"),
+            "if Debezium has read from it, run `walpost take-over from-debezium` before the first \
+             start; else what was published behind that comes again",
+        ),
+        (None, false) => ok(name, place),
     }
 }
 

@@ -10,14 +10,14 @@ use walpost_event::{Generation, Lsn, Position};
 
 pub(crate) use self::{
     feed::{Cut, Feed},
-    state::{Accepted, InitialState, Loss},
+    state::{Accepted, InitialState, Loss, Note},
     switch::{begin_polling, note_polling, read_feed},
 };
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     floors,
-    proven::{Pair, PairChanges, Seen},
+    proven::{Pair, Seen},
     sink::TopicFloors,
     sql::{Parameter, Sql},
     wal::{membership, quote_identifier},
@@ -74,14 +74,40 @@ pub(crate) struct Checkpoint {
     pub(crate) taken_over_at: Option<Position>,
 }
 
-/// What a checkpoint commits.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Note {
-    pub(crate) confirmed: Lsn,
-    pub(crate) floors: Value,
-    pub(crate) pairs: PairChanges,
-    /// Messages that are in no table were published.
-    pub(crate) has_messages: bool,
+impl Checkpoint {
+    /// Of a pipeline that begins, at a server and a slot of which it has read
+    /// nothing.
+    pub(crate) fn new(
+        generation: Generation,
+        system_id: impl Into<String>,
+        timeline: u32,
+        slot: &str,
+    ) -> Self {
+        Self {
+            generation,
+            system_id: system_id.into(),
+            timeline,
+            slot: slot.to_owned(),
+            confirmed: Lsn::ZERO,
+            initial: InitialState::Creating,
+            floors: Vec::new(),
+            clean: true,
+            fence: None,
+            proven: None,
+            pending: None,
+            taken_by: None,
+            requested: None,
+            has_messages: false,
+            publication: None,
+            feed: Feed::Wal,
+            taken_over_at: None,
+        }
+    }
+}
+
+/// A generation that no other one of the pipeline has had.
+pub(crate) fn new_generation() -> Generation {
+    Generation::from(Uuid::new_v4().as_u64_pair().0 as u32)
 }
 
 impl CheckpointStore {

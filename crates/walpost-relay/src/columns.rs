@@ -32,12 +32,27 @@ pub(crate) fn missing<'a>(
     router: &RouterConfig,
     present: &[&str],
 ) -> Vec<(String, &'a str)> {
-    let needed = router.needed_columns().into_iter();
-    needed
-        .filter(|(column, _)| !present.contains(&column.as_str()))
+    let missing = router.missing_columns(present).into_iter();
+    missing
         .map(|(column, theirs)| {
             let key = key_of(&config.placed_columns, theirs, &column);
             (column, key)
+        })
+        .collect()
+}
+
+/// Columns whose type their use does not allow, each with the key that names it
+/// and the types that it may have.
+pub(crate) fn mistyped<'a>(
+    config: &'a RelayConfig,
+    router: &RouterConfig,
+    present: &[(&str, u32)],
+) -> Vec<(String, &'a str, &'static str)> {
+    let mistyped = router.mistyped_columns(present).into_iter();
+    mistyped
+        .map(|(column, theirs, types)| {
+            let key = key_of(&config.placed_columns, theirs, &column);
+            (column, key, types)
         })
         .collect()
 }

@@ -1,6 +1,11 @@
 use std::{fmt, str::FromStr};
 
-use crate::moves::crossing;
+use crate::{
+    filters::{NameFilter, SkippedOperations},
+    heartbeat::Heartbeat,
+    moves::crossing,
+    snapshot_modes::Snapshot,
+};
 
 /// Bound on [`RelayConfig::row_filter`].
 const ROW_FILTER_MAX_BYTES: usize = 8_192;
@@ -114,6 +119,45 @@ pub struct RelayConfig {
     /// another key, each with it, such as `router.event_type`: what errors tell
     /// to mend. Default none.
     pub placed_columns: Vec<(String, String)>,
+    /// Heartbeats, by [`Heartbeats`](crate::Heartbeats). Default none.
+    pub heartbeat: Option<Heartbeat>,
+    /// Which rows from before the stream are published, and whether there is a
+    /// stream behind them. Default: all that `initial` says, and there is.
+    pub snapshot: Snapshot,
+    /// Messages whose prefix this lets through are events, beside those of
+    /// `message_prefixes`, but for Walpost's own (`message.prefix.*`). Default
+    /// none.
+    pub message_filter: Option<NameFilter>,
+    /// Which columns of the tables are read, as `schema.table.column`
+    /// (`column.*`): what the router asks of others is not there. Those that it
+    /// needs cannot be left out. Default all.
+    pub columns: NameFilter,
+    /// Operations that are passed over. Default none.
+    pub skipped: SkippedOperations,
+    /// A row that is inserted there ends the relay, since signals are not
+    /// supported (`signal.data.collection`). Default none.
+    pub signal_table: Option<TableName>,
+    /// Whether a publication that the relay creates publishes the rows of
+    /// partitions under the name of their root. Default true.
+    pub publish_via_partition_root: bool,
+    /// Which changes the server sends, by where they come from (`origin` of
+    /// `slot.stream.params`). Needs PostgreSQL 16 and [`SourceKind::Native`].
+    /// Default what the server does by itself, which is any.
+    pub stream_origin: Option<StreamOrigin>,
+    /// Tell the slot how far everything is durable. Where this is false
+    /// (`lsn.flush.mode = manual`), somebody else moves the slot, and PostgreSQL
+    /// keeps all WAL until then; a restart goes on from the checkpoint all the
+    /// same. Needs [`SourceKind::Native`]. Default true.
+    pub confirm_slot: bool,
+    /// An orderly stop drops the slot (`slot.drop.on.stop`), and the next start
+    /// makes another one. What was written in between is published from the
+    /// outbox tables where these can tell it, as behind any lost slot; else it is
+    /// lost, which the log says. Default false.
+    pub drop_slot_on_stop: bool,
+    /// Go on from a slot that is ahead of the checkpoint, which is an error
+    /// otherwise (`offset.mismatch.strategy`: `trust_slot`,
+    /// `trust_greater_lsn`). Events in between are lost. Default false.
+    pub accept_advanced_slot: bool,
 }
 
 impl RelayConfig {
@@ -155,15 +199,31 @@ impl RelayConfig {
             position_header: true,
             source_header: true,
             placed_columns: Vec::new(),
+            heartbeat: None,
+            snapshot: Snapshot::default(),
+            message_filter: None,
+            columns: NameFilter::All,
+            skipped: SkippedOperations::default(),
+            signal_table: None,
+            publish_via_partition_root: true,
+            stream_origin: None,
+            confirm_slot: true,
+            drop_slot_on_stop: false,
+            accept_advanced_slot: false,
         }
     }
 
     /// The prefixes whose messages are this pipeline's events.
     pub fn event_prefixes(&self) -> &[String] {
-        match self.row_filter.is_none() || self.row_filter_messages {
+        match self.takes_messages() {
             true => &self.message_prefixes,
             false => &[],
         }
+    }
+
+    /// Whether messages of any prefix are events.
+    pub(crate) fn takes_messages(&self) -> bool {
+        self.row_filter.is_none() || self.row_filter_messages
     }
 
     /// Checks what PostgreSQL would refuse later, and bounds.
@@ -188,20 +248,14 @@ impl RelayConfig {
                 return Err(format!("{name} is {value:?}; it has 1 to 63 bytes"));
             }
         }
-        if self.tables.is_empty() && self.message_prefixes.is_empty() {
+        let has_no_messages = self.message_prefixes.is_empty() && self.message_filter.is_none();
+        if self.tables.is_empty() && has_no_messages {
             return Err("neither tables nor message_prefixes: nothing would be an event".into());
         }
         if let Some(topic) = &self.dead_letter_topic {
-            let is_legal = (1..=249).contains(&topic.len())
-                && topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-                && !matches!(topic.as_str(), "." | "..");
-            if !is_legal {
-                return Err(format!(
-                    "dead_letter_topic is {topic:?}; a topic's name has 1 to 249 of letters, \
-                     digits, '.', '_' and '-'"
-                ));
-            }
+            legal_topic("dead_letter_topic", topic)?;
         }
+        self.heartbeat.as_ref().map_or(Ok(()), Heartbeat::validate)?;
         if self.message_prefixes.iter().any(|prefix| prefix == crossing::PREFIX) {
             return Err(format!(
                 "message_prefixes has {:?}, which marks where rows were moved",
@@ -209,6 +263,7 @@ impl RelayConfig {
             ));
         }
         self.validate_row_filter()?;
+        self.validate_source()?;
         let bounds = [
             ("missing_topic_timeout_ms", self.missing_topic_timeout_ms, 100, 86_400_000),
             ("max_event_bytes", self.max_event_bytes as u64, 1024, 1 << 30),
@@ -233,6 +288,17 @@ impl RelayConfig {
 }
 
 impl RelayConfig {
+    /// What the other client of the WAL has not.
+    fn validate_source(&self) -> Result<(), String> {
+        let needs =
+            |setting: &str| Err(format!("{setting} is set, which needs source = \"native\""));
+        match (self.source, self.stream_origin, self.confirm_slot) {
+            (SourceKind::Pgwire, Some(_), _) => needs("stream_origin"),
+            (SourceKind::Pgwire, None, false) => needs("confirm_slot = false"),
+            _ => Ok(()),
+        }
+    }
+
     fn validate_row_filter(&self) -> Result<(), String> {
         let Some(filter) = &self.row_filter else { return Ok(()) };
         if filter.trim().is_empty() || filter.len() > ROW_FILTER_MAX_BYTES || filter.contains('\0')
@@ -247,6 +313,19 @@ impl RelayConfig {
         }
         Ok(())
     }
+}
+
+/// Whether Kafka takes the name of a topic.
+pub(crate) fn legal_topic(setting: &str, topic: &str) -> Result<(), String> {
+    let is_legal = (1..=249).contains(&topic.len())
+        && topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        && !matches!(topic, "." | "..");
+    if is_legal {
+        return Ok(());
+    }
+    Err(format!(
+        "{setting} is {topic:?}; a topic's name has 1 to 249 of letters, digits, '.', '_' and '-'"
+    ))
 }
 
 /// A table with its schema, both as stored, without quotes.
@@ -310,6 +389,15 @@ pub enum SourceKind {
     Native,
     /// The crate `pgwire-replication`.
     Pgwire,
+}
+
+/// Where changes come from that the server sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOrigin {
+    /// From nowhere else: not what logical replication has brought there.
+    None,
+    /// From anywhere.
+    Any,
 }
 
 /// What happens to rows that are in an outbox table before the slot exists.

@@ -1,16 +1,30 @@
+mod connect;
+
 use std::{collections::HashSet, sync::Arc};
 
+use bytes::Bytes;
 use walpost_encode::Encoding;
-use walpost_event::{Identity, Message, Relation, Row, RowChange, error_chain};
+use walpost_event::{
+    Identity, Message, Operation, Record, Relation, ReplicaIdentity, Row, RowChange, error_chain,
+};
 use walpost_pgoutput::LogicalMessage;
 use walpost_router::{Routed, Router, SkipReason};
 
+use self::connect::Connect;
 use crate::{
+    asking::{Answer, Question},
     columns,
     config::{RelayConfig, TableName},
+    encoding::EventEncoding,
     error::RelayError,
+    filters::{Columns, Prefixes, SkippedOperations},
     parked::{Contents, ParkReason, Parking},
 };
+
+/// The content of the logical message that a row stands for.
+pub(crate) fn content(emitted: Option<&LogicalMessage>) -> Option<&Bytes> {
+    emitted.map(|message| &message.content)
+}
 
 /// What an event was made of.
 pub(crate) struct Origin {
@@ -46,26 +60,75 @@ pub(crate) fn table_name(relation: &Relation) -> TableName {
 /// pipeline.
 pub(crate) struct Converter {
     router: Router,
-    encoding: Encoding,
+    making: Making,
     tables: HashSet<TableName>,
-    prefixes: Vec<String>,
+    prefixes: Prefixes,
+    columns: Columns,
     dead_letter_topic: Option<String>,
     placed_columns: Vec<(String, String)>,
     last_relation: Option<(Arc<Relation>, bool)>,
     updates: u64,
+    dropped: u64,
+}
+
+/// Who makes messages of records.
+enum Making {
+    Plain(Encoding),
+    Connect(Box<Connect>),
+}
+
+/// Why an event is no message.
+pub(crate) enum Unmade {
+    /// Somebody has to be asked, and the event made a message again.
+    Ask(Question),
+    /// It is to be parked.
+    Park(Parking),
+    /// By the configuration it is no event.
+    Dropped,
+}
+
+/// What a change of an outbox table is.
+pub(crate) enum Sorted {
+    Event(RowChange),
+    /// By the configuration it is not even looked at.
+    Skipped,
+    /// No event; the router says what becomes of it.
+    Other(RowChange),
+}
+
+impl From<Parking> for Unmade {
+    fn from(parking: Parking) -> Self {
+        Self::Park(parking)
+    }
 }
 
 impl Converter {
-    pub(crate) fn new(router: Router, encoding: Encoding, config: &RelayConfig) -> Self {
+    pub(crate) fn new(router: Router, encoding: &EventEncoding, config: &RelayConfig) -> Self {
+        let prefixes = match encoding {
+            // Whoever does not decode messages has none that are events, whatever
+            // their content.
+            EventEncoding::Connect(options) if !options.transforms.decodes_messages() => {
+                Prefixes::default()
+            }
+            _ => Prefixes::new(config),
+        };
+        let making = match encoding {
+            EventEncoding::Plain(encoding) => Making::Plain(*encoding),
+            EventEncoding::Connect(options) => {
+                Making::Connect(Connect::new((**options).clone(), &router).into())
+            }
+        };
         Self {
+            making,
             router,
-            encoding,
             tables: config.tables.iter().cloned().collect(),
-            prefixes: config.event_prefixes().to_vec(),
+            prefixes,
+            columns: Columns::new(config),
             dead_letter_topic: config.dead_letter_topic.clone(),
             placed_columns: config.placed_columns.clone(),
             last_relation: None,
             updates: 0,
+            dropped: 0,
         }
     }
 
@@ -83,7 +146,7 @@ impl Converter {
 
     /// Whether messages with this prefix are events.
     pub(crate) fn is_outbox_prefix(&self, prefix: &str) -> bool {
-        self.prefixes.iter().any(|known| known == prefix)
+        self.prefixes.takes(prefix)
     }
 
     /// The row that a logical message stands for.
@@ -94,30 +157,79 @@ impl Converter {
         })
     }
 
+    /// What a change of an outbox table is; `is_load` where it was read before the
+    /// stream, where nothing is skipped.
+    pub(crate) fn sort(
+        &self,
+        change: RowChange,
+        skipped: SkippedOperations,
+        is_load: bool,
+    ) -> Sorted {
+        match change.operation {
+            Operation::Insert if !skipped.insert || is_load => Sorted::Event(change),
+            Operation::Insert => Sorted::Skipped,
+            Operation::Update if skipped.update => Sorted::Skipped,
+            Operation::Update if self.is_new_event(&change) => {
+                Sorted::Event(RowChange { operation: Operation::Insert, ..change })
+            }
+            Operation::Update | Operation::Delete => Sorted::Other(change),
+        }
+    }
+
+    /// Whether an update is a new event: Debezium makes two records of one that
+    /// changes the primary key, and routes the second, a created row. PostgreSQL
+    /// sends the key of before then, and only then.
+    fn is_new_event(&self, change: &RowChange) -> bool {
+        matches!(self.making, Making::Connect(_))
+            && change.operation == Operation::Update
+            && change.old.is_some()
+            && change.row.relation().replica_identity == ReplicaIdentity::Default
+    }
+
     /// Who the event is, also when it cannot be routed.
     pub(crate) fn identity(&self, row: &Row) -> Identity {
         self.router.identity(row)
     }
 
-    /// The message of an insert.
-    pub(crate) fn message(&mut self, change: &RowChange) -> Result<Message, Parking> {
-        let routed = self.router.route(change).map_err(|error| Parking {
-            reason: ParkReason::Unroutable,
-            detail: columns::told(&self.placed_columns, &error),
-        })?;
-        let Routed::Record(record) = routed else {
-            let detail = "the router skips an insert".to_owned();
-            return Err(Parking { reason: ParkReason::Unroutable, detail });
-        };
-        if self.dead_letter_topic.as_deref() == Some(&*record.topic) {
-            // Nobody could tell it from the dead letter of another event.
-            let detail = format!("its topic is {:?}, that of the dead letters", record.topic);
-            return Err(Parking { reason: ParkReason::Unroutable, detail });
+    /// The message of an insert, or of the row that a logical message of this
+    /// content stands for.
+    pub(crate) fn message(
+        &mut self,
+        change: &RowChange,
+        content: Option<&Bytes>,
+    ) -> Result<Message, Unmade> {
+        let Self { router, making, columns, dead_letter_topic, placed_columns, .. } = self;
+        let change = &*columns.of(change);
+        let judge_topic = |topic: &str| apart_from(dead_letter_topic.as_deref(), topic);
+        match making {
+            Making::Plain(encoding) => {
+                let record = routed(router, placed_columns, change)?;
+                judge_topic(&record.topic)?;
+                let encoded = encoding.encode(record).map_err(|error| Parking {
+                    reason: ParkReason::Undecodable,
+                    detail: error_chain(&error),
+                });
+                Ok(encoded?)
+            }
+            Making::Connect(connect) => {
+                let route = |change: &RowChange| routed(router, placed_columns, change);
+                connect.message(change, content, route, judge_topic)
+            }
         }
-        self.encoding.encode(record).map_err(|error| Parking {
-            reason: ParkReason::Undecodable,
-            detail: error_chain(&error),
-        })
+    }
+
+    /// What was asked for.
+    pub(crate) fn learn(&mut self, answer: Answer) {
+        if let Making::Connect(connect) = &mut self.making {
+            connect.learn(answer);
+        }
+    }
+
+    /// The stream has described a table anew.
+    pub(crate) fn forget(&mut self, relation: &Relation) {
+        if let Making::Connect(connect) = &mut self.making {
+            connect.forget(relation);
+        }
     }
 
     /// An update or delete of an outbox row: no event, and an error where the
@@ -137,10 +249,45 @@ impl Converter {
     }
 }
 
-/// Between two log lines about updated rows.
+/// What the router makes of an insert; `placed` are the
+/// [`RelayConfig::placed_columns`].
+fn routed(
+    router: &mut Router,
+    placed: &[(String, String)],
+    change: &RowChange,
+) -> Result<Record, Parking> {
+    let unroutable = |detail| Parking { reason: ParkReason::Unroutable, detail };
+    match router.route(change) {
+        Ok(Routed::Record(record)) => Ok(record),
+        Ok(Routed::Skipped(_)) => Err(unroutable("the router skips an insert".to_owned())),
+        Err(error) => Err(unroutable(columns::told(placed, &error))),
+    }
+}
+
+/// Nobody could tell an event that goes there from the dead letter of another
+/// one.
+fn apart_from(dead_letters: Option<&str>, topic: &str) -> Result<(), Parking> {
+    if dead_letters != Some(topic) {
+        return Ok(());
+    }
+    let detail = format!("its topic is {topic:?}, that of the dead letters");
+    Err(Parking { reason: ParkReason::Unroutable, detail })
+}
+
+/// Between two log lines about updated rows, and about dropped events.
 const UPDATES_PER_LINE: u64 = 10_000;
 
 impl Converter {
+    /// Says now and then that events are dropped.
+    pub(crate) fn log_dropped(&mut self, row: &Row) {
+        let seen = self.dropped;
+        self.dropped += 1;
+        if seen.is_multiple_of(UPDATES_PER_LINE) {
+            let table = &row.relation().name;
+            tracing::info!(table, seen, "the transforms drop an event; it is published nowhere");
+        }
+    }
+
     fn log_update(&mut self, change: &RowChange, as_error: bool) {
         let seen = self.updates;
         self.updates += 1;
@@ -155,3 +302,6 @@ impl Converter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,6 +153,14 @@ pub enum RelayError {
         /// What to do.
         remedy: String,
     },
+    /// The schema registry lets nobody in by these settings.
+    #[error("the schema registry is closed to us: {problem}; {remedy}")]
+    RegistryAccess {
+        /// What it said.
+        problem: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Too many events in a row could not be delivered.
     #[error(
         "{count} events in a row could not be delivered, the last at {position}: {reason}; this is \
@@ -189,6 +197,7 @@ impl RelayError {
             | Self::Waits { .. } => true,
             Self::Sink { transient, .. } => *transient,
             Self::SinkAccess { .. }
+            | Self::RegistryAccess { .. }
             | Self::Prerequisite { .. }
             | Self::Halted { .. }
             | Self::Fatal(_)

@@ -1,7 +1,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use walpost_event::{Generation, Header, Headers, Position};
+use walpost_event::{Generation, Header, Headers, Lsn, Position};
 
 use crate::config::RelayConfig;
 
@@ -13,7 +13,9 @@ pub const ID_HEADER: &str = "id";
 /// Header of a record that was published later than in its place in the stream,
 /// or once more, on purpose. Of a parked event that was sent on it says which
 /// row, and the event's generation and position: `parked:7:1f3a9c2e:16/B374D848:7`.
-/// Of one that a replay has published once more it says which: `replay:7`.
+/// Of one that a replay has published once more it says which: `replay:7`; of
+/// one that a start has, which publishes all rows again, where the WAL was then:
+/// `snapshot:16/B374D848`.
 pub const REPLAY_HEADER: &str = "walpost-replay";
 /// Header of a dead letter: which row of the table `parked` it is of, and the
 /// event's generation and position, as `parked:7:1f3a9c2e:16/B374D848:7`. Its
@@ -78,15 +80,22 @@ pub(crate) struct ReplayHeaders {
 impl ReplayHeaders {
     /// Those of the replay with this number.
     pub(crate) fn new(config: &RelayConfig, replay: i64) -> Self {
+        Self::saying(config, format!("replay:{replay}"))
+    }
+
+    /// Those of a start that publishes all rows once more, which was at this
+    /// position.
+    pub(crate) fn of_start(config: &RelayConfig, position: Lsn) -> Self {
+        Self::saying(config, format!("snapshot:{position}"))
+    }
+
+    fn saying(config: &RelayConfig, replay: String) -> Self {
         let header = |name: &str, value: String| Header {
             name: name.into(),
             value: Some(Bytes::from(value)),
         };
         let source = || header(SOURCE_HEADER, config.pipeline.clone());
-        Self {
-            replay: header(REPLAY_HEADER, format!("replay:{replay}")),
-            source: config.source_header.then(source),
-        }
+        Self { replay: header(REPLAY_HEADER, replay), source: config.source_header.then(source) }
     }
 
     pub(crate) fn add(&self, headers: &mut Headers) {
@@ -103,8 +112,6 @@ pub(crate) fn parked_replay(id: i64, generation: Generation, position: Position)
 
 #[cfg(test)]
 mod tests {
-    use walpost_event::Lsn;
-
     use super::*;
 
     #[test]
@@ -130,5 +137,7 @@ mod tests {
         ReplayHeaders::new(&config, 7).add(&mut headers);
         assert_eq!(names(&headers), ["mine", "walpost-replay", "walpost-source"]);
         assert_eq!(text(&headers[1]).unwrap(), "replay:7");
+        ReplayHeaders::of_start(&config, Lsn::from(0x10)).add(&mut headers);
+        assert_eq!(text(&headers[1]).unwrap(), "snapshot:0/10");
     }
 }

@@ -136,6 +136,16 @@ pub(crate) fn not_ahead(
     if slot <= checkpoint.confirmed {
         return Ok(());
     }
+    if config.accept_advanced_slot || config.drop_slot_on_stop {
+        tracing::warn!(
+            slot = config.slot,
+            position = %slot,
+            published_up_to = %checkpoint.confirmed,
+            "the slot is ahead of what is published, and is taken as it is, as the configuration \
+             says: events in between are lost"
+        );
+        return Ok(());
+    }
     Err(RelayError::prerequisite(
         format!(
             "slot {:?} stands at {slot}, ahead of {} up to which pipeline {:?} has published: \
@@ -175,27 +185,13 @@ mod tests {
     use walpost_event::Generation;
 
     use super::*;
-    use crate::checkpoint::{Feed, InitialState};
+    use crate::checkpoint::InitialState;
 
     fn checkpoint(timeline: u32, confirmed: u64) -> Checkpoint {
         Checkpoint {
-            generation: Generation::from(7),
-            system_id: "1".into(),
-            timeline,
-            slot: "walpost_shop".into(),
             confirmed: Lsn::from(confirmed),
             initial: InitialState::Done,
-            floors: Vec::new(),
-            clean: true,
-            fence: None,
-            publication: None,
-            proven: None,
-            pending: None,
-            taken_by: None,
-            requested: None,
-            has_messages: false,
-            feed: Feed::Wal,
-            taken_over_at: None,
+            ..Checkpoint::new(Generation::from(7), "1", timeline, "walpost_shop")
         }
     }
 

@@ -11,7 +11,9 @@
 //! `checkpoint.rs`, and back to `wal/source.rs` as a confirmed position.
 
 mod ack;
+mod asking;
 mod away;
+mod beside;
 mod catalog;
 mod check;
 mod checkpoint;
@@ -20,10 +22,14 @@ mod columns;
 mod config;
 mod convert;
 mod dead_letters;
+mod encoding;
 mod error;
 mod event_id;
+mod filters;
 mod floors;
+mod forms;
 mod headers;
+mod heartbeat;
 mod history;
 mod marking;
 mod metrics;
@@ -41,10 +47,13 @@ mod replay;
 mod resume;
 mod retention;
 mod session;
+mod shadow;
 mod sight;
 #[cfg(test)]
 mod simulation;
 mod sink;
+mod snapshot_again;
+mod snapshot_modes;
 mod source;
 mod sql;
 mod start;
@@ -59,10 +68,14 @@ pub use crate::{
     ack::Ticket,
     catalog::{TableDescription, describe_table},
     check::{CheckResult, Outcome, check},
-    config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName},
+    config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, StreamOrigin, TableName},
     dead_letters::DeadLetters,
+    encoding::{ConnectOptions, ContextHeaders, EventEncoding, Registries},
     error::{RelayError, ServerError, SourceError},
+    filters::{NameFilter, SkippedOperations},
+    forms::Forms,
     headers::{DEAD_LETTER_HEADER, ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
+    heartbeat::{Heartbeat, Heartbeats},
     metrics::describe_metrics,
     moves::{MoveOrder, MovePlan, MovedTable, make_move, plan_move},
     polling::{
@@ -81,12 +94,15 @@ pub use crate::{
         Days, Pruned, RetentionConfig, check_retention, make_days, prunable, prunable_parked,
         prune, prune_parked,
     },
+    shadow::{Shadow, ShadowEvent, ShadowMade},
     sight::{ParkedSight, SlotSight, SlotState},
     sink::{
         Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,
         TopicFloors, Unsent,
         transaction::{Transaction, TransactionDecision, TransactionOutcome},
     },
+    snapshot_again::SnapshotAgain,
+    snapshot_modes::{SelectOverride, Snapshot},
     source::{Source, SourceItem},
     statement_error::StatementError,
     status::{Phase, PipelineStatus},

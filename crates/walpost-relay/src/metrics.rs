@@ -41,6 +41,11 @@ pub fn describe_metrics() {
         "walpost_dead_letter_failures_total",
         "Times that dead letters could not be written and were put off"
     );
+    describe_counter!("walpost_heartbeats_total", "Heartbeats acknowledged by the sink");
+    describe_counter!(
+        "walpost_heartbeat_failures_total",
+        "Heartbeats that were not written, and action queries that failed"
+    );
     describe_counter!("walpost_retention_removed_total", "Rows that have left the outbox");
     describe_counter!(
         "walpost_retention_parked_removed_total",

@@ -90,6 +90,12 @@ impl Parking {
         Self { reason: ParkReason::Rejected, detail }
     }
 
+    /// Values of it were left out on the way.
+    pub(crate) fn too_large(size_bytes: u64, limit: usize) -> Self {
+        let detail = format!("the event has {size_bytes} bytes, max_event_bytes is {limit}");
+        Self { reason: ParkReason::Oversize, detail }
+    }
+
     /// Cuts what has no bound by itself.
     pub(crate) fn bound(&mut self) {
         self.detail = text(&self.detail).chars().take(DETAIL_MAX_CHARS).collect();

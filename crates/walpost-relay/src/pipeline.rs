@@ -19,7 +19,8 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval},
 };
-use walpost_event::{Lsn, Message, Position};
+use walpost_event::{Lsn, Message, Position, RowChange};
+use walpost_pgoutput::LogicalMessage;
 
 pub(crate) use self::stop::attend;
 use self::{
@@ -33,6 +34,7 @@ use self::{
 use crate::simulation;
 use crate::{
     ack::{AckTracker, Ticket},
+    asking::Asker,
     checkpoint::CheckpointStore,
     config::RelayConfig,
     convert::{Converter, Origin},
@@ -59,6 +61,7 @@ pub(crate) struct Pipeline<S, K> {
     pub(crate) source: S,
     pub(crate) sink: K,
     pub(crate) converter: Converter,
+    pub(crate) asker: Asker,
     pub(crate) headers: OwnHeaders,
     pub(crate) parked: Parked,
     pub(crate) checkpoints: CheckpointStore,
@@ -109,6 +112,9 @@ pub(crate) struct Progress {
     items_taken: u64,
     retries: Retries,
     stopping: Option<Stopping>,
+    /// Something in the stream ends the session, once what came before is
+    /// settled, or after this moment.
+    ending: Option<(RelayError, Instant)>,
 }
 
 /// An event that is ready to be sent.
@@ -119,8 +125,19 @@ struct Event {
     origin: Origin,
 }
 
+/// An event before it is a message.
+struct Unsent {
+    ticket: Ticket,
+    position: Position,
+    change: RowChange,
+    /// The logical message that the row stands for.
+    emitted: Option<LogicalMessage>,
+}
+
 /// An event that cannot go on now; nothing overtakes it.
 enum Held {
+    /// Somebody is asked what its message needs.
+    Unmade(Unsent),
     /// The sink has no room for it.
     Full(Event),
     /// It goes alone, and something is on its way.
@@ -192,6 +209,7 @@ impl Progress {
             items_taken: 0,
             retries: Retries::new(confirmed > Lsn::ZERO),
             stopping: None,
+            ending: None,
         }
     }
 }
@@ -211,6 +229,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if let Some(crossing) = self.progress.crossing.take() {
             crossing.give_up();
         }
+        self.asker.give_up();
         self.report();
         if let Some(writing) = self.progress.writing.take() {
             writing.abort();
@@ -233,6 +252,12 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         loop {
             if !self.progress.failed.is_empty() || self.progress.retries.has_failed() {
                 return self.settle_failures().await;
+            }
+            let is_settled = self.is_settled();
+            if let Some((error, _)) =
+                self.progress.ending.take_if(|(_, until)| is_settled || Instant::now() >= *until)
+            {
+                return Err(error);
             }
             if let Some(stopping) = self.progress.stopping
                 && (self.may_stop() || Instant::now() >= stopping.read_until())
@@ -261,6 +286,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 parked = self.parked.written() => self.note_parked(parked?),
                 worked = self.progress.retries.worked() => self.note_worked(worked?),
                 looked = looked(&mut self.progress.crossing) => self.note_crossing(looked?),
+                answer = self.asker.answered() => self.converter.learn(answer?),
                 _ = ticks.tick() => {
                     let is_over = self.is_over(&reached);
                     self.tick(is_over).await?;
@@ -278,14 +304,22 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// Between two transactions, or when the sink takes nothing and owes
     /// nothing.
     fn may_stop(&self) -> bool {
-        let stuck = matches!(self.progress.held, Some(Held::Full(_)))
+        let stuck = matches!(self.progress.held, Some(Held::Full(_) | Held::Unmade(_)))
             || self.progress.aside.is_full()
             || self.progress.crossing.is_some();
         !self.progress.tracker.is_open() || stuck && self.sink.outstanding() == 0
     }
 
+    /// Nothing that was taken is on its way, or waits to be.
+    fn is_settled(&self) -> bool {
+        self.progress.held.is_none()
+            && self.progress.aside.is_empty()
+            && self.sink.outstanding() == 0
+    }
+
     fn may_read(&self) -> bool {
         self.progress.items.is_empty()
+            && self.progress.ending.is_none()
             && self.may_send()
             && !self.progress.aside.is_full()
             && self.progress.tracker.span_events() < self.config.in_flight_max_events
@@ -310,10 +344,16 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             match held {
                 Held::Full(event) | Held::Suspect(event) => self.offer_now(event)?,
                 Held::OneTooMany(event) => self.park(event)?,
+                // Whoever else has asked comes first.
+                Held::Unmade(event) if self.asker.is_asking() => {
+                    self.progress.held = Some(Held::Unmade(event));
+                }
+                Held::Unmade(event) => self.advance(event)?,
             }
         }
         self.release_aside()?;
         while self.may_send()
+            && self.progress.ending.is_none()
             && !self.progress.aside.is_full()
             && let Some(item) = self.progress.items.pop_front()
         {
@@ -385,6 +425,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let trouble = self.sink.trouble().or_else(|| self.carried.away.trouble());
         let oldest = progress.tracker.oldest_committed_at_us();
         let waits = progress.crossing.as_ref().and_then(Crossing::waits);
+        let waits = waits.or_else(|| self.asker.waits());
         let flow = self.flow();
         self.status.update(|status| {
             status.published += published;

@@ -45,6 +45,8 @@ pub struct ReadyWatch {
     holder: Unchanged<(i32, i64)>,
     working: Unchanged<Lsn>,
     slot: Unchanged<Step>,
+    /// Somebody else moves the slot.
+    is_slot_foreign: bool,
 }
 
 /// How long the sink may say that it is in trouble.
@@ -157,6 +159,7 @@ impl ReadyWatch {
             holder: Unchanged(None),
             working: Unchanged(None),
             slot: Unchanged(None),
+            is_slot_foreign: !config.confirm_slot,
         }
     }
 
@@ -177,6 +180,7 @@ impl ReadyWatch {
                 status.loaded
             )),
             Phase::Waiting { error } => not_ready(format!("waiting to try again: {error}")),
+            Phase::Paused => not_ready("paused, and publishes nothing".to_owned()),
             Phase::Stopped => not_ready("stopped".to_owned()),
             Phase::Standby => self.standby(status, holder_for, standstill),
             Phase::Streaming => {
@@ -246,7 +250,8 @@ impl ReadyWatch {
             Phase::Standby if recent.is_some() => Some(Step::Held { confirmed }),
             _ => None,
         };
-        let step = step.filter(|_| unconfirmed >= UNCONFIRMED_MIN_BYTES);
+        let counts = unconfirmed >= UNCONFIRMED_MIN_BYTES && !self.is_slot_foreign;
+        let step = step.filter(|_| counts);
         let stood = self.slot.look(step, now);
         let is_working = recent.is_some_and(|sight| sight.holder.is_working);
         let working = self.working.look(is_working.then_some(confirmed), now);

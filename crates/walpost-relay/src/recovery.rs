@@ -23,7 +23,11 @@ pub(crate) fn is_wanted(slot: Option<&Slot>, row: &Checkpoint, config: &RelayCon
         InitialState::Recreating(_) => true,
         InitialState::Recover { .. } => is_lost,
         InitialState::Done => {
-            is_lost && (config.on_lost_slot == LostSlot::Recover || row.requested.is_some())
+            let is_dropped = slot.is_none() && config.drop_slot_on_stop;
+            is_lost
+                && (config.on_lost_slot == LostSlot::Recover
+                    || row.requested.is_some()
+                    || is_dropped)
         }
         InitialState::Creating | InitialState::Publish { .. } => false,
     }

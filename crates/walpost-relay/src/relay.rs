@@ -5,7 +5,6 @@ use tokio::{
     sync::{oneshot, watch},
     time::{Instant, interval},
 };
-use walpost_encode::Encoding;
 use walpost_event::{RetrySchedule, error_chain, jitter};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
@@ -14,6 +13,7 @@ use crate::{
     clock::now_us,
     config::RelayConfig,
     dead_letters,
+    encoding::EventEncoding,
     error::{RelayError, SourceError},
     marking,
     metrics::PipelineMetrics,
@@ -35,7 +35,7 @@ pub struct Relay {
     database: Database,
     config: RelayConfig,
     router: Router,
-    encoding: Encoding,
+    encoding: EventEncoding,
 }
 
 /// A pipeline that runs. Dropping it asks it to stop without waiting.
@@ -60,9 +60,11 @@ impl Relay {
         database: Database,
         config: RelayConfig,
         router: RouterConfig,
-        encoding: Encoding,
+        encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
+        let encoding = encoding.into();
+        encoding.check()?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         dead_letters::apart(&config, &router).map_err(RelayError::Config)?;
@@ -270,9 +272,11 @@ impl RunningRelay {
         let (stop, stopped) = watch::channel(false);
         let (reporter, status) = StatusReporter::new();
         let (finish, finished) = oneshot::channel();
+        let span = tracing::Span::current();
         std::thread::Builder::new()
             .name(name)
             .spawn(move || {
+                let _entered = span.entered();
                 // Nobody may be waiting any more.
                 let _ = finish.send(pipeline(stopped, reporter));
             })

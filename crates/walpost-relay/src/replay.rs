@@ -20,7 +20,6 @@ use tokio::{
     time::Instant,
 };
 use tokio_postgres::{Client, types::PgLsn};
-use walpost_encode::Encoding;
 use walpost_event::{Lsn, Relation, error_chain};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
@@ -39,9 +38,11 @@ pub use self::{
     sending::{ReplayProgress, Replayed, Unsendable},
 };
 use crate::{
+    asking::Asker,
     checkpoint::{CheckpointStore, InitialState},
     config::{RelayConfig, TableName},
     convert::Converter,
+    encoding::EventEncoding,
     error::RelayError,
     headers::ReplayHeaders,
     sink::Sink,
@@ -66,7 +67,7 @@ pub struct Replayer {
     checkpoints: CheckpointStore,
     config: RelayConfig,
     router: Router,
-    encoding: Encoding,
+    encoding: EventEncoding,
 }
 
 impl std::fmt::Debug for Replayer {
@@ -138,9 +139,11 @@ impl Replayer {
         database: &Database,
         config: RelayConfig,
         router: RouterConfig,
-        encoding: Encoding,
+        encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
+        let encoding = encoding.into();
+        encoding.check()?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         let (client, database) = database.connect_to_one().await?;
@@ -287,7 +290,8 @@ impl Replayer {
             id,
             audit: self.audit.clone(),
             sink,
-            converter: Converter::new(self.router.clone(), self.encoding, &self.config),
+            converter: Converter::new(self.router.clone(), &self.encoding, &self.config),
+            asker: Asker::new(self.bulk.clone(), &self.encoding)?,
             headers: ReplayHeaders::new(&self.config, id),
             to_topic: kept.to_topic.map(Arc::from),
             pace: Pace::new(kept.rate_per_s),

@@ -1,30 +1,31 @@
+mod ending;
 mod first_start;
+mod loading;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
-use walpost_encode::Encoding;
 use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_router::Router;
 
-use self::first_start::all_published;
 use crate::{
+    asking::Asker,
     check::advice,
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
     config::{RelayConfig, SourceKind},
     convert::Converter,
+    encoding::EventEncoding,
     error::{RelayError, SourceError},
     headers::OwnHeaders,
     history,
     metrics::PipelineMetrics,
-    moves::crossing,
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
     proven::Proofs,
     published::Wanted,
-    recovery::{self, replace},
+    recovery::replace,
     resume::{self, Resuming},
     sink::Sink,
     source::Source,
@@ -35,7 +36,7 @@ use crate::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
         slot::{self, NewSlot},
-        snapshot::{Boundary, SnapshotSource, load_position, until_visible},
+        snapshot::load_position,
     },
 };
 
@@ -45,7 +46,7 @@ pub(crate) struct Session<'a> {
     pub(crate) database: &'a Database,
     pub(crate) config: &'a RelayConfig,
     pub(crate) router: &'a Router,
-    pub(crate) encoding: &'a Encoding,
+    pub(crate) encoding: &'a EventEncoding,
     pub(crate) status: &'a StatusReporter,
     pub(crate) metrics: &'a PipelineMetrics,
     /// From the last session, and to the next.
@@ -110,7 +111,11 @@ impl Session<'_> {
         mut connect_sink: impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Ended<Infallible>, RelayError> {
         self.status.starting();
+        if self.is_over().await? {
+            return Ok(Ended::Stopped);
+        }
         let (mut found, replication) = self.find().await?;
+        let is_first = found.checkpoint.initial != InitialState::Done || found.new_slot.is_some();
         if let InitialState::Publish { boundary } | InitialState::Recover { boundary, .. } =
             found.checkpoint.initial.clone()
         {
@@ -119,6 +124,10 @@ impl Session<'_> {
                 Ended::Stopped => return Ok(Ended::Stopped),
                 Ended::Rejected => return Ok(Ended::Rejected),
             }
+        }
+        if !self.config.snapshot.stream {
+            drop(replication);
+            return self.end_without_stream(&found, is_first).await;
         }
         let start = self.stream_start(&found);
         match self.config.source {
@@ -198,8 +207,7 @@ impl Session<'_> {
             new_slot: None,
         };
         if fate == SlotFate::Replaced {
-            recovery::possible(&found.sql, self.config, &found.checkpoint).await?;
-            self.replace_slot(&mut found, slot, &mut replication).await?;
+            self.replace_or_begin_anew(&mut found, slot, &mut replication).await?;
         } else {
             self.prepare(&mut found, slot, &mut replication).await?;
         }
@@ -231,74 +239,6 @@ impl Session<'_> {
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
         let (client, database) = database.connect_to_one().await?;
         Ok((Sql::new(Arc::new(client), limit), database))
-    }
-
-    /// Publishes the rows that were there before the slot.
-    async fn load<K: Sink>(
-        &mut self,
-        found: &mut Found,
-        boundary: &str,
-        stop: watch::Receiver<bool>,
-        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
-    ) -> Result<Ended<()>, RelayError> {
-        let position = found.checkpoint.confirmed;
-        tracing::info!(%position, "publishing the rows that were there before the slot");
-        let rows = match &found.new_slot {
-            Some(new) => Boundary::Exported(&new.snapshot),
-            None => Boundary::Stored(boundary),
-        };
-        self.givers_have_passed(found, boundary).await?;
-        let proven = found.recovering();
-        let (config, status) = (self.config, self.status.clone());
-        let source =
-            SnapshotSource::open(&found.database, config, rows, proven, position, status).await?;
-        self.publish_rows(found, source, boundary, stop, connect_sink).await
-    }
-
-    /// The boundaries of moves that the slot does not bring are behind their
-    /// givers: what is published now may follow what these had to publish.
-    pub(crate) async fn givers_have_passed(
-        &self,
-        found: &Found,
-        boundary: &str,
-    ) -> Result<(), RelayError> {
-        let last = load_position(found.checkpoint.confirmed);
-        let limit = Duration::from_millis(self.config.slot_timeout_ms);
-        until_visible(&found.sql, boundary, limit).await?;
-        for entry in crossing::uncrossed(&found.sql, self.config, boundary).await? {
-            if let Some(detail) = crossing::cross(&found.sql, self.config, entry, last).await? {
-                let pipeline = self.config.pipeline.clone();
-                return Err(RelayError::Waits { pipeline, detail });
-            }
-        }
-        Ok(())
-    }
-
-    /// Publishes the rows that `source` brings, which are all that there were
-    /// before the slot and are not published.
-    pub(crate) async fn publish_rows<S: Source, K: Sink>(
-        &mut self,
-        found: &mut Found,
-        source: S,
-        boundary: &str,
-        stop: watch::Receiver<bool>,
-        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
-    ) -> Result<Ended<()>, RelayError> {
-        let position = found.checkpoint.confirmed;
-        let pipeline = self.pipeline(found, source, Lsn::ZERO, connect_sink).await?;
-        self.working(Phase::Loading, position);
-        let (ended, carried) = pipeline.run(stop, |done| (done >= position).then_some(())).await;
-        *self.carried = carried;
-        let ended = ended?;
-        if let Ended::Reached((), floors) = &ended {
-            let (done, proven) =
-                (InitialState::Done, all_published(boundary, position, floors.clone()));
-            found.checkpoints.set_initial(&done, position, Some(floors), Some(&proven)).await?;
-            found.checkpoint.initial = done;
-            found.checkpoint.proven = Some(proven);
-            self.status.starting();
-        }
-        Ok(ended)
     }
 
     /// The slot is held by the process `holder`, and nobody moves it any more:
@@ -338,7 +278,12 @@ impl Session<'_> {
             let system_id = &found.server.system_id;
             slot::owned_by_no_other(&found.sql, self.config, system_id).await?;
             found.checkpoints.create(&found.checkpoint).await?;
-            tracing::info!(slot = self.config.slot, %confirmed, "taking over an existing slot");
+            tracing::warn!(
+                slot = self.config.slot,
+                %confirmed,
+                "the first start begins where an existing slot stands; what somebody else, such \
+                 as Debezium, has published behind that comes again"
+            );
             return Ok(());
         }
         // The holder before us may have moved both.
@@ -391,6 +336,9 @@ impl Session<'_> {
         self.working(Phase::Streaming, confirmed);
         let (ended, carried) = pipeline.run(stop, |_| None).await;
         *self.carried = carried;
+        if self.config.drop_slot_on_stop && matches!(ended, Ok(Ended::Stopped)) {
+            self.drop_slot(found).await?;
+        }
         ended
     }
 
@@ -428,7 +376,8 @@ impl Session<'_> {
         Ok(Pipeline {
             source,
             sink,
-            converter: Converter::new(self.router.clone(), *self.encoding, self.config),
+            converter: Converter::new(self.router.clone(), self.encoding, self.config),
+            asker: Asker::new(found.sql.clone(), self.encoding)?,
             headers: OwnHeaders::new(self.config, generation),
             parked,
             checkpoints: found.checkpoints.clone(),
@@ -451,6 +400,8 @@ impl Session<'_> {
             messages: true,
             max_event_bytes: self.config.max_event_bytes,
             wal_sender_timeout_ms: self.config.wal_sender_timeout_ms,
+            origin: self.config.stream_origin,
+            confirms: self.config.confirm_slot,
         }
     }
 }

@@ -1,4 +1,6 @@
-use walpost_event::{Lsn, RowChange};
+use std::sync::Arc;
+
+use walpost_event::{Lsn, Relation, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
 use crate::error::SourceError;
@@ -47,15 +49,18 @@ pub enum SourceItem {
         /// The source has been behind for more than a second when it sent it.
         is_late: bool,
     },
+    /// The server describes a table, before its first row and again after whatever
+    /// may have changed it: what the catalog said of it may be out of date.
+    Relation(Arc<Relation>),
     /// A row of a published table changed.
     Change(RowChange),
-    /// A row that is larger than `max_event_bytes`: its small columns, and the
-    /// size it had.
+    /// A change whose rows are larger than `max_event_bytes`: their small columns,
+    /// and the size they had.
     Oversize {
-        /// The row; values that were left out are
+        /// The change; values that were left out are
         /// [`Unchanged`](walpost_event::Value::Unchanged).
         change: RowChange,
-        /// Bytes of the whole row in the WAL stream.
+        /// Bytes of all of it in the WAL stream.
         size_bytes: u64,
     },
     /// `pg_logical_emit_message`.

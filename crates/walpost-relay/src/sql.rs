@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{
-    Client, Row,
+    Client, Column, Row,
     types::{ToSql, Type},
 };
 
@@ -99,6 +99,17 @@ impl Sql {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, RelayError> {
         self.within(attempt, self.client().query_typed(sql, parameters)).await
+    }
+
+    /// Names and types of what a statement returns, which is not run.
+    pub(crate) async fn columns(
+        &self,
+        attempt: &'static str,
+        sql: &str,
+    ) -> Result<Vec<(String, u32)>, RelayError> {
+        let statement = self.within(attempt, self.client().prepare(sql)).await?;
+        let column = |column: &Column| (column.name().to_owned(), column.type_().oid());
+        Ok(statement.columns().iter().map(column).collect())
     }
 
     async fn within<T>(

@@ -10,7 +10,7 @@ use crate::{
     checkpoint::{Checkpoint, InitialState},
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
-    history, moves, recovery,
+    history, moves, recovery, snapshot_modes,
     sql::Sql,
     wal::{
         ReplicationClient, membership, preflight, rights,
@@ -118,7 +118,7 @@ pub(crate) async fn rows_decided(
     };
     match (table, slot, config.initial) {
         (None, ..) => Ok("no rows from before the slot need a choice".to_owned()),
-        (Some(_), None, Some(_)) => Ok("rows in the table are published first".to_owned()),
+        (Some(_), None, Some(_)) => snapshot_modes::preview(sql, config).await,
         (Some(table), None, None) => Err(RelayError::prerequisite(
             format!("table {table} holds rows that no slot has seen"),
             "say what to do with them: initial = \"publish\" publishes them first, \

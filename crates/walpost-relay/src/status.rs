@@ -36,7 +36,7 @@ pub struct PipelineStatus {
     /// What keeps the sink from accepting anything now.
     pub trouble: Option<String>,
     /// Which other pipeline has to publish something first, while reading waits
-    /// for it.
+    /// for it, or why the schema registry does not answer.
     pub waits: Option<String>,
     /// Sessions that ended with an error since the process began.
     pub failed_sessions: u64,
@@ -49,6 +49,8 @@ pub struct PipelineStatus {
     /// `system_identifier` of the server that the pipeline last found.
     pub(crate) system_id: Option<String>,
     pub(crate) flow: Flow,
+    /// The rows from before the slot were published since the process began.
+    pub(crate) has_loaded: bool,
     /// Process of the server that our session streamed from last.
     pub(crate) walsender: Option<i32>,
     work: Option<Work>,
@@ -97,6 +99,8 @@ pub enum Phase {
         /// Why the last session ended.
         error: String,
     },
+    /// Held back by whoever would run it.
+    Paused,
     /// Stopped for good.
     Stopped,
 }
@@ -110,6 +114,7 @@ impl Phase {
             Self::Loading => "loading",
             Self::Streaming => "streaming",
             Self::Waiting { .. } => "waiting",
+            Self::Paused => "paused",
             Self::Stopped => "stopped",
         }
     }

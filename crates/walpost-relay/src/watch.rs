@@ -58,9 +58,11 @@ impl Watch {
     /// If the operating system gives no thread.
     pub(crate) fn start(database: Database, config: RelayConfig, status: StatusReporter) -> Self {
         let (alive, over) = oneshot::channel();
+        let span = tracing::Span::current();
         std::thread::Builder::new()
             .name(format!("watch-{}", config.pipeline))
             .spawn(move || {
+                let _entered = span.entered();
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let runtime = match runtime {
                     Ok(runtime) => runtime,

@@ -1,4 +1,6 @@
-use crate::placement;
+use walpost_event::Relation;
+
+use crate::{names::NameAdjustment, placement, timestamp};
 
 /// How rows become records: one field for each key of Debezium's Outbox Event
 /// Router that Walpost honours, with the same defaults.
@@ -58,6 +60,11 @@ pub struct RouterConfig {
     /// No key of Debezium's, default [`NullHeader::Send`]: what to do with a
     /// header placement whose column is NULL.
     pub null_header: NullHeader,
+    /// The connector's `field.name.adjustment.mode`, default
+    /// [`NameAdjustment::None`]: entries of
+    /// [`additional_placement`](Self::additional_placement) name columns as it
+    /// makes them. All other names here are those of the table.
+    pub field_names: NameAdjustment,
 }
 
 impl RouterConfig {
@@ -103,6 +110,77 @@ impl RouterConfig {
         let named = named.into_iter().filter_map(|(name, key)| Some((name?.clone(), key)));
         named.chain(placed).collect()
     }
+
+    /// The same, of those that `present`, the names of a table's columns, lack.
+    ///
+    /// ```
+    /// use walpost_router::{NameAdjustment, RouterConfig};
+    ///
+    /// let config = RouterConfig {
+    ///     additional_placement: Some("event_type:header".to_owned()),
+    ///     field_names: NameAdjustment::Avro,
+    ///     ..RouterConfig::default()
+    /// };
+    /// let present = ["id", "aggregateid", "payload", "event-type"];
+    /// let missing = config.missing_columns(&present);
+    /// assert_eq!(missing, [("aggregatetype".to_owned(), "route.by.field")]);
+    /// ```
+    pub fn missing_columns(&self, present: &[&str]) -> Vec<(String, &'static str)> {
+        let is_present = |name: &str, key| match key {
+            key::PLACEMENT => present.iter().any(|known| self.field_names.field(known) == name),
+            _ => present.contains(&name),
+        };
+        let mut needed = self.needed_columns();
+        needed.retain(|(name, key)| !is_present(name, key));
+        needed
+    }
+
+    /// Columns whose type their use does not allow, each with Debezium's key that
+    /// names it and the types that it may have. `present` are a table's columns
+    /// with the OIDs of their types.
+    ///
+    /// ```
+    /// use walpost_router::RouterConfig;
+    ///
+    /// let config =
+    ///     RouterConfig { event_timestamp: Some("at".to_owned()), ..RouterConfig::default() };
+    /// let of_text = config.mistyped_columns(&[("id", 2950), ("at", 25)]);
+    /// let expected = ("at".to_owned(), "table.field.event.timestamp", "timestamp or timestamptz");
+    /// assert_eq!(of_text, [expected]);
+    /// ```
+    pub fn mistyped_columns(
+        &self,
+        present: &[(&str, u32)],
+    ) -> Vec<(String, &'static str, &'static str)> {
+        let list = self.additional_placement.as_deref();
+        let placed = list.map(placement::parse).and_then(Result::ok).unwrap_or_default();
+        let is_mistyped = |(name, type_oid): &(&str, u32)| {
+            let is_time = self.event_timestamp.as_deref() == Some(*name)
+                && timestamp::zone_of_type(*type_oid).is_none();
+            let is_partition = placed.iter().any(|entry| {
+                !entry.target.takes(*type_oid) && *entry.column == *self.field_names.field(name)
+            });
+            let told = |key, types| ((*name).to_owned(), key, types);
+            match (is_time, is_partition) {
+                (true, _) => Some(told(key::EVENT_TIMESTAMP, "timestamp or timestamptz")),
+                (_, true) => Some(told(key::PLACEMENT, "integer")),
+                _ => None,
+            }
+        };
+        present.iter().filter_map(is_mistyped).collect()
+    }
+
+    /// Index of the column of `relation` that a placement names.
+    pub(crate) fn placed_column(&self, relation: &Relation, name: &str) -> Option<usize> {
+        match self.field_names {
+            // Members of a message keep their names.
+            _ if relation.oid == 0 => relation.column_index(name),
+            NameAdjustment::None => relation.column_index(name),
+            adjusted => {
+                relation.columns.iter().position(|column| adjusted.field(&column.name) == name)
+            }
+        }
+    }
 }
 
 impl Default for RouterConfig {
@@ -122,6 +200,7 @@ impl Default for RouterConfig {
             tombstone_on_empty_payload: false,
             headers_column: None,
             null_header: NullHeader::Send,
+            field_names: NameAdjustment::None,
         }
     }
 }

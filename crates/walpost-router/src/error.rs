@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
 use crate::{
-    java_regex::JavaOnly,
+    java_regex::GaveUp,
     message::{MESSAGE_RELATION, MESSAGE_SCHEMA},
+    pattern::PatternError,
     placement::PlacementProblem,
     replacement::ReplacementError,
 };
@@ -50,29 +51,15 @@ pub enum ConfigError {
         value: String,
     },
     /// `route.topic.regex` does not compile.
-    #[error(
-        "compiling {key} = {value:?} failed, \
-         rewrite it without look-around, back-references and other Java-only syntax"
-    )]
+    #[error("compiling {key} = {value:?} failed, write it otherwise")]
     Regex {
         /// The Debezium key.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What the compiler says.
+        /// What is wrong with it, and where.
         #[source]
-        source: regex::Error,
-    },
-    /// `route.topic.regex` would compile, but mean something else than in Java.
-    #[error("compiling {key} = {value:?} failed, rewrite what Java reads differently")]
-    JavaOnly {
-        /// The Debezium key.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// Which syntax, and where.
-        #[source]
-        source: JavaOnly,
+        source: PatternError,
     },
     /// `route.topic.replacement` is no Java replacement, or names a group that
     /// the regex does not have.
@@ -161,6 +148,9 @@ pub enum RouteErrorKind {
     /// The column that names the topic is NULL.
     #[error("the value that names the topic is NULL")]
     NullRouteValue,
+    /// `route.topic.regex` backtracks too often at the value that names the topic.
+    #[error("the value that names the topic cannot be matched with route.topic.regex: {0}")]
+    TopicRegex(GaveUp),
     /// The column that names the topic is not UTF-8.
     #[error("the value that names the topic is not UTF-8")]
     RouteValueNotUtf8,

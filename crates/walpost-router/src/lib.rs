@@ -49,6 +49,7 @@ mod error;
 mod headers;
 mod java_regex;
 mod message;
+mod names;
 mod pattern;
 mod placement;
 mod plan;
@@ -63,8 +64,9 @@ mod value;
 pub use crate::{
     config::{InvalidOperation, MissingColumn, NullHeader, RouterConfig},
     error::{ConfigError, RouteError, RouteErrorKind},
-    java_regex::JavaOnly,
+    java_regex::{GaveUp, JavaOnly},
     message::{MESSAGE_RELATION, MESSAGE_SCHEMA},
+    names::NameAdjustment,
     pattern::{Pattern, PatternError},
     placement::PlacementProblem,
     replacement::ReplacementError,

@@ -1,10 +1,13 @@
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::java_regex::{self, JavaOnly};
 
 /// A Java regular expression that has to match a text as a whole, as
 /// `Matcher.matches` does: the patterns of `table.include.list` and of the
 /// predicate `TopicNameMatches`.
+///
+/// It matches in a time that grows with the text alone, and therefore may not look
+/// around, refer back or have a possessive quantifier.
 ///
 /// ```
 /// use walpost_router::Pattern;
@@ -34,25 +37,34 @@ impl Eq for Pattern {}
 #[non_exhaustive]
 pub enum PatternError {
     /// It does not compile.
-    #[error("it does not compile without look-around, back-references and other Java-only syntax")]
+    #[error("it does not compile")]
     Regex(#[source] regex::Error),
-    /// It would compile, but mean something else than in Java.
-    #[error("Java reads it differently")]
+    /// It has syntax that Java has not, or Walpost.
+    #[error("it has syntax that Java has not, or Walpost")]
     JavaOnly(#[source] JavaOnly),
+    /// It looks around, refers back or does not give back, and does not compile.
+    #[error("it does not compile: {problem}")]
+    Backtracking {
+        /// What the compiler says.
+        problem: String,
+    },
+    /// It looks around, refers back or does not give back, which only those for
+    /// topics may.
+    #[error("it has look-around, a back-reference or a possessive quantifier")]
+    NotLinear,
 }
 
 impl Pattern {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// For one that does not compile, or means something else in Java.
+    /// For one that does not compile, is none in Java, or needs backtracking.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, "")
     }
 
     /// Compiles a pattern for which case does not matter, as with
-    /// `Pattern.CASE_INSENSITIVE`. (Which knows ASCII alone in Java, and all of
-    /// Unicode here.)
+    /// `Pattern.CASE_INSENSITIVE`, which knows ASCII alone.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -61,10 +73,14 @@ impl Pattern {
     }
 
     fn compile(text: &str, flags: &str) -> Result<Self, PatternError> {
-        java_regex::check(text).map_err(PatternError::JavaOnly)?;
-        // By itself, so that a parenthesis that is not opened closes none of ours.
-        bounded(text)?;
-        let whole = bounded(&format!(r"{flags}\A(?:{text})\z"))?;
+        // By itself, so that offsets in an error are those of the text.
+        java_regex::translate(text).map_err(PatternError::JavaOnly)?;
+        let translated = java_regex::translate(&format!("{flags}{text}"));
+        let translated = translated.map_err(PatternError::JavaOnly)?;
+        if translated.backtracks {
+            return Err(PatternError::NotLinear);
+        }
+        let whole = java_regex::linear(&java_regex::whole(&translated.pattern))?;
         Ok(Self { text: text.to_owned(), whole })
     }
 
@@ -77,13 +93,6 @@ impl Pattern {
     pub fn as_str(&self) -> &str {
         &self.text
     }
-}
-
-/// Bytes of one compiled pattern.
-const MAX_BYTES: usize = 1024 * 1024;
-
-fn bounded(text: &str) -> Result<Regex, PatternError> {
-    RegexBuilder::new(text).size_limit(MAX_BYTES).build().map_err(PatternError::Regex)
 }
 
 #[cfg(test)]
@@ -101,18 +110,26 @@ mod tests {
     }
 
     #[test]
-    fn what_java_reads_differently_and_what_is_no_pattern_is_refused() {
-        assert!(matches!(Pattern::new("a*+"), Err(PatternError::JavaOnly(_))));
-        for text in ["a(?=b)", "(", "a)(?:b", "[", r"(a)\1"] {
-            assert!(matches!(Pattern::new(text), Err(PatternError::Regex(_))), "{text}");
+    fn case_that_does_not_matter_is_that_of_ascii() {
+        let pattern = Pattern::ignoring_case("größe").unwrap();
+        assert!(pattern.matches("GRößE") && !pattern.matches("GRÖßE"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_in_java_or_takes_long_is_refused() {
+        for text in ["(", "a)(?:b", "[", "a**", r"\y", "(?P<n>a)"] {
+            assert!(matches!(Pattern::new(text), Err(PatternError::JavaOnly(_))), "{text}");
+        }
+        for text in ["a(?=b)", r"(a)\1", "a*+"] {
+            assert_eq!(Pattern::new(text), Err(PatternError::NotLinear), "{text}");
         }
     }
 
     #[test]
     fn a_pattern_that_takes_a_megabyte_is_refused() {
-        let large = r"\w{100}";
+        let large = r"[\p{L}\p{N}]{100}";
         assert!(Regex::new(large).is_ok(), "the crate's own bound is ten times as large");
         assert!(matches!(Pattern::new(large), Err(PatternError::Regex(_))));
-        assert!(Pattern::new(r"\w{10}").is_ok());
+        assert!(Pattern::new(r"[\p{L}\p{N}]{5}").is_ok());
     }
 }

@@ -10,6 +10,13 @@ pub(crate) enum Target {
     Partition,
 }
 
+impl Target {
+    /// Whether a column of this type may go there.
+    pub(crate) fn takes(self, type_oid: u32) -> bool {
+        self != Self::Partition || type_oid == walpost_event::type_oid::INT4
+    }
+}
+
 /// One entry of `table.fields.additional.placement`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {

@@ -44,11 +44,12 @@ impl Plan {
         placements: &[Placement],
         relation: &Arc<Relation>,
     ) -> Result<Self, RouteError> {
-        let column = |name: &str, key| {
-            relation.column_index(name).ok_or_else(|| {
+        let found = |index: Option<usize>, name: &str, key| {
+            index.ok_or_else(|| {
                 RouteError::new(RouteErrorKind::MissingColumn { key }, relation, Some(name.into()))
             })
         };
+        let column = |name: &str, key| found(relation.column_index(name), name, key);
         let timestamp = match &config.event_timestamp {
             Some(name) => Some(timestamp_column(relation, column(name, key::EVENT_TIMESTAMP)?)?),
             None => None,
@@ -67,7 +68,8 @@ impl Plan {
             has_envelope: placements.iter().any(|entry| entry.target == Target::Envelope),
         };
         for placement in placements {
-            match column(&placement.column, key::PLACEMENT) {
+            let index = config.placed_column(relation, &placement.column);
+            match found(index, &placement.column, key::PLACEMENT) {
                 Ok(index) => plan.place(placement, index)?,
                 Err(_) if config.additional_missing == MissingColumn::Ignore => {}
                 Err(error) => return Err(error),
@@ -83,7 +85,7 @@ impl Plan {
             Target::Envelope => self.envelope.push(placed),
             Target::Partition => {
                 let type_oid = self.relation.columns[index].type_oid;
-                if type_oid != walpost_event::type_oid::INT4 {
+                if !placement.target.takes(type_oid) {
                     return Err(self.error(RouteErrorKind::PartitionType { type_oid }, index));
                 }
                 self.partitions.push(index);

@@ -1,4 +1,6 @@
-use regex::{Captures, Regex};
+use regex::Regex;
+
+use crate::java_regex::{Found, Groups};
 
 /// A replacement in the syntax of Java's `Matcher.replaceFirst`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +47,8 @@ pub enum ReplacementError {
 }
 
 impl Replacement {
-    /// Reads `text` against the groups of `regex`.
-    pub(crate) fn parse(text: &str, regex: &Regex) -> Result<Self, ReplacementError> {
+    /// Reads `text` against the groups of a regex.
+    pub(crate) fn parse(text: &str, groups: &Groups) -> Result<Self, ReplacementError> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -60,7 +62,7 @@ impl Replacement {
                     rest = &rest[escaped.len_utf8()..];
                 }
                 '$' => {
-                    let (group, after) = parse_group(rest, regex, offset)?;
+                    let (group, after) = parse_group(rest, groups, offset)?;
                     if !literal.is_empty() {
                         parts.push(Part::Literal(std::mem::take(&mut literal)));
                     }
@@ -85,14 +87,14 @@ impl Replacement {
             && Regex::new(&format!(r"(?s)\A{form}\z")).is_ok_and(|form| form.is_match(text))
     }
 
-    /// Appends the replacement for one match. A group that took no part in the
-    /// match gives nothing.
-    pub(crate) fn expand(&self, captures: &Captures<'_>, out: &mut String) {
+    /// Appends the replacement for one match in `text`. A group that took no part
+    /// in the match gives nothing.
+    pub(crate) fn expand(&self, text: &str, found: &Found, out: &mut String) {
         for part in &self.0 {
             match part {
                 Part::Literal(literal) => out.push_str(literal),
                 Part::Group(group) => {
-                    out.push_str(captures.get(*group).map_or("", |found| found.as_str()));
+                    out.push_str(found[*group].clone().map_or("", |range| &text[range]));
                 }
             }
         }
@@ -111,17 +113,16 @@ impl Part {
 /// The group named behind a `$`, and what follows it.
 fn parse_group<'a>(
     rest: &'a str,
-    regex: &Regex,
+    groups: &Groups,
     offset: usize,
 ) -> Result<(usize, &'a str), ReplacementError> {
     if let Some(named) = rest.strip_prefix('{') {
         let (name, after) =
             named.split_once('}').ok_or(ReplacementError::UnclosedGroup { offset })?;
-        let group = regex.capture_names().position(|known| known == Some(name));
         let unknown = || ReplacementError::UnknownName { name: name.to_owned() };
-        return Ok((group.ok_or_else(unknown)?, after));
+        return Ok((groups.number(name).ok_or_else(unknown)?, after));
     }
-    parse_number(rest, regex.captures_len() - 1).map_err(|number| match number {
+    parse_number(rest, groups.count()).map_err(|number| match number {
         Some(number) => ReplacementError::UnknownNumber { number },
         None => ReplacementError::NoGroup { offset },
     })
@@ -149,12 +150,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::java_regex::JavaRegex;
 
     fn replace(pattern: &str, replacement: &str, text: &str) -> Result<String, ReplacementError> {
-        let regex = Regex::new(pattern).expect("a pattern");
-        let replacement = Replacement::parse(replacement, &regex)?;
+        let regex = JavaRegex::new(pattern).expect("a pattern");
+        let replacement = Replacement::parse(replacement, regex.groups())?;
+        let found = regex.first_of_whole(text).expect("few steps").expect("a match");
         let mut out = String::new();
-        replacement.expand(&regex.captures(text).expect("a match"), &mut out);
+        replacement.expand(text, &found, &mut out);
         Ok(out)
     }
 
@@ -197,8 +200,10 @@ mod tests {
     #[test]
     fn a_text_has_its_form_or_not_whatever_the_groups_match() {
         let has = |replacement: &str, text: &str| {
-            let regex = Regex::new("(?<n>.*)").expect("a pattern");
-            Replacement::parse(replacement, &regex).expect("a replacement").has_form_of(text)
+            let regex = JavaRegex::new("(?<n>.*)").expect("a pattern");
+            Replacement::parse(replacement, regex.groups())
+                .expect("a replacement")
+                .has_form_of(text)
         };
         for (replacement, text) in [
             ("outbox.${n}", "outbox.dead"),
@@ -218,8 +223,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_parses_or_fails_without_panic(text in any::<String>()) {
-            let regex = Regex::new("(?<n>.)(.)").unwrap();
-            let _ = Replacement::parse(&text, &regex);
+            let regex = JavaRegex::new("(?<n>.)(.)").unwrap();
+            let _ = Replacement::parse(&text, regex.groups());
         }
 
         #[test]

@@ -63,7 +63,7 @@ impl Router {
     ///
     /// # Errors
     /// [`ConfigError`] for an empty column name, a regex that does not compile
-    /// or that Java reads differently, a replacement that is malformed or names
+    /// or is none in Java, a replacement that is malformed or names
     /// an unknown group, and a malformed placement.
     pub fn new(config: RouterConfig) -> Result<Self, ConfigError> {
         check_names(&config)?;
@@ -126,6 +126,24 @@ impl Router {
             .chain(partitions.map(|placement| &*placement.column))
             .map(str::to_owned)
             .collect()
+    }
+
+    /// Columns that are members of the envelope beside the payload, in order, each
+    /// with the member's name; none for no envelope.
+    ///
+    /// ```
+    /// use walpost_router::{Router, RouterConfig};
+    ///
+    /// let router = Router::new(RouterConfig {
+    ///     additional_placement: Some("type:header,shard:envelope:part".to_owned()),
+    ///     ..RouterConfig::default()
+    /// })?;
+    /// assert_eq!(router.envelope_columns(), [("shard".into(), "part".into())]);
+    /// # Ok::<(), walpost_router::ConfigError>(())
+    /// ```
+    pub fn envelope_columns(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let members = self.placements.iter().filter(|entry| entry.target == Target::Envelope);
+        members.map(|entry| (Arc::clone(&entry.column), Arc::clone(&entry.name))).collect()
     }
 
     /// Routes one row.

@@ -24,11 +24,19 @@ pub(crate) enum Zone {
 
 /// What a column of this type may be read as.
 pub(crate) fn zone(relation: &walpost_event::Relation, oid: u32) -> Result<Zone, RouteErrorKind> {
+    match zone_of_type(oid) {
+        Some(zone) => Ok(zone),
+        None if oid == type_oid::TEXT && message::is_message(relation) => Ok(Zone::Offset),
+        None => Err(RouteErrorKind::TimestampType { type_oid: oid }),
+    }
+}
+
+/// The same of a column of a table; `None` where it may not be read as a time.
+pub(crate) fn zone_of_type(oid: u32) -> Option<Zone> {
     match oid {
-        type_oid::TIMESTAMP => Ok(Zone::Utc),
-        type_oid::TIMESTAMPTZ => Ok(Zone::Offset),
-        type_oid::TEXT if message::is_message(relation) => Ok(Zone::Offset),
-        type_oid => Err(RouteErrorKind::TimestampType { type_oid }),
+        type_oid::TIMESTAMP => Some(Zone::Utc),
+        type_oid::TIMESTAMPTZ => Some(Zone::Offset),
+        _ => None,
     }
 }
 

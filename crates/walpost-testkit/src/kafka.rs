@@ -257,7 +257,7 @@ fn read_to_end(bootstrap: &str, topic: &str, isolation: Isolation) -> Vec<ReadRe
                 let (partition, offset) = (message.partition(), message.offset());
                 let Some(end) = open.get(&partition).copied() else { continue };
                 if offset < end {
-                    records.push(owned(&message));
+                    records.push(ReadRecord::from(&message));
                 }
                 if offset + 1 >= end {
                     open.remove(&partition);
@@ -288,17 +288,19 @@ fn end_offset(consumer: &BaseConsumer, topic: &str, partition: i32) -> i64 {
     }
 }
 
-fn owned(message: &BorrowedMessage<'_>) -> ReadRecord {
-    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    ReadRecord {
-        partition: message.partition(),
-        offset: message.offset(),
-        key: message.key().map(<[u8]>::to_vec),
-        value: message.payload().map(<[u8]>::to_vec),
-        headers: headers
-            .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
-            .collect(),
-        timestamp_ms: message.timestamp().to_millis(),
+impl From<&BorrowedMessage<'_>> for ReadRecord {
+    fn from(message: &BorrowedMessage<'_>) -> Self {
+        let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+        Self {
+            partition: message.partition(),
+            offset: message.offset(),
+            key: message.key().map(<[u8]>::to_vec),
+            value: message.payload().map(<[u8]>::to_vec),
+            headers: headers
+                .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+                .collect(),
+            timestamp_ms: message.timestamp().to_millis(),
+        }
     }
 }
 

@@ -3,7 +3,8 @@ use clap::{Parser, Subcommand};
 use crate::{
     command::{
         check, config, consumer, contracts, demo, demo_consumer, idempotency, inbox, migrate,
-        parked, pipeline, prune, replay, requeue, run, slot, source, status, take_over, webhook,
+        parked, pipeline, prune, replay, requeue, run, serve, shadow, slot, source, status,
+        take_over, webhook,
     },
     config::ConfigArgs,
     failure::Failure,
@@ -16,7 +17,8 @@ Exit codes:
   2  wrong arguments or configuration
   3  PostgreSQL is not as it has to be, or cannot be reached
   4  Kafka is not as it has to be, or cannot be reached
-  5  nothing matched, and nothing was done";
+  5  nothing matched, and nothing was done
+  6  compared, and something differs";
 
 /// Moves events from a PostgreSQL outbox to Kafka exactly as they were committed.
 #[derive(Debug, Parser)]
@@ -32,7 +34,10 @@ pub(crate) struct Cli {
 enum Command {
     /// Publishes events until it is told to stop
     #[command(after_help = EXIT_CODES)]
-    Run,
+    Run(run::Args),
+    /// Runs connectors that are created over HTTP, as a Kafka Connect worker does
+    #[command(after_help = serve::HELP)]
+    Serve,
     /// Creates Walpost's tables, or brings them up to date
     #[command(after_help = migrate::SETS_HELP)]
     Migrate(migrate::Args),
@@ -50,6 +55,9 @@ enum Command {
     Slot(slot::Args),
     /// Switches what brings the events: the WAL, or polling the outbox table
     Source(source::Args),
+    /// Compares what a live Debezium connector publishes with what `run` would, and writes nothing
+    #[command(after_help = EXIT_CODES)]
+    Shadow(shadow::Args),
     /// Takes the slot of a stopped Debezium connector over, or hands it back
     #[command(after_help = EXIT_CODES)]
     TakeOver(take_over::Args),
@@ -91,6 +99,7 @@ impl Cli {
             Command::Slot(args) => args.json(),
             Command::Pipeline(args) => args.json(),
             Command::Source(args) => args.json(),
+            Command::Shadow(args) => args.json,
             Command::TakeOver(args) => args.json(),
             Command::Prune(args) => args.json,
             Command::Replay(args) => args.json,
@@ -101,19 +110,30 @@ impl Cli {
             Command::Consumer(args) => args.json(),
             Command::Contracts(args) => args.json(),
             Command::Demo(args) => args.json,
-            Command::Run | Command::Migrate(_) | Command::Config(_) | Command::DemoConsumer(_) => {
-                false
-            }
+            Command::Run(_)
+            | Command::Serve
+            | Command::Migrate(_)
+            | Command::Config(_)
+            | Command::DemoConsumer(_) => false,
         }
     }
 
     /// Runs the command.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { config, command } = self;
+        let Self { mut config, command } = self;
+        // Where it is the one thing that a command is about, it needs no option.
+        config.connector.name(match &command {
+            Command::Run(args) => args.of.as_ref(),
+            Command::Check(args) => args.of.as_ref(),
+            Command::Shadow(args) => args.of.as_ref(),
+            Command::Config(args) => args.of.as_ref(),
+            _ => None,
+        });
         match command {
             Command::Config(args) => config::run(&config, &args),
             Command::Contracts(args) => contracts::run(&args),
-            Command::Run => block_on(run::run(&config)),
+            Command::Run(_) => block_on(run::run(&config)),
+            Command::Serve => block_on(serve::run(&config)),
             Command::Migrate(args) => block_on(migrate::run(&config, &args)),
             Command::Check(args) => block_on(check::run(&config, &args)),
             Command::Status(args) => block_on(status::run(&config, &args)),
@@ -121,6 +141,7 @@ impl Cli {
             Command::Slot(args) => block_on(slot::run(&config, &args)),
             Command::Pipeline(args) => block_on(pipeline::run(&config, &args)),
             Command::Source(args) => block_on(source::run(&config, &args)),
+            Command::Shadow(args) => block_on(shadow::run(&config, &args)),
             Command::TakeOver(args) => block_on(take_over::run(&config, &args)),
             Command::Prune(args) => block_on(prune::run(&config, &args)),
             Command::Replay(args) => block_on(replay::run(&config, &args)),

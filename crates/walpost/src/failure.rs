@@ -8,7 +8,7 @@ use walpost_relay::{RelayError, ServerError, SourceError};
 
 use crate::{
     command::grants::{Grants, with_role},
-    config::ConfigError,
+    config::{Config, ConfigError},
     output,
 };
 
@@ -25,6 +25,8 @@ pub(crate) enum Exit {
     Kafka = 4,
     /// Nothing matched.
     Nothing = 5,
+    /// Two that were compared are not alike.
+    Different = 6,
 }
 
 /// Why a command failed, how the process ends, and what to do.
@@ -34,6 +36,7 @@ pub(crate) struct Failure {
     text: String,
     next_step: Option<String>,
     in_json: bool,
+    may_heal: bool,
 }
 
 impl Failure {
@@ -51,7 +54,8 @@ impl Failure {
     /// No session.
     pub(crate) fn of_connect(error: ConnectError) -> Self {
         let next_step = next_step_of_connect(&error);
-        Self::postgres(error).next_step(next_step)
+        let may_heal = error.is_transient();
+        Self { may_heal, ..Self::postgres(error).next_step(next_step) }
     }
 
     /// PostgreSQL is not as it has to be, or did not answer.
@@ -61,7 +65,35 @@ impl Failure {
 
     /// A failure that was found and told already.
     pub(crate) fn found(exit: Exit, text: &str) -> Self {
-        Self { exit, text: text.to_owned(), next_step: None, in_json: false }
+        Self { exit, text: text.to_owned(), next_step: None, in_json: false, may_heal: false }
+    }
+
+    /// What went wrong.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What to do, where that is known.
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.next_step.as_deref()
+    }
+
+    /// Whether trying again may help without anybody doing anything.
+    pub(crate) fn may_heal(&self) -> bool {
+        self.may_heal
+    }
+
+    /// Whether arguments or configuration are wrong.
+    pub(crate) fn is_of_configuration(&self) -> bool {
+        self.exit == Exit::Configuration
+    }
+
+    /// What went wrong and what to do, in one line.
+    pub(crate) fn in_one_line(&self) -> String {
+        match &self.next_step {
+            Some(next_step) => format!("{}; next step: {next_step}", self.text),
+            None => self.text.clone(),
+        }
     }
 
     /// Puts what was attempted before the text.
@@ -100,7 +132,7 @@ impl Failure {
     pub(crate) fn of_relay(error: RelayError, has_streamed: bool) -> Self {
         let exit = match &error {
             RelayError::Config(_) => Exit::Configuration,
-            RelayError::SinkAccess { .. } => Exit::Kafka,
+            RelayError::SinkAccess { .. } | RelayError::RegistryAccess { .. } => Exit::Kafka,
             _ if has_streamed && !matches!(error, RelayError::Prerequisite { .. }) => Exit::Running,
             RelayError::Prerequisite { .. }
             | RelayError::Connect(_)
@@ -114,12 +146,14 @@ impl Failure {
             RelayError::Prerequisite { problem, remedy } => {
                 Self::found(exit, &problem).next_step(remedy)
             }
-            RelayError::SinkAccess { problem, remedy } => {
+            RelayError::SinkAccess { problem, remedy }
+            | RelayError::RegistryAccess { problem, remedy } => {
                 Self::found(exit, &problem).next_step(remedy)
             }
             error => {
                 let next_step = next_step(&error);
-                Self { next_step, ..Self::new(exit, error) }
+                let may_heal = error.is_transient();
+                Self { next_step, may_heal, ..Self::new(exit, error) }
             }
         }
     }
@@ -136,6 +170,12 @@ impl Failure {
     pub(crate) fn for_role(self, database: &Database) -> Self {
         let next_step = self.next_step.map(|text| with_role(&text, database));
         Self { text: with_role(&self.text, database), next_step, ..self }
+    }
+
+    /// With the properties of a connector where it names keys of ours.
+    pub(crate) fn in_properties(self, config: &Config) -> Self {
+        let next_step = self.next_step.map(|text| config.in_properties(&text));
+        Self { text: config.in_properties(&self.text), next_step, ..self }
     }
 
     /// Prints it, once; for programs also as one JSON object on stdout.
@@ -212,6 +252,7 @@ pub(crate) fn next_step_of_connect(error: &ConnectError) -> &'static str {
     match error {
         ConnectError::Tls(_) => "mend the url, or the file that it names",
         ConnectError::ReadOnly { .. } => "name the primary, or all hosts",
+        ConnectError::InitialStatement { .. } => "mend the statement, or what it needs",
         ConnectError::Refused { source, .. } => match source.code().map(|code| code.code()) {
             Some("28P01") => "mend the password: in the url, or the file postgres.password_file",
             Some("3D000") => "name a database that exists, or create it with `createdb`",
@@ -244,10 +285,15 @@ mod tests {
         assert_eq!(Failure::of_relay(error(), false).exit, Exit::Kafka);
         assert_eq!(Failure::of_relay(error(), true).exit, Exit::Running);
         for has_streamed in [false, true] {
-            let error = RelayError::SinkAccess { problem: "p".into(), remedy: "r".into() };
-            let failure = Failure::of_relay(error, has_streamed);
-            assert_eq!(failure.exit, Exit::Kafka);
-            assert_eq!((&*failure.text, failure.next_step.as_deref()), ("p", Some("r")));
+            let (problem, remedy) = (|| "p".to_owned(), || "r".to_owned());
+            for error in [
+                RelayError::SinkAccess { problem: problem(), remedy: remedy() },
+                RelayError::RegistryAccess { problem: problem(), remedy: remedy() },
+            ] {
+                let failure = Failure::of_relay(error, has_streamed);
+                assert_eq!(failure.exit, Exit::Kafka);
+                assert_eq!((&*failure.text, failure.next_step.as_deref()), ("p", Some("r")));
+            }
         }
     }
 }

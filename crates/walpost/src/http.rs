@@ -9,7 +9,7 @@ use std::{
 use axum::{
     Router,
     http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -31,9 +31,9 @@ pub(crate) struct Watched {
     watch: Arc<Mutex<ReadyWatch>>,
 }
 
-/// What `/ready` says.
+/// What `/ready` says of a pipeline.
 #[derive(Debug, PartialEq, Serialize)]
-struct Answer {
+pub(crate) struct Answer {
     ready: bool,
     reason: String,
     phase: &'static str,
@@ -100,7 +100,14 @@ impl Watched {
         watch.look(&self.status.borrow(), Instant::now())
     }
 
-    fn answer(&self) -> Answer {
+    /// The answer to `/ready`.
+    pub(crate) fn ready(&self, headers: &HeaderMap) -> Response {
+        let answer = self.answer();
+        answered(answer.ready, &answer.reason, &answer, headers)
+    }
+
+    /// What `/ready` says of the pipeline now.
+    pub(crate) fn answer(&self) -> Answer {
         let readiness = self.look();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         answer(readiness, &self.status.borrow(), now)
@@ -109,40 +116,64 @@ impl Watched {
 
 /// Opens the port.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let next_step = "set http.listen to another address, or to \"\" for none";
+    bind_or(address, next_step).await
+}
+
+/// The same, where something else is to be done if it cannot be opened.
+pub(crate) async fn bind_or(address: SocketAddr, next_step: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         Failure::new(Exit::Configuration, error)
             .context(&format!("cannot listen on {address}"))
-            .next_step("set http.listen to another address, or to \"\" for none")
+            .next_step(next_step)
     })
 }
 
-/// Answers requests until the task is ended.
+/// Answers requests until the task is ended. `/ready` is that of the pipeline.
 pub(crate) async fn serve(listener: TcpListener, watched: Watched, metrics: PrometheusHandle) {
-    let ready = async move |headers: HeaderMap| {
-        let answer = watched.answer();
-        let code = if answer.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        let (kind, body) = body(&answer, headers.get(header::ACCEPT));
-        (code, [(header::CONTENT_TYPE, kind)], body).into_response()
-    };
+    let ready = async move |headers: HeaderMap| watched.ready(&headers);
+    serve_beside(listener, Router::new().route("/ready", get(ready)), metrics).await;
+}
+
+/// The same beside these routes.
+pub(crate) async fn serve_beside(listener: TcpListener, routes: Router, metrics: PrometheusHandle) {
     let metrics = async move || {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
         ([(header::CONTENT_TYPE, kind)], metrics.render()).into_response()
     };
-    let router = Router::new()
-        .route("/live", get(async || "live\n"))
-        .route("/ready", get(ready))
-        .route("/metrics", get(metrics));
+    let router = routes.route("/live", get(async || "live\n")).route("/metrics", get(metrics));
     connections::serve(listener, router).await;
 }
 
-/// JSON, unless plain text is asked for before it.
-fn body(answer: &Answer, accept: Option<&HeaderValue>) -> (&'static str, String) {
+/// Answers nothing but these routes until the task is ended.
+pub(crate) async fn serve_alone(listener: TcpListener, routes: Router) {
+    connections::serve(listener, routes).await;
+}
+
+/// 200 or 503 with an answer. JSON, unless plain text is asked for before it.
+pub(crate) fn answered(
+    is_ready: bool,
+    reason: &str,
+    answer: &impl Serialize,
+    headers: &HeaderMap,
+) -> Response {
+    let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let (kind, body) = body(is_ready, reason, answer, headers.get(header::ACCEPT));
+    (code, [(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+fn body(
+    is_ready: bool,
+    reason: &str,
+    answer: &impl Serialize,
+    accept: Option<&HeaderValue>,
+) -> (&'static str, String) {
     let accept = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
     let wanted = kinds.into_iter().find(|kind| ["text/plain", "application/json"].contains(kind));
     if wanted == Some("text/plain") {
-        let word = if answer.ready { "ready" } else { "not ready" };
-        return ("text/plain; charset=utf-8", format!("{word}: {}\n", answer.reason));
+        let word = if is_ready { "ready" } else { "not ready" };
+        return ("text/plain; charset=utf-8", format!("{word}: {reason}\n"));
     }
     ("application/json", serde_json::to_string(answer).expect("a struct of plain fields"))
 }
@@ -192,7 +223,7 @@ fn slot(sight: &SlotSight) -> Slot {
 mod tests {
     use super::*;
 
-    fn answered(status: &PipelineStatus, since_epoch: Duration) -> Answer {
+    fn told(status: &PipelineStatus, since_epoch: Duration) -> Answer {
         let mut watch = ReadyWatch::new(&RelayConfig::new("shop"));
         answer(watch.look(status, Instant::now()), status, since_epoch)
     }
@@ -202,7 +233,7 @@ mod tests {
         let mut status = PipelineStatus::default();
         status.phase = Phase::Waiting { error: "e".into() };
         status.oldest_pending_us = Some(2_000_000);
-        let answer = answered(&status, Duration::from_secs(5));
+        let answer = told(&status, Duration::from_secs(5));
         assert_eq!(answer.lag_seconds, 3.0);
         assert_eq!(answer.trouble.as_deref(), Some("e"));
         assert_eq!((answer.ready, &*answer.reason), (false, "waiting to try again: e"));
@@ -212,8 +243,11 @@ mod tests {
     fn the_body_is_json_unless_plain_text_is_asked_for() {
         let mut status = PipelineStatus::default();
         status.phase = Phase::Streaming;
-        let answer = answered(&status, Duration::ZERO);
-        let body = |accept: &'static str| body(&answer, Some(&HeaderValue::from_static(accept)));
+        let answer = told(&status, Duration::ZERO);
+        let body = |accept: &'static str| {
+            let accept = HeaderValue::from_static(accept);
+            body(answer.ready, &answer.reason, &answer, Some(&accept))
+        };
         for accept in ["", "*/*", "application/json", "application/json, text/plain"] {
             let (kind, text) = body(accept);
             assert_eq!(kind, "application/json", "{accept}");

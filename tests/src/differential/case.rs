@@ -3,11 +3,15 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
 use super::difference::Difference;
 
 /// In all texts of a case what is its own: the name of its database, and part of
 /// its slots and topics.
 pub(super) const TOKEN: &str = "{n}";
+/// In properties: the address of the schema registry.
+pub(super) const REGISTRY: &str = "{registry}";
 
 /// Which part of Debezium's behaviour a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +28,8 @@ pub enum Group {
     Expansion,
     /// Converters of keys, values and headers.
     Converters,
+    /// Avro by a schema registry.
+    Avro,
     /// Each type of column as key, value and header.
     Types,
     /// Handling modes of the connector.
@@ -40,6 +46,8 @@ pub enum Group {
     Transforms,
     /// Topic creation, heartbeats, error handling.
     Framework,
+    /// The files of `connectors/`.
+    Examples,
     /// Made from a seed.
     Random,
 }
@@ -57,6 +65,8 @@ pub(super) enum Converter {
     Text,
     Json,
     JsonWithSchema,
+    /// Avro, with ids of one registry for both engines.
+    Avro,
     Bytes,
     /// Bytes as they are, and the rest as JSON without schemas.
     BinaryOrJson,
@@ -77,6 +87,16 @@ impl Converter {
             Self::Text => (TEXT, &[]),
             Self::Json => (JSON, &[("schemas.enable", "false")]),
             Self::JsonWithSchema => (JSON, &[("schemas.enable", "true")]),
+            Self::Avro => (
+                "io.apicurio.registry.utils.converter.AvroConverter",
+                &[
+                    ("apicurio.registry.url", REGISTRY),
+                    ("apicurio.registry.auto-register", "true"),
+                    ("apicurio.registry.as-confluent", "true"),
+                    ("apicurio.registry.use-id", "contentId"),
+                    ("apicurio.registry.headers.enabled", "false"),
+                ],
+            ),
             Self::Bytes => ("org.apache.kafka.connect.converters.ByteArrayConverter", &[]),
             Self::BinaryOrJson => (
                 BINARY,
@@ -114,6 +134,8 @@ pub struct Case {
     columns: Vec<(String, String)>,
     setup: Vec<String>,
     pub(super) properties: Vec<(String, Option<String>)>,
+    /// Whether these are a whole connector, of which places alone are others.
+    pub(super) is_whole: bool,
     /// Transactions before the connectors start.
     pub(super) stored: Vec<String>,
     /// Transactions while they run.
@@ -123,6 +145,10 @@ pub struct Case {
     pub(super) end: End,
     /// How Walpost may differ beyond going on where Debezium's task fails.
     pub(super) differs: Option<Difference>,
+    /// Whether Walpost publishes what Debezium's task fails with; else it parks it.
+    pub(super) goes_out: bool,
+    /// What Walpost says against the configuration, where it alone refuses it.
+    pub(super) refusal: Option<String>,
     /// Whether the connectors stream at all.
     pub(super) streams: bool,
     /// Properties of the other engine alone.
@@ -149,15 +175,34 @@ impl Case {
             columns: COLUMNS.map(owned).into(),
             setup: Vec::new(),
             properties: Vec::new(),
+            is_whole: false,
+            goes_out: false,
             stored: Vec::new(),
             rows: Vec::new(),
             expected: 0,
             end: End::Runs,
             differs: None,
+            refusal: None,
             streams: true,
             sabotage: Vec::new(),
             inserts: 0,
         }
+    }
+
+    /// With the connector of a file, wrapped or flat, and the table of the start;
+    /// the connector has its name of who runs it.
+    pub(super) fn of_file(group: Group, name: impl Into<String>, text: &str) -> Self {
+        let mut all: Map<String, Value> = serde_json::from_str(text).expect("JSON of a connector");
+        if let Some(Value::Object(config)) = all.remove("config") {
+            all = config;
+        }
+        all.remove("name");
+        let properties = all.into_iter().map(|(name, value)| match value {
+            Value::String(text) => (name, Some(text)),
+            other => (name, Some(other.to_string())),
+        });
+        let case = Self::new(group, name);
+        Self { properties: properties.collect(), is_whole: true, ..case }
     }
 
     /// A column of the outbox, added or in place of the one of this name.
@@ -268,6 +313,13 @@ impl Case {
         self
     }
 
+    /// Walpost publishes what Debezium's task fails with, or passes over it as no event
+    /// is lost, and parks none.
+    pub(super) fn goes_out(mut self) -> Self {
+        self.goes_out = true;
+        self
+    }
+
     /// Debezium refuses the configuration and says `text`.
     pub(super) fn refused(mut self, text: &str) -> Self {
         self.end = End::Refuses(text.to_owned());
@@ -277,6 +329,12 @@ impl Case {
     /// Walpost may differ in this way.
     pub(super) fn differs(mut self, difference: Difference) -> Self {
         self.differs = Some(difference);
+        self
+    }
+
+    /// Walpost alone refuses the configuration and says `text`.
+    pub(super) fn refused_by_walpost(mut self, text: &str) -> Self {
+        self.refusal = Some(text.to_owned());
         self
     }
 
@@ -302,7 +360,10 @@ impl Case {
 
     /// `topic.prefix` of the connector.
     pub(super) fn topic_prefix<'a>(&'a self, token: &'a str) -> &'a str {
-        self.property("topic.prefix").unwrap_or(token)
+        match self.is_whole {
+            true => token,
+            false => self.property("topic.prefix").unwrap_or(token),
+        }
     }
 
     /// The topic of the connector's heartbeats.
@@ -315,6 +376,12 @@ impl Case {
     pub(super) fn property(&self, name: &str) -> Option<&str> {
         let own = self.properties.iter().rev().find(|(known, _)| known == name);
         own.and_then(|(_, value)| value.as_deref())
+    }
+
+    /// Whether a converter asks the schema registry.
+    pub(super) fn has_registry(&self) -> bool {
+        let mut values = self.properties.iter().filter_map(|(_, value)| value.as_deref());
+        values.any(|value| value.contains(REGISTRY))
     }
 
     /// What is to be run before anything else, in order.

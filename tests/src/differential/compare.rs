@@ -36,6 +36,8 @@ pub(super) struct Terms {
     pub(super) goes_on: bool,
     /// Whether the other one parks what Debezium has only a Java object's name for.
     pub(super) parks: bool,
+    /// Whether the other one refuses what Debezium takes, and publishes nothing.
+    pub(super) refuses: bool,
     /// How else the other one may differ.
     pub(super) differs: Option<Difference>,
 }
@@ -46,6 +48,11 @@ impl Terms {
         let names = ["message", "transaction"];
         let is_named = |rest: &str| names.iter().any(|name| rest.strip_prefix('.') == Some(name));
         topic == self.heartbeats || topic.strip_prefix(&self.topic_prefix).is_some_and(is_named)
+    }
+
+    /// Whether the topic is that of logical messages as they are.
+    fn is_of_messages(&self, topic: &str) -> bool {
+        topic.strip_prefix(&self.topic_prefix) == Some(".message")
     }
 }
 
@@ -107,12 +114,13 @@ pub(super) fn compare(debezium: &Output, other: &Output, terms: &Terms) -> Tally
         let [ours, theirs] =
             [&debezium, &other].map(|output| output.get(place).unwrap_or(&nothing).as_slice());
         let mut last = 0;
+        let mut held = Held::new();
         for (index, pair) in align(ours, theirs).into_iter().enumerate() {
             if matches!(pair, Pair::Both(..) | Pair::Gone(_)) {
                 last += 1;
             }
             let at = format!("{} partition {} record {index}", place.0, place.1);
-            judge(&mut tally, terms, &at, pair, last == ours.len());
+            judge(&mut tally, terms, (&place.0, &at), pair, last == ours.len(), &mut held);
         }
     }
     tally
@@ -154,24 +162,62 @@ enum Pair<'a> {
     Extra(&'a ReadRecord),
 }
 
-fn judge(tally: &mut Tally, terms: &Terms, at: &str, pair: Pair<'_>, behind_last: bool) {
+/// Keys of events that are parked, and why: those of the same key behind them wait.
+type Held = BTreeMap<Option<Vec<u8>>, Difference>;
+
+fn judge(
+    tally: &mut Tally,
+    terms: &Terms,
+    (topic, at): (&str, &str),
+    pair: Pair<'_>,
+    behind_last: bool,
+    held: &mut Held,
+) {
     match pair {
         Pair::Both(one, other) if one == other => tally.same(),
         Pair::Both(one, other) => match terms.differs {
             Some(difference) if difference.explains(one, other) => tally.explained(difference),
-            _ => tally.unexplained(format!("{at} differs\n{}", diff::records(one, other))),
+            _ => match always(terms, one, other) {
+                Some(difference) => tally.explained(difference),
+                None => tally.unexplained(format!("{at} differs\n{}", diff::records(one, other))),
+            },
         },
         Pair::Extra(_) if terms.goes_on && behind_last => tally.explained(Difference::TaskFails),
         Pair::Extra(record) => {
             tally.unexplained(format!("{at} is not Debezium's\n{}", diff::record(record)));
         }
-        Pair::Gone(record) if terms.parks && names_java_object(record) => {
-            tally.explained(Difference::JavaObject);
+        Pair::Gone(_) if terms.refuses => tally.explained(Difference::Refused),
+        Pair::Gone(_) if terms.parks && terms.is_of_messages(topic) => {
+            tally.explained(Difference::PlainMessages);
         }
-        Pair::Gone(record) => {
-            tally.unexplained(format!("{at} is Debezium's alone\n{}", diff::record(record)));
-        }
+        Pair::Gone(record) => match why_gone(terms, record, held) {
+            Some(difference) => {
+                held.insert(record.key.clone(), difference);
+                tally.explained(difference);
+            }
+            None => {
+                tally.unexplained(format!("{at} is Debezium's alone\n{}", diff::record(record)));
+            }
+        },
     }
+}
+
+/// A difference that any case may have.
+fn always(terms: &Terms, debezium: &ReadRecord, other: &ReadRecord) -> Option<Difference> {
+    let all = [Difference::FirstMillisecond, Difference::LongerNumbers];
+    all.into_iter().find(|difference| terms.parks && difference.explains(debezium, other))
+}
+
+/// Why the other one has parked what Debezium wrote.
+fn why_gone(terms: &Terms, record: &ReadRecord, held: &Held) -> Option<Difference> {
+    if !terms.parks {
+        return None;
+    }
+    if names_java_object(record) {
+        return Some(Difference::JavaObject);
+    }
+    let loses = terms.differs.filter(|difference| *difference == Difference::Loses);
+    loses.or_else(|| held.get(&record.key).copied())
 }
 
 /// Pairs up two sequences in order. Where they differ, the nearest place at which
@@ -211,9 +257,9 @@ mod tests {
 
     fn terms() -> Terms {
         let (topic_prefix, heartbeats) = ("p".to_owned(), "beats.p".to_owned());
-        let (places, goes_on, parks, differs) = (false, false, false, None);
+        let (places, goes_on, parks, refuses, differs) = (false, false, false, false, None);
         let window = 1_000..=2_000;
-        Terms { topic_prefix, heartbeats, places, window, goes_on, parks, differs }
+        Terms { topic_prefix, heartbeats, places, window, goes_on, parks, refuses, differs }
     }
 
     fn record(key: &str, value: &str) -> ReadRecord {
@@ -312,6 +358,21 @@ mod tests {
     }
 
     #[test]
+    fn messages_as_they_are_may_be_missing_and_nothing_else_may() {
+        let of = |topic: &str, parks: bool| {
+            let one = [((topic.to_owned(), 0), few(&["1"]))].into();
+            compare(&one, &Output::new(), &Terms { parks, ..terms() })
+        };
+        let missing = of("p.message", true);
+        assert_eq!((missing.documented(), missing.unexplained.len()), (1, 0));
+        assert_eq!(of("p.message", false).unexplained.len(), 1, "Debezium beside itself");
+        assert_eq!(of("p.messages", true).unexplained.len(), 1);
+        let extra: Output = [(("p.message".to_owned(), 0), few(&["1"]))].into();
+        let terms = Terms { parks: true, ..terms() };
+        assert_eq!(compare(&Output::new(), &extra, &terms).unexplained.len(), 1);
+    }
+
+    #[test]
     fn heartbeats_are_not_counted_but_compared() {
         let beats = |topic: &str, values: &[&str]| -> Output {
             [((topic.to_owned(), 0), few(values))].into()
@@ -349,8 +410,30 @@ mod tests {
         let terms = Terms { parks: true, ..terms() };
         assert_eq!(tally(all.clone(), few(&["1"]), &terms), [3, 1, 2, 0]);
         assert_eq!(tally(all.clone(), few(&[]), &terms), [3, 0, 2, 1]);
+        let mut behind = all.clone();
+        behind.extend([record("k", "2"), record("other", "3")]);
+        let kept = [few(&["1"]), vec![record("other", "3")]].concat();
+        assert_eq!(tally(behind.clone(), kept, &terms), [5, 2, 3, 0]);
+        assert_eq!(tally(behind, few(&["1"]), &terms), [5, 1, 3, 1]);
         assert_eq!(tally(all.clone(), few(&["1"]), &self::terms()), [3, 1, 0, 2]);
         assert_eq!(tally(all, few(&["1", "Struct{a=[B@1}"]), &terms), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn what_a_case_says_that_debezium_loses_may_be_parked_and_nothing_else() {
+        let terms = Terms { parks: true, differs: Some(Difference::Loses), ..terms() };
+        assert_eq!(tally(few(&["1", "2"]), few(&["1"]), &terms), [2, 1, 1, 0]);
+        assert_eq!(tally(few(&["1"]), few(&["2"]), &terms), [1, 0, 0, 1]);
+        assert_eq!(tally(few(&["1"]), few(&["1", "2"]), &terms), [2, 1, 0, 1]);
+        let strict = Terms { parks: false, ..terms };
+        assert_eq!(tally(few(&["1", "2"]), few(&["1"]), &strict), [2, 1, 0, 1]);
+    }
+
+    #[test]
+    fn who_refuses_the_configuration_publishes_nothing() {
+        let terms = Terms { refuses: true, ..terms() };
+        assert_eq!(tally(few(&["1", "2"]), vec![], &terms), [2, 0, 2, 0]);
+        assert_eq!(tally(few(&["1"]), few(&["x"]), &terms), [1, 0, 0, 1]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The properties of a case's connector and of the worker that runs it.
+//! The properties of a case's connector.
 
 use serde_json::{Map, Value};
 
-use super::case::{Case, TOKEN};
+use super::case::{Case, REGISTRY, TOKEN};
 
 /// Of every connector, unless its case says otherwise. What is not here has its
 /// default.
@@ -26,46 +26,53 @@ const BASE: [(&str, &str); 16] = [
     ("poll.interval.ms", "20"),
 ];
 
+/// Of an example's connector, which has its own of the rest.
+const OF_EXAMPLES: [(&str, &str); 4] = [
+    ("database.user", "postgres"),
+    ("database.password", "postgres"),
+    ("database.dbname", TOKEN),
+    ("topic.prefix", TOKEN),
+];
+
 /// Where an engine finds what it needs.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     pub(super) host: &'static str,
     pub(super) port: u16,
     pub(super) slot: String,
+    /// Of the schema registry, where there is one.
+    pub(super) registry: Option<String>,
 }
 
 /// The flat map, as a file for `connect-standalone` and the REST interface have it.
 pub(super) fn properties(case: &Case, token: &str, places: &Places) -> Map<String, Value> {
     let mut all = Map::new();
-    for (name, value) in BASE {
-        all.insert(name.to_owned(), value.replace(TOKEN, token).into());
+    let owned = |(name, value): &(&str, &str)| {
+        ((*name).to_owned(), Value::from(value.replace(TOKEN, token)))
+    };
+    if !case.is_whole {
+        all.extend(BASE.iter().map(owned));
     }
     let own = [
         ("database.hostname", places.host.to_owned()),
         ("database.port", places.port.to_string()),
         ("slot.name", places.slot.clone()),
     ];
-    all.extend(own.map(|(name, value)| (name.to_owned(), value.into())));
+    let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
+    all.extend(own.clone());
     for (name, value) in &case.properties {
         match value {
-            Some(value) => drop(all.insert(name.clone(), value.clone().into())),
+            Some(value) => {
+                let registry = places.registry.as_deref().unwrap_or(REGISTRY);
+                all.insert(name.clone(), value.replace(REGISTRY, registry).into());
+            }
             None => drop(all.remove(name)),
         }
     }
+    if case.is_whole {
+        all.extend(OF_EXAMPLES.iter().map(owned).chain(own));
+    }
     all
-}
-
-/// The properties of a worker, which has the converters that Debezium's image has.
-pub(super) fn worker_properties(bootstrap: &str, folder: &str, rest_port: u16) -> String {
-    format!(
-        "bootstrap.servers={bootstrap}\n\
-         key.converter=org.apache.kafka.connect.json.JsonConverter\n\
-         value.converter=org.apache.kafka.connect.json.JsonConverter\n\
-         offset.storage.file.filename={folder}/offsets\n\
-         offset.flush.interval.ms=5000\n\
-         plugin.path={folder}/plugins\n\
-         listeners=http://127.0.0.1:{rest_port}\n"
-    )
 }
 
 #[cfg(test)]
@@ -78,7 +85,7 @@ mod tests {
             .set("topic.prefix", "{n}-other")
             .unset("key.converter")
             .router("route.by.field", "kind");
-        let places = Places { host: "127.0.0.1", port: 7, slot: "s".to_owned() };
+        let places = Places { host: "127.0.0.1", port: 7, slot: "s".to_owned(), registry: None };
         let all = properties(&case.with_token("t1"), "t1", &places);
         assert!(all.values().all(Value::is_string));
         assert_eq!(all["topic.prefix"], "t1-other");

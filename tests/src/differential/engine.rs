@@ -8,14 +8,15 @@ use std::{
 };
 
 use tokio_postgres::Client;
-use walpost_testkit::Process;
+use walpost_testkit::{Process, local::Registry};
 
 use super::{
     case::{Case, End},
-    connector::{Places, properties, worker_properties},
+    connector::{Places, properties},
     stage::{Side, Stage},
     worker::State,
 };
+use crate::connect_worker::worker_properties;
 
 const STREAMS_LIMIT: Duration = Duration::from_secs(90);
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -73,7 +74,12 @@ impl Engine {
     ) -> Result<Running, String> {
         let slot = format!("{token}_{side}");
         let postgres = &stage.servers.postgres;
-        let places = Places { host: postgres.host(), port: postgres.port(), slot: slot.clone() };
+        let places = Places {
+            host: postgres.host(),
+            port: postgres.port(),
+            slot: slot.clone(),
+            registry: stage.servers.registry.as_ref().map(Registry::own_url),
+        };
         let mut all = properties(case, token, &places);
         let work = match self {
             Self::Debezium => {
@@ -96,6 +102,7 @@ impl Engine {
                 let folder = stage.folder.join(token);
                 let text = serde_json::to_string_pretty(&all).unwrap();
                 let [connector, worker] = files(&folder, &text, &stage.bootstrap(side));
+                migrate(program, &postgres.url(token)).await;
                 Work::Process(Box::new(walpost(program, &connector, &worker)))
             }
         };
@@ -112,6 +119,16 @@ fn files(folder: &Path, connector: &str, bootstrap: &str) -> [PathBuf; 2] {
         fs::write(path, text).unwrap();
     }
     paths
+}
+
+/// Makes Walpost's own tables, which no case is about.
+async fn migrate(program: &Path, url: &str) {
+    let args = ["migrate", "--postgres", url];
+    let nothing: [(&str, &str); 0] = [];
+    let process = Process::start(program, args, nothing);
+    let ended = until_true(STREAMS_LIMIT, async || !process.is_running()).await;
+    let log = process.log();
+    assert!(ended && process.wait(END_LIMIT).success(), "walpost migrate has failed:\n{log}");
 }
 
 fn walpost(program: &Path, connector: &Path, worker: &Path) -> Process {

@@ -18,6 +18,8 @@ use crate::chaos::off;
 
 /// How many lines of a trace are shown.
 const TRACE_LINES: usize = 12;
+/// What Walpost says where an update is an error under which Debezium's task fails.
+const FATAL: &str = "table.op.invalid.behavior is fatal";
 /// Both clocks are the same; a time may have been rounded.
 const ROUNDED: Duration = Duration::from_millis(1);
 
@@ -48,6 +50,11 @@ pub(super) async fn play(stage: &Arc<Stage>, case: &Case, token: &str) -> Tally 
                         stage.note_failure(&case.name, cause(trace));
                     }
                     judge_endings(&mut tally, case, &endings, &stage.other);
+                    if let (Engine::Walpost(_), Ending::Done, End::Dies(_)) =
+                        (&stage.other, &endings[1], &case.end)
+                    {
+                        judge_parked(&mut tally, case, parked(&client).await);
+                    }
                 }
                 Err(error) => tally.unexplained(format!("a row cannot be written: {error}")),
             }
@@ -120,11 +127,14 @@ async fn run(
     for sql in &case.rows {
         client.batch_execute(sql).await.map_err(|error| format!("{}: {sql}", told(&error)))?;
     }
-    let (one, two) = tokio::join!(
-        oracle.ends(stage, client, case, token),
-        other.ends(stage, client, case, token)
-    );
-    Ok([one, refused.unwrap_or(two)])
+    let others = async {
+        match refused {
+            Some(refused) => refused,
+            None => other.ends(stage, client, case, token).await,
+        }
+    };
+    let (one, two) = tokio::join!(oracle.ends(stage, client, case, token), others);
+    Ok([one, two])
 }
 
 fn told(error: &tokio_postgres::Error) -> String {
@@ -180,17 +190,43 @@ fn judge_endings(tally: &mut Tally, case: &Case, endings: &[Ending; 2], other: &
             Ok(()) if fails => tally.same(),
             Ok(()) => {}
         },
+        (Engine::Walpost(_), Ending::Refused(said))
+            if case.refusal.as_ref().is_some_and(|text| said.contains(text)) =>
+        {
+            tally.explained(Difference::Refused);
+        }
+        (Engine::Walpost(_), Ending::Done) if case.refusal.is_some() => {
+            tally.unexplained("Walpost does not refuse it".to_owned());
+        }
         (Engine::Walpost(_), Ending::Done) if fails => tally.explained(Difference::TaskFails),
         (Engine::Walpost(_), Ending::Done) => {}
         (Engine::Walpost(_), Ending::Refused(_)) if fails && case.expected == 0 => {
             tally.explained(Difference::RefusedAtStart);
         }
+        // It ends where Debezium does, if it is told to.
+        (Engine::Walpost(_), Ending::Died(log)) if fails && log.contains(FATAL) => tally.same(),
         (Engine::Walpost(_), Ending::Died(log) | Ending::Refused(log)) => {
             tally.unexplained(format!("Walpost has ended:\n{}", first_lines(log)));
         }
         (Engine::Walpost(_), Ending::Waited(count)) => {
             tally.unexplained(format!("Walpost has not read everything, but {count} records"));
         }
+    }
+}
+
+/// How many events Walpost has parked.
+async fn parked(client: &Client) -> i64 {
+    let sql = "select count(*) from walpost.parked";
+    client.query_one(sql, &[]).await.expect("it is migrated").get(0)
+}
+
+/// Where Debezium's task fails with an event: whether it went out or is parked, as
+/// the case says.
+fn judge_parked(tally: &mut Tally, case: &Case, parked: i64) {
+    match (parked > 0, case.goes_out) {
+        (true, false) | (false, true) => {}
+        (true, _) => tally.unexplained(format!("Walpost parks {parked} events, and not none")),
+        (false, _) => tally.unexplained("Walpost parks nothing".to_owned()),
     }
 }
 
@@ -233,6 +269,7 @@ async fn compare_topics(stage: &Arc<Stage>, case: &Case, token: &str, began: Sys
         places: case.places_by_column(),
         // Heartbeats go on until here.
         window: since_1970(began)..=since_1970(SystemTime::now()),
+        refuses: parks && case.refusal.is_some(),
         goes_on: matches!(case.end, End::Dies(_)) && parks,
         parks,
         differs: case.differs,

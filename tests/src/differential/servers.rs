@@ -1,10 +1,10 @@
 //! One PostgreSQL, and a broker for each engine, so that both may publish to
-//! topics of the same names.
+//! topics of the same names; for Avro one schema registry, so that ids are the same.
 
 use std::{path::Path, thread};
 
 use tokio_postgres::{Client, NoTls};
-use walpost_testkit::local::{Kafka, Postgres};
+use walpost_testkit::local::{Kafka, Postgres, Registry};
 
 /// More than one, so that it shows to which a key belongs.
 const PARTITIONS: &str = "3";
@@ -13,13 +13,16 @@ const PARTITIONS: &str = "3";
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) postgres: Postgres,
+    /// Where a case asks one.
+    pub(super) registry: Option<Registry>,
     brokers: [Kafka; 2],
 }
 
 impl Servers {
     /// Starts them side by side.
-    pub(super) fn start() -> Self {
+    pub(super) fn start(with_registry: bool) -> Self {
         thread::scope(|scope| {
+            let registry = with_registry.then(|| scope.spawn(|| Registry::start_new().unwrap()));
             let broker = || {
                 Kafka::builder()
                     .property("auto.create.topics.enable", "true")
@@ -37,7 +40,8 @@ impl Servers {
                 .setting("max_connections", "300")
                 .start()
                 .unwrap();
-            Self { postgres, brokers: [one.join().unwrap(), other.join().unwrap()] }
+            let registry = registry.map(|registry| registry.join().unwrap());
+            Self { postgres, registry, brokers: [one.join().unwrap(), other.join().unwrap()] }
         })
     }
 

@@ -39,12 +39,12 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts all of it, with an emptied folder.
-    pub(super) async fn set(other: Engine, folder: &Path) -> Self {
+    pub(super) async fn set(other: Engine, folder: &Path, with_registry: bool) -> Self {
         drop(fs::remove_dir_all(folder));
         fs::create_dir_all(folder).unwrap();
         let folder = folder.canonicalize().unwrap();
-        let (servers, taps) = off(|| {
-            let servers = Servers::start();
+        let (servers, taps) = off(move || {
+            let servers = Servers::start(with_registry);
             let taps = servers.bootstraps().map(|bootstrap| Tap::open(&bootstrap));
             (servers, taps)
         })

@@ -9,6 +9,9 @@ use walpost_testkit::ReadRecord;
 const RUN_ID: &str = "__debezium.context.runId";
 const OF_A_RUN: &str = "(a UUID)";
 const UUID_BYTES: usize = 36;
+/// Behind all others: where a pipeline that was killed goes on, and whose events
+/// they are.
+const OWN_HEADERS: [&str; 2] = ["walpost-position", "walpost-source"];
 /// What Java prints of an array of bytes, before a number that is drawn.
 const ARRAY: &str = "[B@";
 const BUFFER: &str = "java.nio.HeapByteBuffer[";
@@ -26,6 +29,8 @@ const NOW: &str = "(now)";
 /// - `ts_ms`, `ts_us` and `ts_ns`, likewise, if it is one of Debezium's own records,
 ///   which pass the router by: heartbeats, messages, boundaries of transactions.
 ///
+/// The last headers may be Walpost's own, which are documented: they are left out.
+///
 /// The offset is none of a record's own.
 pub(super) fn steady(
     record: &ReadRecord,
@@ -33,6 +38,9 @@ pub(super) fn steady(
     window: &RangeInclusive<i64>,
 ) -> ReadRecord {
     let mut record = ReadRecord { offset: 0, ..record.clone() };
+    while record.headers.last().is_some_and(|(name, _)| OWN_HEADERS.contains(&name.as_str())) {
+        record.headers.pop();
+    }
     for (name, value) in &mut record.headers {
         if name == RUN_ID {
             *value = value.as_deref().map(without_uuid);
@@ -52,13 +60,15 @@ pub(super) fn steady(
     record
 }
 
-/// Whether key or value is what Java prints of an object that holds bytes.
+/// Whether a part of it is what Java prints of an object that holds bytes.
 pub(super) fn names_java_object(record: &ReadRecord) -> bool {
     let names = |part: &Option<Vec<u8>>| {
         let text = part.as_deref().and_then(text);
         text.is_some_and(|text| text.contains(ARRAY) || text.contains(BUFFER))
     };
-    names(&record.key) || names(&record.value)
+    names(&record.key)
+        || names(&record.value)
+        || record.headers.iter().any(|(_, value)| names(value))
 }
 
 /// Whether there is no key, or one with a number that Java draws.
@@ -139,6 +149,19 @@ mod tests {
             [1_000, 2_000, 999].map(|at| steady(&record("v", at), false, &WINDOW));
         assert_eq!(one, other);
         assert_ne!(one, past);
+    }
+
+    #[test]
+    fn headers_of_our_own_count_nowhere_but_at_the_end() {
+        let with = |names: &[&str]| {
+            let mut record = record("v", 1_500);
+            let own = names.iter().map(|name| ((*name).to_owned(), Some(b"1".to_vec())));
+            record.headers.extend(own);
+            steady(&record, false, &WINDOW)
+        };
+        assert_eq!(with(&[]), with(&OWN_HEADERS));
+        assert_ne!(with(&["other"]), with(&["walpost-source", "other"]));
+        assert_ne!(with(&[]), with(&["walpost-replay"]));
     }
 
     #[test]

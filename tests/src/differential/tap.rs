@@ -15,7 +15,7 @@ use rdkafka::{
     admin::{AdminClient, AdminOptions, ConfigSource, ResourceSpecifier},
     client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
-    message::{BorrowedMessage, Headers},
+    message::BorrowedMessage,
 };
 use walpost_testkit::ReadRecord;
 
@@ -233,17 +233,7 @@ impl Shared {
 
     fn keep(&self, message: &BorrowedMessage<'_>) {
         let place = (message.topic().to_owned(), message.partition());
-        let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-        let record = ReadRecord {
-            partition: message.partition(),
-            offset: message.offset(),
-            key: message.key().map(<[u8]>::to_vec),
-            value: message.payload().map(<[u8]>::to_vec),
-            headers: headers
-                .map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
-                .collect(),
-            timestamp_ms: message.timestamp().to_millis(),
-        };
+        let record = ReadRecord::from(message);
         let mut read = self.lock();
         read.next.insert(place.clone(), message.offset() + 1);
         read.records.entry(place).or_default().push(record);

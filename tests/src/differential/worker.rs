@@ -1,35 +1,17 @@
 //! Kafka Connect with Debezium, and its REST interface.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value};
-use walpost_testkit::{
-    Process,
-    local::{fetch_debezium, free_port},
-    until,
-};
+use walpost_testkit::local::fetch_apicurio_converter;
 
-use super::{connector::worker_properties, servers::Servers};
-
-const START_LIMIT: Duration = Duration::from_secs(180);
-const ANSWER_LIMIT: Duration = Duration::from_secs(90);
-/// Of one worker for all connectors that run at a time.
-const JVM_ARGS: [&str; 5] = [
-    "-Xmx1g",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    "-cp",
-];
+use super::servers::Servers;
+use crate::connect_worker::ConnectWorker;
 
 /// A worker of its own, in standalone mode. Ends with this value.
 #[derive(Debug)]
-pub(super) struct Worker {
-    process: Process,
-    url: String,
-    client: Client,
-}
+pub(super) struct Worker(ConnectWorker);
 
 /// What a task is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,26 +26,13 @@ impl Worker {
     /// Starts one that publishes to the first broker unless a connector says
     /// otherwise, and keeps its offsets in `folder`.
     pub(super) async fn start(servers: &Servers, folder: &Path) -> Self {
-        let port = free_port().unwrap();
-        let file = folder.join("worker.properties");
-        fs::create_dir_all(folder.join("plugins")).unwrap();
+        if servers.registry.is_some() {
+            let plugins = folder.join("plugins");
+            fs::create_dir_all(&plugins).unwrap();
+            symlink(fetch_apicurio_converter().unwrap(), plugins.join("apicurio")).unwrap();
+        }
         let [bootstrap, _] = servers.bootstraps();
-        let text = worker_properties(&bootstrap, &folder.display().to_string(), port);
-        fs::write(&file, text).unwrap();
-        let libraries = fetch_debezium().unwrap().join("*");
-        let class = "org.apache.kafka.connect.cli.ConnectStandalone";
-        let args = JVM_ARGS.map(Into::into).into_iter();
-        let args = args.chain([libraries, class.into(), file]);
-        let process = Process::start(servers.java(), args, [("LC_ALL", "C.UTF-8")]);
-        let client = Client::builder().timeout(ANSWER_LIMIT).no_proxy().build().unwrap();
-        let worker = Self { process, url: format!("http://127.0.0.1:{port}"), client };
-        until(START_LIMIT, "Kafka Connect to answer", async || {
-            assert!(worker.process.is_running(), "Kafka Connect has ended:\n{}", worker.log());
-            let answer = worker.ask(Method::GET, "/connectors", None).await;
-            answer.is_some_and(|(status, _)| status.is_success())
-        })
-        .await;
-        worker
+        Self(ConnectWorker::start(servers.java(), &bootstrap, folder).await)
     }
 
     /// Creates a connector, or returns what the worker says against it.
@@ -92,7 +61,7 @@ impl Worker {
     }
 
     pub(super) fn log(&self) -> String {
-        self.process.log()
+        self.0.log()
     }
 
     async fn asked(
@@ -101,22 +70,12 @@ impl Worker {
         path: &str,
         body: Option<String>,
     ) -> (StatusCode, String) {
-        let answer = self.ask(method, path, body).await;
-        answer.unwrap_or_else(|| panic!("Kafka Connect does not answer {path}:\n{}", self.log()))
-    }
-
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<String>,
-    ) -> Option<(StatusCode, String)> {
-        let mut request = self.client.request(method, format!("{}{path}", self.url));
-        if let Some(body) = body {
-            request = request.header("Content-Type", "application/json").body(body);
-        }
-        let response = request.send().await.ok()?;
-        let status = response.status();
-        Some((status, response.text().await.ok()?))
+        let answered = async {
+            let answer = self.0.ask(method, path, body).await?;
+            let status = answer.status();
+            Some((status, answer.text().await.ok()?))
+        };
+        let silent = || panic!("Kafka Connect does not answer {path}:\n{}", self.log());
+        answered.await.unwrap_or_else(silent)
     }
 }

@@ -26,6 +26,7 @@ use walpost_consumer::{
 use walpost_migrate::{Migrator, Set};
 
 use crate::{
+    encoding::Encoding,
     latency::{Percentiles, find_marks, now_micros, write_at_rate},
     progress,
     services::{Services, await_slot, create_slot},
@@ -61,6 +62,7 @@ pub(super) fn measure(walpost: Option<&Path>, duration: Duration) -> Result<Perc
         folder: &folder,
         slot: SLOT,
         topic: TOPIC,
+        encoding: Encoding::Text,
         file: Path::new("/dev/null"),
         end: None,
     };
@@ -199,7 +201,7 @@ mod tests {
         let notes = Notes::default();
         let event = |offset| {
             let event = Event::builder("t").position(3, offset);
-            event.value(Some(format!("{{\"sent\": {offset}}}").as_bytes())).build()
+            event.value(Some(format!("{{\"sent\": \"sent_us={offset};\"}}").as_bytes())).build()
         };
         notes.given(&[event(5), event(6), event(7)]);
         let open = notes.open.lock().unwrap().clone();

@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_millis(100);
 
 const INSERT: &str = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
     values ('order', bench.aggregate($1), 'OrderPlaced', \
-            bench.payload($1) || jsonb_build_object('sent', $2))";
+            bench.payload($1) || jsonb_build_object('sent', 'sent_us=' || $2 || ';'))";
 
 /// Commits transactions of one event each at that rate, by as many writers as
 /// it takes, and returns how many there were.

@@ -96,6 +96,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 pub(crate) struct Report {
     events: u64,
     rounds: u32,
+    encoding: &'static str,
     measured: Vec<Measured>,
 }
 
@@ -103,6 +104,7 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct Line<'a> {
     bench: &'static str,
+    encoding: &'static str,
     subject: &'a str,
     events_per_second: u64,
     cpu_seconds_per_million: f64,
@@ -162,8 +164,9 @@ const TARGETS: [Target; 5] = [
 ];
 
 impl Report {
-    pub(crate) fn new(events: u64, rounds: u32) -> Self {
-        Self { events, rounds, measured: Vec::new() }
+    /// `encoding` is what the records were.
+    pub(crate) fn new(events: u64, rounds: u32, encoding: &'static str) -> Self {
+        Self { events, rounds, encoding, measured: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, subject: &'static str, version: String) {
@@ -194,14 +197,15 @@ impl Report {
     }
 
     fn lines(&self) -> Vec<Line<'_>> {
-        self.measured.iter().filter_map(line).collect()
+        self.measured.iter().filter_map(|measured| line(measured, self.encoding)).collect()
     }
 
     fn text(&self) -> String {
         let mut text = format!(
-            "relay: {} events, half of them in transactions of 1,000 and half of 1; medians of {} \
-             rounds\n",
+            "relay: {} events as {}, half of them in transactions of 1,000 and half of 1; medians \
+             of {} rounds\n",
             grouped(self.events as f64),
+            self.encoding,
             self.rounds
         );
         for measured in &self.measured {
@@ -343,7 +347,7 @@ fn cores<'a>(loads: impl Iterator<Item = &'a Load>) -> [String; 4] {
     })
 }
 
-fn line(measured: &Measured) -> Option<Line<'_>> {
+fn line<'a>(measured: &'a Measured, encoding: &'static str) -> Option<Line<'a>> {
     let median = |figure: Figure| measured.median(figure);
     let latency = measured.rates().into_iter().filter_map(|rate| {
         let Percentiles { p50, p99, p99_9 } = measured.percentiles(rate)?;
@@ -352,6 +356,7 @@ fn line(measured: &Measured) -> Option<Line<'_>> {
     });
     Some(Line {
         bench: "relay",
+        encoding,
         subject: measured.subject,
         events_per_second: median(|round| Some(round.drain.events_per_second()))?.round() as u64,
         cpu_seconds_per_million: rounded(
@@ -403,7 +408,7 @@ mod tests {
 
     /// Three rounds on a machine that is slower in each.
     fn report() -> Report {
-        let mut report = Report::new(1_000_000, 3);
+        let mut report = Report::new(1_000_000, 3, "text");
         for (subject, seconds, cpu_ms, p99) in [
             ("pg_recvlogical", 14, 9_000, 8.0),
             ("walpost", 10, 6_000, 9.0),
@@ -425,7 +430,7 @@ mod tests {
         let lines = report().lines().iter().map(serde_json::to_string).collect::<Vec<_>>();
         assert_eq!(
             lines[1].as_ref().unwrap(),
-            r#"{"bench":"relay","subject":"walpost","events_per_second":50000,"cpu_seconds_per_million":12.0,"rss_mb_peak":48.0,"first_record_seconds":0.5,"latency_ms":{"2000":{"p50":1.0,"p99":18.0,"p99_9":30.13}}}"#
+            r#"{"bench":"relay","encoding":"text","subject":"walpost","events_per_second":50000,"cpu_seconds_per_million":12.0,"rss_mb_peak":48.0,"first_record_seconds":0.5,"latency_ms":{"2000":{"p50":1.0,"p99":18.0,"p99_9":30.13}}}"#
         );
     }
 

@@ -1,5 +1,7 @@
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -8,8 +10,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use walpost_local::{ChildGuard, Launch};
 
-use super::{Job, Output, PUBLICATION, Subject};
-use crate::services::{DATABASE, Services};
+use super::{Job, Output, PUBLICATION, Subject, connector};
+use crate::{
+    encoding::Encoding,
+    services::{DATABASE, Services},
+};
 
 /// The relay as a user runs it: `walpost run`, with its defaults unless told
 /// otherwise.
@@ -51,6 +56,26 @@ impl Walpost {
         Self { by_socket: true, ..self }
     }
 
+    /// What the command line says of it: Walpost's own file, or, for what only a
+    /// connector's says, the very file that Debezium gets.
+    fn configuration(&self, job: &Job<'_>) -> Result<Vec<OsString>> {
+        if job.encoding == Encoding::Text {
+            let config = job.folder.join("walpost.toml");
+            fs::write(&config, config_text(job, &self.postgres_url(job.services)))
+                .with_context(|| format!("writing {}", config.display()))?;
+            return Ok(vec!["--config".into(), config.into()]);
+        }
+        let files = connector::write(job)?;
+        let by_socket = self.by_socket.then(|| self.postgres_url(job.services));
+        let mut arguments = vec!["--connector".into(), files.connector.into()];
+        arguments.extend(["--worker".into(), files.worker.into()]);
+        arguments.extend(["--set", "http.listen="].map(OsString::from));
+        if let Some(url) = by_socket {
+            arguments.extend(["--postgres".into(), url.into()]);
+        }
+        Ok(arguments)
+    }
+
     fn postgres_url(&self, services: &Services) -> String {
         match self.by_socket {
             true => services.postgres.socket_conninfo(DATABASE),
@@ -80,12 +105,8 @@ impl Subject for Walpost {
     }
 
     fn start(&self, job: &Job<'_>) -> Result<ChildGuard> {
-        let config = job.folder.join("walpost.toml");
-        fs::write(&config, config_text(job, &self.postgres_url(job.services)))
-            .with_context(|| format!("writing {}", config.display()))?;
         Launch::new("walpost", &self.program, job.log())
-            .arg("--config")
-            .arg(config)
+            .args(self.configuration(job)?)
             .args(self.settings.iter().flat_map(|setting| ["--set", setting]))
             .arg("run")
             .directory(job.folder)

@@ -1,4 +1,4 @@
-use walpost_encode::connect::DecimalFormat;
+use walpost_encode::connect::{Charset, DecimalFormat};
 
 use super::registry::{self, Registry};
 use crate::{
@@ -23,6 +23,8 @@ pub struct Converters {
 pub enum Converter {
     /// The text of the value, in UTF-8.
     String,
+    /// The same in another encoding: `converter.encoding`.
+    StringIn(Charset),
     /// JSON.
     Json(Json),
     /// The bytes that it is; nothing else.
@@ -34,6 +36,10 @@ pub enum Converter {
     },
     /// Avro under a schema of a registry.
     Avro(Avro),
+    /// JSON under a JSON Schema of a registry.
+    JsonSchema(JsonSchema),
+    /// Protobuf under a schema of a registry.
+    Protobuf(Protobuf),
 }
 
 /// How a header becomes bytes.
@@ -43,6 +49,8 @@ pub enum HeaderConverter {
     Simple,
     /// `StringConverter`.
     String,
+    /// The same in another encoding than UTF-8.
+    StringIn(Charset),
     /// `JsonConverter`.
     Json(Json),
 }
@@ -67,25 +75,46 @@ pub struct Avro {
     pub meta_data: bool,
     /// `scrub.invalid.names`, default false.
     pub scrubs_names: bool,
+    /// Whether the converter is Apicurio's.
+    pub is_apicurio: bool,
+}
+
+/// Options of Confluent's `JsonSchemaConverter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonSchema {
+    /// The registry.
+    pub registry: Registry,
+    /// `object.additional.properties`, default true.
+    pub additional_properties: bool,
+    /// `decimal.format`, default BASE64.
+    pub decimal: DecimalFormat,
+    /// `ignore.default.for.nullables`, default false.
+    pub ignores_defaults: bool,
+}
+
+/// Options of Confluent's `ProtobufConverter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Protobuf {
+    /// The registry.
+    pub registry: Registry,
+    /// `scrub.invalid.names`, default false.
+    pub scrubs_names: bool,
+    /// `optional.for.nullables`, default false.
+    pub optional_nullables: bool,
+    /// `wrapper.for.nullables`, default false.
+    pub wrapped_nullables: bool,
+    /// `ignore.default.for.nullables`, default false.
+    pub ignores_defaults: bool,
 }
 
 impl Converter {
     /// Whether it writes a schema, beside the value or into a registry.
     pub fn writes_schemas(&self) -> bool {
         match self {
-            Self::String | Self::ByteArray => false,
+            Self::String | Self::StringIn(_) | Self::ByteArray => false,
             Self::Json(json) => json.schemas,
             Self::BinaryData { delegate } => delegate.as_deref().is_some_and(Self::writes_schemas),
-            Self::Avro(_) => true,
-        }
-    }
-
-    /// Whether it writes what has a type as more than a text or bytes.
-    pub(crate) fn writes_types(&self) -> bool {
-        match self {
-            Self::String | Self::ByteArray => false,
-            Self::BinaryData { delegate } => delegate.as_deref().is_some_and(Self::writes_types),
-            Self::Json(_) | Self::Avro(_) => true,
+            Self::Avro(_) | Self::JsonSchema(_) | Self::Protobuf(_) => true,
         }
     }
 
@@ -142,11 +171,16 @@ fn header(judge: &mut Judge) -> Option<HeaderConverter> {
     let note = match of(judge, NAME)? {
         Found::SimpleHeader => return Some(HeaderConverter::Simple),
         Found::Any(Converter::String) => return Some(HeaderConverter::String),
+        Found::Any(Converter::StringIn(charset)) => {
+            return Some(HeaderConverter::StringIn(charset));
+        }
         Found::Any(Converter::Json(json)) => return Some(HeaderConverter::Json(json)),
         Found::Any(Converter::ByteArray | Converter::BinaryData { .. }) => {
             "it takes bytes alone, and the header id is none"
         }
-        Found::Any(Converter::Avro(_)) => "it is no converter of headers",
+        Found::Any(Converter::Avro(_) | Converter::JsonSchema(_) | Converter::Protobuf(_)) => {
+            "it is no converter of headers"
+        }
     };
     let write = "write org.apache.kafka.connect.storage.SimpleHeaderConverter, or remove it";
     judge.plain(origin).refuse(NAME, format!("{note}; {write}"));
@@ -232,9 +266,24 @@ fn class_name<'a>(name: &str, class: Option<&'a str>) -> Option<&'a str> {
     class.filter(|_| name.matches("delegate.").count() < 2)
 }
 
+/// Text in the encoding that is asked for.
+fn text(scope: &mut Scope<'_>) -> Option<Converter> {
+    const ENCODING: &str = "converter.encoding";
+    let name = scope.text_or_default(ENCODING);
+    if Charset::is_utf8(name.trim()) {
+        return Some(Converter::String);
+    }
+    let charset = Charset::named(name.trim());
+    if charset.is_none() {
+        let all = Charset::ALL.map(|charset| charset.to_string()).join(", ");
+        scope.refuse(ENCODING, format!("Walpost has it not; write UTF-8 or one of {all}"));
+    }
+    charset.map(Converter::StringIn)
+}
+
 fn options(scope: &mut Scope<'_>, class: ConverterClass, is_key: bool) -> Option<Found> {
     let converter = match class {
-        ConverterClass::String => Converter::String,
+        ConverterClass::String => text(scope)?,
         ConverterClass::Json => Converter::Json(Json {
             schemas: scope.boolean("schemas.enable"),
             decimal: scope.choice("decimal.format"),
@@ -247,11 +296,26 @@ fn options(scope: &mut Scope<'_>, class: ConverterClass, is_key: bool) -> Option
             registry: registry::read(scope, is_key)?,
             meta_data: scope.boolean("connect.meta.data"),
             scrubs_names: scope.boolean("scrub.invalid.names"),
+            is_apicurio: false,
+        }),
+        ConverterClass::JsonSchema => Converter::JsonSchema(JsonSchema {
+            registry: registry::read(scope, is_key)?,
+            additional_properties: scope.boolean("object.additional.properties"),
+            decimal: scope.choice("decimal.format"),
+            ignores_defaults: scope.boolean("ignore.default.for.nullables"),
+        }),
+        ConverterClass::Protobuf => Converter::Protobuf(Protobuf {
+            registry: registry::read(scope, is_key)?,
+            scrubs_names: scope.boolean("scrub.invalid.names"),
+            optional_nullables: scope.boolean("optional.for.nullables"),
+            wrapped_nullables: scope.boolean("wrapper.for.nullables"),
+            ignores_defaults: scope.boolean("ignore.default.for.nullables"),
         }),
         ConverterClass::ApicurioAvro => Converter::Avro(Avro {
             registry: registry::of_apicurio(scope)?,
             meta_data: true,
             scrubs_names: false,
+            is_apicurio: true,
         }),
     };
     Some(Found::Any(converter))

@@ -85,6 +85,15 @@ fn tls(scope: &mut Scope<'_>) -> Vec<(&'static str, String)> {
         }
         keys.push((native, path));
     }
+    const PASSWORD: &str = "database.sslpassword";
+    let password = scope.raw(PASSWORD).filter(|text| !text.is_empty()).map(str::to_owned);
+    match scope.has(key.1) {
+        true => keys.extend(password.map(|password| ("sslpassword", password))),
+        false if scope.has(PASSWORD) => {
+            scope.ignore(PASSWORD, "database.sslkey names no key that it could be of");
+        }
+        false => {}
+    }
     keys
 }
 

@@ -74,11 +74,6 @@ impl Tables {
     pub fn has_no_filter(&self) -> bool {
         self.schemas == Filter::All && self.tables == Filter::All
     }
-
-    /// Whether a column of a table that is read is.
-    pub fn reads_column(&self, schema: &str, table: &str, column: &str) -> bool {
-        self.columns.passes(&format!("{schema}.{table}.{column}"))
-    }
 }
 
 /// What Debezium takes for PostgreSQL's own.
@@ -127,7 +122,7 @@ pub(crate) fn filter(scope: &mut Scope<'_>, of: &str) -> Filter {
     match (included.is_empty(), excluded.is_empty()) {
         (false, false) => {
             scope.refuse(&exclude, format!("{include} is given too; remove one of them"));
-            Filter::All
+            Filter::Include(included)
         }
         (false, true) => Filter::Include(included),
         (true, false) => Filter::Exclude(excluded),

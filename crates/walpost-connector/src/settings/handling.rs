@@ -3,12 +3,14 @@ use walpost_encode::connect::{ColumnOptions, NameAdjustment};
 use crate::{judge::Scope, lists};
 
 /// What columns become in keys, headers and envelopes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handling {
     /// Their types and values.
     pub columns: ColumnOptions,
     /// `schema.name.adjustment.mode`, default none.
     pub schema_names: NameAdjustment,
+    /// `field.name.adjustment.mode`, default none.
+    pub field_names: NameAdjustment,
 }
 
 /// `skipped.operations`: what is no event even if the router would take it.
@@ -48,6 +50,7 @@ pub(crate) fn read(scope: &Scope<'_>) -> Handling {
             unknown_types: scope.boolean("include.unknown.datatypes"),
         },
         schema_names: scope.choice("schema.name.adjustment.mode"),
+        field_names: scope.choice("field.name.adjustment.mode"),
     }
 }
 

@@ -72,8 +72,8 @@ impl Producer<'_> {
         }
         let mechanism = self.get("sasl.mechanism").map(str::to_owned);
         let Some(mechanism) = mechanism else {
-            let note = "it is missing, which means GSSAPI, which is not built in; write PLAIN, \
-                        SCRAM-SHA-256 or SCRAM-SHA-512";
+            let note = "it is missing, which means GSSAPI, which Walpost reads of no connector; \
+                        write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
             return self.refuse("sasl.mechanism", "security.protocol", note);
         };
         let config = self.get("sasl.jaas.config").map(jaas::login);

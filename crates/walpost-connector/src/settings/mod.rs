@@ -15,15 +15,15 @@ pub(crate) mod topics;
 pub(crate) mod transforms;
 
 pub use self::{
-    converters::{Avro, Converter, Converters, HeaderConverter, Json},
+    converters::{Avro, Converter, Converters, HeaderConverter, Json, JsonSchema, Protobuf},
     database::Database,
     filters::{Filter, SignalTable, Tables},
     handling::{ContextHeaders, Handling, SkippedOperations},
     operations::{Heartbeat, Messages, Offsets},
     registry::{Login, Registry, SubjectStrategy},
-    router::{JsonExpansion, OutboxRouter, Tracing},
+    router::{JsonExpansion, OutboxRouter},
     slot::{Progress, Publication, Slot},
     snapshot::{SelectOverride, Snapshot, SnapshotConfiguration},
     topics::{TopicCreation, TopicGroup},
-    transforms::{Action, Condition, Test, Transform, Transforms},
+    transforms::{Action, Condition, Inserted, InsertedField, Test, Transform, Transforms},
 };

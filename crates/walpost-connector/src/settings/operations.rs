@@ -28,16 +28,6 @@ pub struct Messages {
     pub prefixes: Filter,
 }
 
-/// Marks where rows were moved from one pipeline to another.
-const OWN_PREFIX: &str = "walpost-move";
-
-impl Messages {
-    /// Whether messages of this prefix are events. Walpost's own are none.
-    pub fn takes(&self, prefix: &str) -> bool {
-        prefix != OWN_PREFIX && self.prefixes.passes(prefix)
-    }
-}
-
 /// Where Kafka Connect keeps its position, for a take-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offsets {

@@ -41,11 +41,11 @@ pub enum SubjectStrategy {
 }
 
 pub(crate) fn read(scope: &mut Scope<'_>, is_key: bool) -> Option<Registry> {
-    let urls = scope.require("schema.registry.url", "the address of the registry");
+    let urls = addresses(scope);
     let login = login(scope);
     let strategy = if is_key { "key.subject.name.strategy" } else { "value.subject.name.strategy" };
     let registry = Registry {
-        urls: lists::split(&urls?).into_iter().map(Secret::new).collect(),
+        urls: urls?,
         login: login?,
         subject: scope.choice(strategy),
         auto_register: scope.boolean("auto.register.schemas"),
@@ -58,6 +58,17 @@ pub(crate) fn read(scope: &mut Scope<'_>, is_key: bool) -> Option<Registry> {
         );
     }
     Some(registry)
+}
+
+fn addresses(scope: &mut Scope<'_>) -> Option<Vec<Secret>> {
+    const NAME: &str = "schema.registry.url";
+    let urls = lists::split(&scope.require(NAME, "the address of the registry")?);
+    let is_address = |url: &String| url.starts_with("http://") || url.starts_with("https://");
+    if urls.is_empty() || !urls.iter().all(is_address) {
+        scope.refuse(NAME, "an address of http or https is meant; write it as http://host:8081");
+        return None;
+    }
+    Some(urls.into_iter().map(Secret::new).collect())
 }
 
 impl Choice for SubjectStrategy {
@@ -100,9 +111,11 @@ fn login(scope: &mut Scope<'_>) -> Option<Login> {
 /// Apicurio's own converter, by the API that it has for Confluent's clients.
 pub(crate) fn of_apicurio(scope: &mut Scope<'_>) -> Option<Registry> {
     const URL: &str = "apicurio.registry.url";
-    for (name, value) in
-        [("apicurio.registry.as-confluent", "true"), ("apicurio.registry.use-id", "contentId")]
-    {
+    for (name, value) in [
+        ("apicurio.registry.as-confluent", "true"),
+        ("apicurio.registry.use-id", "contentId"),
+        ("apicurio.registry.headers.enabled", "false"),
+    ] {
         if !scope.has(name) {
             let note = format!("values are framed as Confluent's alone; write {value}");
             scope.refuse(name, note);

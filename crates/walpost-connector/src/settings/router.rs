@@ -19,8 +19,6 @@ pub struct OutboxRouter {
     /// `table.field.event.schema.version`: column of the version of the value's
     /// schema; only where there is an envelope.
     pub schema_version: Option<String>,
-    /// Spans and their headers.
-    pub tracing: Tracing,
 }
 
 /// How JSON becomes a structure.
@@ -32,19 +30,6 @@ pub struct JsonExpansion {
     pub empty_array: EmptyArray,
     /// `field.name.adjustment.mode` of the router, default none.
     pub names: NameAdjustment,
-}
-
-/// `tracing.*` of the router.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tracing {
-    /// `tracing.span.context.field`, default `tracingspancontext`: the column
-    /// with the writer's context, as text of `java.util.Properties`.
-    pub context_column: String,
-    /// `tracing.operation.name`, default `debezium-read`.
-    pub operation: String,
-    /// `tracing.with.context.field.only`; true unless it is given, whatever
-    /// Debezium documents.
-    pub only_with_context: bool,
 }
 
 impl OutboxRouter {
@@ -102,11 +87,6 @@ pub(crate) fn read(
         has_envelope: !members.is_empty(),
         expansion: expansion(scope),
         schema_version: scope.given(SCHEMA_VERSION),
-        tracing: Tracing {
-            context_column: scope.text_or_default("tracing.span.context.field"),
-            operation: scope.text_or_default("tracing.operation.name"),
-            only_with_context: scope.boolean("tracing.with.context.field.only"),
-        },
     };
     if router.schema_version.is_some() && !router.has_envelope {
         scope.ignore(
@@ -221,7 +201,6 @@ fn key(error: &ConfigError) -> &str {
         | ConfigError::RemovedKey { key, .. }
         | ConfigError::Unsupported { key, .. }
         | ConfigError::Regex { key, .. }
-        | ConfigError::JavaOnly { key, .. }
         | ConfigError::Replacement { key, .. }
         | ConfigError::Placement { key, .. } => key,
         ConfigError::UnknownKey { key } => key,

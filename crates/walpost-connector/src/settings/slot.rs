@@ -6,8 +6,8 @@ use crate::{
 /// What of the replication slot no key of Walpost's own says: `slot.*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// `slot.drop.on.stop`, default false: an orderly stop drops the slot, and
-    /// whatever is written until the next start is lost.
+    /// `slot.drop.on.stop`, default false: an orderly stop drops the slot, and of
+    /// what is written until the next start only rows that stay are not lost.
     pub drop_on_stop: bool,
     /// `origin` of `slot.stream.params`.
     pub origin: Option<String>,
@@ -18,8 +18,9 @@ pub struct Slot {
 pub struct Publication {
     /// `publication.autocreate.mode`, default `all_tables`.
     pub autocreate: AutoCreate,
-    /// `publish.via.partition.root`, default false; where it is made.
-    pub via_partition_root: bool,
+    /// `publish.via.partition.root`, where it is given; of a publication that is
+    /// made.
+    pub via_partition_root: Option<bool>,
 }
 
 /// How the slot is told of progress.
@@ -36,7 +37,8 @@ pub(crate) fn slot(scope: &mut Scope<'_>) -> Slot {
     if slot.drop_on_stop {
         scope.tell(
             "slot.drop.on.stop",
-            "and every event between a stop and the next start is lost with the slot",
+            "and what is written between a stop and the next start is published only if its row \
+             is still in the table then",
         );
     }
     slot
@@ -69,7 +71,9 @@ pub(crate) fn publication(scope: &mut Scope<'_>) -> Publication {
     const MODE: &str = "publication.autocreate.mode";
     let publication = Publication {
         autocreate: scope.choice(MODE),
-        via_partition_root: scope.boolean("publish.via.partition.root"),
+        via_partition_root: scope
+            .given("publish.via.partition.root")
+            .map(|text| text.eq_ignore_ascii_case("true")),
     };
     scope.lay(MODE, publication.autocreate != AutoCreate::Disabled);
     if publication.autocreate == AutoCreate::NoTables {

@@ -59,6 +59,13 @@ pub(crate) fn read(scope: &mut Scope<'_>) -> Snapshot {
         | SnapshotMode::WhenNeeded => true,
     };
     scope.lay(MODE, if publishes { "publish" } else { "skip" });
+    let replaces = match mode {
+        SnapshotMode::ConfigurationBased => configuration.on_data_error,
+        mode => mode == SnapshotMode::WhenNeeded,
+    };
+    if replaces {
+        scope.lay_at(MODE, ("pipeline", "on_lost_slot"), "recover");
+    }
     let tables = scope.patterns("snapshot.include.collection.list");
     Snapshot {
         mode,

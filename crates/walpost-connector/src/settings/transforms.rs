@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use walpost_router::{Pattern, Rewrite};
+use walpost_router::{Pattern, Rewrite, RewriteError};
 
 use super::router::{self, OutboxRouter};
 use crate::{
@@ -38,17 +38,19 @@ pub struct Transform {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `DecodeLogicalDecodingMessageContent`: a logical message whose content is
-    /// a JSON object becomes a row with its members, but for those that are
-    /// null.
-    DecodeMessages,
+    /// a JSON object becomes a row with its members.
+    DecodeMessages {
+        /// `fields.null.include`, default false: members that are null stay.
+        keeps_null: bool,
+    },
     /// `RegexRouter`: another topic, where the regex matches the whole of it.
     RenameTopic(Rewrite),
     /// `InsertHeader`, at the end of the headers.
     InsertHeader {
         /// Its name.
         name: String,
-        /// `value.literal`. Kafka Connect infers its type: a number, a boolean,
-        /// `null`, and else a text.
+        /// `value.literal`. Kafka Connect infers its type: a number, a boolean, an
+        /// array, a map, `null`, and else a text.
         literal: String,
     },
     /// `DropHeaders`: all of these names.
@@ -62,8 +64,37 @@ pub enum Action {
         /// A default instead of null. Default true.
         replace_null_with_default: bool,
     },
+    /// `InsertField$Value`: fields behind those of the value's structure.
+    InsertFields {
+        /// The fields, in order.
+        fields: Vec<InsertedField>,
+        /// A default instead of null, of the fields before. Default true.
+        replace_null_with_default: bool,
+    },
     /// `Filter`: there is no record any more.
     Drop,
+}
+
+/// A field that `InsertField$Value` adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsertedField {
+    /// Its name.
+    pub name: String,
+    /// Whether null is a value of it: not where the name is written with `!`.
+    pub optional: bool,
+    /// What it is.
+    pub of: Inserted,
+}
+
+/// What `InsertField$Value` adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// `topic.field`: the record's topic.
+    Topic,
+    /// `partition.field`: the partition that a column names; else null.
+    Partition,
+    /// `static.field`: the text of `static.value`.
+    Constant(String),
 }
 
 /// Under what condition a transform acts.
@@ -94,7 +125,16 @@ const MAX_ALIASES: usize = 100;
 impl Transforms {
     /// Whether logical messages become rows, and so events.
     pub fn decodes_messages(&self) -> bool {
-        self.before.iter().any(|step| step.action == Action::DecodeMessages)
+        self.keeps_null_members().is_some()
+    }
+
+    /// Whether members of decoded messages that are null stay; `None` where no
+    /// message is decoded.
+    pub fn keeps_null_members(&self) -> Option<bool> {
+        self.before.iter().find_map(|step| match step.action {
+            Action::DecodeMessages { keeps_null } => Some(keeps_null),
+            _ => None,
+        })
     }
 }
 
@@ -230,7 +270,9 @@ fn step(
         TransformClass::Router => {
             return router::read(&mut scope, alias, condition).map(Box::new).map(Step::Router);
         }
-        TransformClass::DecodeMessages => Action::DecodeMessages,
+        TransformClass::DecodeMessages => {
+            Action::DecodeMessages { keeps_null: scope.boolean("fields.null.include") }
+        }
         TransformClass::RegexRouter => rename(&mut scope)?,
         TransformClass::InsertHeader => insert_header(&mut scope)?,
         TransformClass::DropHeaders => {
@@ -238,7 +280,8 @@ fn step(
             Action::DropHeaders(scope.list("headers"))
         }
         TransformClass::HeaderFromValue => header_from(&mut scope)?,
-        TransformClass::HeaderFromKey => {
+        TransformClass::InsertFieldOfValue => insert_fields(&mut scope)?,
+        TransformClass::HeaderFromKey | TransformClass::InsertFieldOfKey => {
             let note = "the key behind the router is one value and has no fields; write \
                         table.fields.additional.placement for a header of a column";
             scope.refuse("type", note);
@@ -287,6 +330,10 @@ fn rename(scope: &mut Scope<'_>) -> Option<Action> {
     let replacement = scope.trimmed("replacement")?;
     match Rewrite::new(&regex?, &replacement) {
         Ok(rewrite) => Some(Action::RenameTopic(rewrite)),
+        Err(error @ RewriteError::Pattern(_)) => {
+            scope.refuse_for("regex", &error, "another one");
+            None
+        }
         Err(error) => {
             scope.refuse_for(
                 "replacement",
@@ -317,20 +364,72 @@ fn header_from(scope: &mut Scope<'_>) -> Option<Action> {
     })
 }
 
+fn insert_fields(scope: &mut Scope<'_>) -> Option<Action> {
+    const FIELD: &str = "static.field";
+    const VALUE: &str = "static.value";
+    let mut fields = Vec::new();
+    for (option, of) in [("topic.field", Inserted::Topic), ("partition.field", Inserted::Partition)]
+    {
+        fields.extend(scope.given(option).map(|name| inserted(&name, of)));
+    }
+    match (scope.given(FIELD), scope.trimmed(VALUE)) {
+        (Some(name), Some(value)) => fields.push(inserted(&name, Inserted::Constant(value))),
+        (Some(_), None) => {
+            scope.refuse(VALUE, "it is missing; write the value of the field");
+            return None;
+        }
+        (None, Some(_)) => scope.ignore(VALUE, "static.field names no field that it could be of"),
+        (None, None) => {}
+    }
+    if fields.is_empty() {
+        scope.refuse(FIELD, "it is missing, and nothing would be added; write the field's name");
+        return None;
+    }
+    let replace_null_with_default = scope.boolean("replace.null.with.default");
+    Some(Action::InsertFields { fields, replace_null_with_default })
+}
+
+/// The last character of a name may say whether null is a value.
+fn inserted(name: &str, of: Inserted) -> InsertedField {
+    let required = name.strip_suffix('!');
+    let plain = required.or_else(|| name.strip_suffix('?')).unwrap_or(name);
+    InsertedField { name: plain.to_owned(), optional: required.is_none(), of }
+}
+
 /// What stands on the wrong side of the router.
 fn check_order(judge: &mut Judge, transforms: &Transforms) {
     for transform in &transforms.before {
-        if matches!(transform.action, Action::HeaderFromValue { .. }) {
+        if matches!(transform.action, Action::HeaderFromValue { .. } | Action::InsertFields { .. })
+        {
             let note = "before the router the value is a change event, which Walpost does not \
                         make; write the alias behind the router's in transforms";
             refuse_type(judge, &transform.alias, note);
         }
+        // Of two the first one is looked at, by consumers and at a start.
+        if matches!(&transform.action, Action::InsertHeader { name, .. } if name == "id") {
+            let note = "before the router's own header id, by which every event is known, it would \
+                        be that of all events; write the alias behind the router's in transforms, \
+                        or another header";
+            refuse_type(judge, &transform.alias, note);
+        }
     }
     for transform in &transforms.after {
-        match transform.action {
-            Action::DecodeMessages => {
+        match &transform.action {
+            Action::DropHeaders(names) if names.iter().any(|name| name == "id") => {
+                let note = "but by the header id a first start and a recovery know what they have \
+                            published: without it an interrupted one publishes that again";
+                let name = format!("transforms.{}.headers", transform.alias);
+                judge.plain(Origin::Connector).tell(&name, note);
+            }
+            Action::DecodeMessages { .. } => {
                 let note = "behind the router it sees no message; write the alias before the \
                             router's in transforms";
+                refuse_type(judge, &transform.alias, note);
+            }
+            Action::InsertFields { .. } if !transforms.router.makes_structure() => {
+                let note = "the value is the bare payload, to which no field can be added; write \
+                            table.fields.additional.placement for an envelope, or InsertHeader \
+                            for a header";
                 refuse_type(judge, &transform.alias, note);
             }
             Action::HeaderFromValue { .. } if !transforms.router.makes_structure() => {

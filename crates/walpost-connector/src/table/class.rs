@@ -15,6 +15,10 @@ pub enum TransformClass {
     HeaderFromKey,
     /// `HeaderFrom$Value`.
     HeaderFromValue,
+    /// `InsertField$Key`.
+    InsertFieldOfKey,
+    /// `InsertField$Value`.
+    InsertFieldOfValue,
     /// Kafka Connect's `Filter`.
     Filter,
 }
@@ -45,6 +49,10 @@ pub enum ConverterClass {
     SimpleHeader,
     /// Confluent's `AvroConverter`.
     Avro,
+    /// Confluent's `JsonSchemaConverter`.
+    JsonSchema,
+    /// Confluent's `ProtobufConverter`.
+    Protobuf,
     /// Apicurio's `AvroConverter`.
     ApicurioAvro,
 }

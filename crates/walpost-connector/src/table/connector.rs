@@ -48,7 +48,8 @@ pub(super) const RULES: &[Rule] = &[
         "publish.via.partition.root",
         Boolean,
         "false",
-        "rows of partitions under the name of their table, where Walpost makes the publication",
+        "rows of partitions under the name of their table, where Walpost makes the publication; \
+         not given, it is true",
     ),
     ignored(
         "replica.identity.autoset.values",

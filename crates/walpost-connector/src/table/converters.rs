@@ -20,11 +20,12 @@ pub(super) const COMMON: Section = converter(
 pub(super) const STRING: Section = converter(
     "StringConverter",
     &[("org.apache.kafka.connect.storage.StringConverter", ConverterClass::String)],
-    &[only(
+    &[honoured(
         "converter.encoding",
+        Text,
         "UTF-8",
-        &["UTF-8", "UTF8"],
-        "Walpost writes UTF-8 alone; remove it",
+        "Java's name of the encoding: UTF-8, US-ASCII, ISO-8859-1, ISO-8859-15, windows-1252, \
+         UTF-16, UTF-16BE or UTF-16LE",
     )],
 );
 
@@ -69,10 +70,14 @@ pub(super) const SIMPLE_HEADER: Section = converter(
     &[],
 );
 
-/// Of the registry, beside [`AVRO`].
+/// Of the registry, beside [`AVRO`], [`JSON_SCHEMA`] and [`PROTOBUF`].
 pub(super) const REGISTRY: Section = converter(
     "Schema registry",
-    &[("io.confluent.connect.avro.AvroConverter", ConverterClass::Avro)],
+    &[
+        ("io.confluent.connect.avro.AvroConverter", ConverterClass::Avro),
+        ("io.confluent.connect.json.JsonSchemaConverter", ConverterClass::JsonSchema),
+        ("io.confluent.connect.protobuf.ProtobufConverter", ConverterClass::Protobuf),
+    ],
     REGISTRY_RULES,
 );
 
@@ -171,29 +176,113 @@ pub(crate) const STRATEGIES: &[&str] = &[
     "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
 ];
 
-const AVRO_ALONE: &str = "Walpost writes what the converter writes without it; write false";
+const ALONE: &str = "Walpost writes what the converter writes without it; write false";
 const OF_READING: &str = "it is of records that are read, and a source writes";
 
 pub(super) const AVRO: Section = converter(
     "AvroConverter",
     &[("io.confluent.connect.avro.AvroConverter", ConverterClass::Avro)],
     &[
-        only("enhanced.avro.schema.support", "false", &["false"], AVRO_ALONE),
+        only("enhanced.avro.schema.support", "false", &["false"], ALONE),
         honoured("connect.meta.data", Boolean, "true", "write connect.name and its neighbours"),
         honoured("scrub.invalid.names", Boolean, "false", "make names legal in Avro"),
-        only("ignore.default.for.nullables", "false", &["false"], AVRO_ALONE),
-        only("generalized.sum.type.support", "false", &["false"], AVRO_ALONE),
-        only("allow.optional.map.keys", "false", &["false"], AVRO_ALONE),
-        only("discard.type.doc.default", "false", &["false"], AVRO_ALONE),
-        only("avro.use.logical.type.converters", "false", &["false"], AVRO_ALONE),
-        only("avro.reflection.allow.null", "false", &["false"], AVRO_ALONE),
-        only("avro.remove.java.properties", "false", &["false"], AVRO_ALONE),
-        only("schema.reflection", "false", &["false"], AVRO_ALONE),
+        only("ignore.default.for.nullables", "false", &["false"], ALONE),
+        only("generalized.sum.type.support", "false", &["false"], ALONE),
+        only("allow.optional.map.keys", "false", &["false"], ALONE),
+        only("discard.type.doc.default", "false", &["false"], ALONE),
+        only("avro.use.logical.type.converters", "false", &["false"], ALONE),
+        only("avro.reflection.allow.null", "false", &["false"], ALONE),
+        only("avro.remove.java.properties", "false", &["false"], ALONE),
+        only("schema.reflection", "false", &["false"], ALONE),
         ignored("flatten.singleton.unions", Boolean, "true", OF_READING),
         ignored("specific.avro.reader", Boolean, "false", OF_READING),
         only("avro.codec", "null", &["null"], "a record is not compressed by itself; remove it"),
     ],
 );
+
+const OF_CLASSES: &str = "it is of schemas that are derived from Java classes";
+
+pub(super) const JSON_SCHEMA: Section = converter(
+    "JsonSchemaConverter",
+    &[("io.confluent.connect.json.JsonSchemaConverter", ConverterClass::JsonSchema)],
+    &[
+        honoured(
+            "object.additional.properties",
+            Boolean,
+            "true",
+            "an object may have members that its schema does not name",
+        ),
+        honoured("decimal.format", OneOf(DecimalFormat::NAMES), "BASE64", "how numeric is written"),
+        honoured(
+            "ignore.default.for.nullables",
+            Boolean,
+            "false",
+            "NULL stays NULL where there is a default",
+        ),
+        only("generalized.sum.type.support", "false", &["false"], ALONE),
+        only("preserve.additional.properties", "false", &["false"], ALONE),
+        only("json.fail.invalid.schema", "false", &["false"], ALONE),
+        only("json.indent.output", "false", &["false"], ALONE),
+        only("json.validate.before.domain.rules", "false", &["false"], ALONE),
+        only(
+            "validation.rules.execution",
+            "DISABLED",
+            &["DISABLED"],
+            "Walpost runs no rules of a registry; write DISABLED",
+        ),
+        ignored("json.fail.unknown.properties", Boolean, "true", OF_CLASSES),
+        ignored("json.write.dates.iso8601", Boolean, "false", OF_CLASSES),
+        ignored("json.schema.spec.version", Text, "draft_7", OF_CLASSES),
+        ignored("json.schema.scan.packages", Text, "", OF_CLASSES),
+        ignored("json.envelope.detection", Boolean, "true", OF_CLASSES),
+        ignored("json.oneof.for.nullables", Boolean, "true", OF_CLASSES),
+        ignored("json.default.property.inclusion", Text, "", OF_CLASSES),
+        ignored("use.optional.for.nonrequired", Boolean, "false", OF_READING),
+        ignored("ignore.modern.dialects", Boolean, "false", OF_READING),
+        ignored("flatten.singleton.unions", Boolean, "true", OF_READING),
+    ],
+);
+
+pub(super) const PROTOBUF: Section = converter(
+    "ProtobufConverter",
+    &[("io.confluent.connect.protobuf.ProtobufConverter", ConverterClass::Protobuf)],
+    &[
+        honoured("scrub.invalid.names", Boolean, "false", "make names legal in Protobuf"),
+        honoured(
+            "optional.for.nullables",
+            Boolean,
+            "false",
+            "fields that may be NULL are optional",
+        ),
+        honoured("wrapper.for.nullables", Boolean, "false", "fields that may be NULL are wrapped"),
+        honoured(
+            "ignore.default.for.nullables",
+            Boolean,
+            "false",
+            "NULL stays NULL where there is a default",
+        ),
+        only("generalized.sum.type.support", "false", &["false"], ALONE),
+        only("skip.known.types", "true", &["true"], "known types are no references; write true"),
+        only(
+            "validation.rules.execution",
+            "DISABLED",
+            &["DISABLED"],
+            "Walpost runs no rules of a registry; write DISABLED",
+        ),
+        refused("schema.format", "the schema is sent as the converter makes it; remove it"),
+        ignored("enhanced.protobuf.schema.support", Boolean, "false", OF_READING),
+        ignored("int.for.enums", Boolean, "false", OF_READING),
+        ignored("optional.for.proto2", Boolean, "true", OF_READING),
+        ignored("wrapper.for.raw.primitives", Boolean, "true", OF_READING),
+        ignored("generate.struct.for.nulls", Boolean, "false", OF_READING),
+        ignored("generate.index.for.unions", Boolean, "true", OF_READING),
+        ignored("flatten.unions", Boolean, "false", OF_READING),
+        ignored("reference.lookup.only", Boolean, "false", OF_REFERENCES),
+        ignored("reference.subject.name.strategy", Text, "", OF_REFERENCES),
+    ],
+);
+
+const OF_REFERENCES: &str = "the schemas of an outbox refer to no other ones";
 
 pub(super) const APICURIO: Section = converter(
     "Converters of Apicurio",
@@ -220,7 +309,7 @@ pub(super) const APICURIO: Section = converter(
         ),
         only(
             "apicurio.registry.headers.enabled",
-            "false",
+            "true",
             &["false"],
             "Walpost writes the id into the value; write false",
         ),
@@ -267,14 +356,9 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
         "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter",
     ),
     ("io.apicurio.registry.utils.converter.ProtobufConverter", NO_PROTOBUF),
-    ("io.confluent.connect.protobuf.ProtobufConverter", NO_PROTOBUF),
-    (
-        "io.confluent.connect.json.JsonSchemaConverter",
-        "Walpost has it not; write org.apache.kafka.connect.json.JsonConverter, or \
-         io.confluent.connect.avro.AvroConverter for a registry",
-    ),
 ];
 
-const NO_PROTOBUF: &str = "Walpost has it not; write io.confluent.connect.avro.AvroConverter for a \
-                           registry, or io.debezium.converters.BinaryDataConverter for payloads \
-                           that are Protobuf already";
+const NO_PROTOBUF: &str = "Walpost has Confluent's alone; write \
+                           io.confluent.connect.protobuf.ProtobufConverter, or \
+                           io.debezium.converters.BinaryDataConverter for payloads that are \
+                           Protobuf already";

@@ -27,10 +27,13 @@ pub(super) const RULES: &[Rule] = &[
         .makes("postgres", "url"),
     honoured("database.sslkey", File, "", "file of its key: PEM or DER; PKCS #12 is refused")
         .makes("postgres", "url"),
-    refused(
+    honoured(
         "database.sslpassword",
-        "Walpost reads keys without a password; write the key to a file without one, and remove it",
-    ),
+        Password,
+        "",
+        "password of that key, where it is encrypted: PKCS #8 with PBES2",
+    )
+    .makes("postgres", "url"),
     honoured("database.sslrootcert", File, "", "PEM file of certificate authorities")
         .makes("postgres", "url"),
     only(

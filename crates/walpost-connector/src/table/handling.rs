@@ -33,12 +33,12 @@ pub(super) const RULES: &[Rule] = &[
     ),
     honoured("hstore.handling.mode", OneOf(HstoreHandling::NAMES), "json", "what hstore is"),
     honoured("money.fraction.digits", Number(0, 255), "2", "digits of money behind the point"),
-    only(
+    honoured(
         "field.name.adjustment.mode",
+        OneOf(NameAdjustment::NAMES),
         "none",
-        &["none"],
-        "Walpost leaves names of columns as they are; write none, and scrub.invalid.names of the \
-         AvroConverter where a name is not legal in Avro",
+        "how names of columns become legal in Avro: additional placements go by these names; \
+         columns of the event's own id, key, payload, route and time have to keep theirs",
     ),
     honoured(
         "schema.name.adjustment.mode",
@@ -117,8 +117,8 @@ pub(super) const RULES: &[Rule] = &[
         "provide.transaction.metadata",
         "false",
         &["false"],
-        "Walpost writes no records of BEGIN and END; write false, and see the header \
-         walpost-position",
+        "Walpost writes no records of begin and end of every transaction; write false, and see \
+         the header walpost-position",
     ),
     ignored("topic.transaction", Text, "transaction", "Walpost writes no records of transactions"),
     ignored(
@@ -137,8 +137,8 @@ pub(super) const RULES: &[Rule] = &[
         "topic.delimiter",
         Name,
         ".",
-        "stands between the parts of the name of the heartbeats' topic; the router names the \
-         others",
+        "stands between the parts of the name of the heartbeats' topic, and of the table's in \
+         names of schemas; the router names the others",
     ),
     ignored("topic.cache.size", Text, "10000", "the router has a cache of its own"),
     honoured(

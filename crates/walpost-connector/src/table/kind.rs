@@ -19,6 +19,9 @@ pub enum Kind {
     Sql,
     /// A Java regular expression.
     Regex,
+    /// A regular expression whose match is replaced: it may backtrack, and is
+    /// compiled with its replacement.
+    Replaced,
     /// Java regular expressions of any case, separated by commas; `\,` is a
     /// comma in one, as in Debezium's lists.
     Regexes,
@@ -62,7 +65,7 @@ impl Kind {
                 trimmed.parse::<i64>().is_ok_and(|number| (low..=high).contains(&number))
             }
             // Once, by whoever needs them: see `patterns`.
-            Self::Regex | Self::Regexes | Self::Patterns => true,
+            Self::Regex | Self::Replaced | Self::Regexes | Self::Patterns => true,
             Self::Class => is_class(trimmed),
             Self::OneOf(names) => names.iter().any(|name| name.eq_ignore_ascii_case(trimmed)),
             Self::Name => {
@@ -129,7 +132,7 @@ impl Kind {
                 }
             }
             Self::List => "texts, separated by commas".to_owned(),
-            Self::Regex => "a regular expression".to_owned(),
+            Self::Regex | Self::Replaced => "a regular expression".to_owned(),
             Self::Regexes | Self::Patterns => "regular expressions, separated by commas".to_owned(),
             Self::Sql => "SQL".to_owned(),
             Self::Class => "the name of a class".to_owned(),

@@ -21,6 +21,7 @@ pub use self::{
     class::{ConverterClass, PredicateClass, TransformClass},
     kind::Kind,
 };
+use crate::secret::is_secret_name;
 
 /// One property, or all whose names begin alike.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +126,7 @@ pub const SECTIONS: &[Section] = &[
     transforms::INSERT_HEADER,
     transforms::DROP_HEADERS,
     transforms::HEADER_FROM,
+    transforms::INSERT_FIELD,
     transforms::FILTER,
     transforms::PREDICATE_COMMON,
     transforms::TOPIC_NAME_MATCHES,
@@ -137,6 +139,8 @@ pub const SECTIONS: &[Section] = &[
     converters::BINARY_DATA,
     converters::SIMPLE_HEADER,
     converters::AVRO,
+    converters::JSON_SCHEMA,
+    converters::PROTOBUF,
     converters::REGISTRY,
     converters::APICURIO,
     section("Topics that are created", Of::TopicGroup, TOPIC_GROUP),
@@ -259,6 +263,11 @@ impl Rule {
     /// The same rule, with the key that the settings make of it.
     const fn makes(self, section: &'static str, key: &'static str) -> Self {
         Self { native: Some(Native { section, key, when: When::Judged }), ..self }
+    }
+
+    /// Whether the value of such a property never shows.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Password | Kind::Sql) || is_secret_name(self.name)
     }
 
     /// Whether the rule is about a property of this name.

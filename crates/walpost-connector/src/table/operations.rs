@@ -1,5 +1,5 @@
 use super::{
-    Kind::{Boolean, Name, OneOf, Sql, Text},
+    Kind::{Boolean, Name, Number, OneOf, Sql, Text},
     Rule, honoured, ignored,
     kind::{COUNT, INT, LONG, POSITIVE},
     mapped, only,
@@ -12,7 +12,7 @@ const CONVERTING: &[&str] = &["skip", "warn", "fail"];
 pub(super) const RULES: &[Rule] = &[
     honoured(
         "heartbeat.interval.ms",
-        COUNT,
+        Number(0, 86_400_000),
         "0",
         "between two records to the topic of heartbeats, 0 for none; the slot does not need them",
     ),
@@ -71,11 +71,12 @@ pub(super) const RULES: &[Rule] = &[
         "errors.tolerance",
         OneOf(Tolerance::NAMES),
         "none",
-        "parking an event that a transform or converter fails on, whatever it says",
+        "parking an event that a transform or converter fails on, whatever it says; with all, a \
+         fatal update of the outbox is an error in the log",
     ),
     ignored(
         "errors.retry.timeout",
-        super::Kind::Number(-1, i64::MAX),
+        Number(-1, i64::MAX),
         "0",
         "a transform or converter that fails on an event fails again; the event is parked",
     ),

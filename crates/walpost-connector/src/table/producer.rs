@@ -159,7 +159,8 @@ pub(crate) const RULES: &[Rule] = &[
         "sasl.mechanism",
         OneOf(MECHANISMS),
         "GSSAPI",
-        "kafka.sasl.mechanism; GSSAPI and OAUTHBEARER are not built in",
+        "kafka.sasl.mechanism; remove GSSAPI and OAUTHBEARER with their neighbours, and write \
+         them to kafka.… of Walpost's own configuration",
     )
     .sets("kafka", "sasl.mechanism"),
     mapped(
@@ -178,9 +179,17 @@ pub(crate) const RULES: &[Rule] = &[
         "it is a Java class; write user and password in sasl.jaas.config",
     ),
     refused("sasl.login.class", "it is a Java class; write user and password in sasl.jaas.config"),
-    refused("sasl.oauthbearer.*", "OAUTHBEARER is not built in; write another sasl.mechanism"),
-    refused("sasl.kerberos.*", "GSSAPI is not built in; write another sasl.mechanism"),
-    ignored("sasl.login.*", Text, "", "it is of mechanisms that are not built in"),
+    refused(
+        "sasl.oauthbearer.*",
+        "Walpost reads OAUTHBEARER of no connector; remove it, and write kafka.sasl.oauthbearer.… \
+         of Walpost's own configuration, as docs/security.md has it",
+    ),
+    refused(
+        "sasl.kerberos.*",
+        "Walpost reads GSSAPI of no connector; remove it, and write kafka.sasl.kerberos.… of \
+         Walpost's own configuration, as docs/security.md has it",
+    ),
+    ignored("sasl.login.*", Text, "", "it is of mechanisms that Walpost reads of no connector"),
     mapped("ssl.truststore.location", super::Kind::File, "", "kafka.ssl.ca.location")
         .sets("kafka", "ssl.ca.location"),
     only("ssl.truststore.type", "JKS", &["PEM"], PEM),

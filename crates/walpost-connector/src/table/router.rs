@@ -7,6 +7,8 @@ use walpost_encode::connect::{EmptyArray, NameAdjustment, NullField};
 
 const MISSING: &[&str] = &["error", "ignore"];
 const OPERATION: &[&str] = &["warn", "error", "fatal"];
+const TRACING: &str = "Walpost makes no spans, as a worker without OpenTelemetry; placed as a \
+                       header, the column of the context goes on";
 
 /// Of `io.debezium.transforms.outbox.EventRouter`.
 pub(super) const RULES: &[Rule] = &[
@@ -56,7 +58,8 @@ pub(super) const RULES: &[Rule] = &[
         "table.op.invalid.behavior",
         OneOf(OPERATION),
         "warn",
-        "an UPDATE of the outbox: warn and error log it, fatal parks it",
+        "an UPDATE of the outbox: warn and error log it, fatal ends the process behind what came \
+         before; one of the primary key is a new event, as in Debezium",
     )
     .sets("router", "invalid_operation"),
     honoured(
@@ -100,19 +103,9 @@ pub(super) const RULES: &[Rule] = &[
         "a payload that is NULL or blank gives a record without a value",
     )
     .sets("router", "tombstone_on_empty_payload"),
-    honoured(
-        "tracing.span.context.field",
-        Text,
-        "tracingspancontext",
-        "column of the writer's trace context",
-    ),
-    honoured("tracing.operation.name", Text, "debezium-read", "name of the relay's span"),
-    honoured(
-        "tracing.with.context.field.only",
-        Boolean,
-        "true",
-        "trace only rows that have a context; true in the router, whatever is documented",
-    ),
+    ignored("tracing.span.context.field", Text, "tracingspancontext", TRACING),
+    ignored("tracing.operation.name", Text, "debezium-read", TRACING),
+    ignored("tracing.with.context.field.only", Boolean, "true", TRACING),
     honoured(
         "field.name.adjustment.mode",
         OneOf(NameAdjustment::NAMES),

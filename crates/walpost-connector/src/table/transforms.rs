@@ -1,6 +1,6 @@
 use super::{
-    Kind::{Boolean, List, OneOf, Regex, Text},
-    Of, PredicateClass, Rule, Section, TransformClass, honoured, ignored, only, router,
+    Kind::{Boolean, List, OneOf, Regex, Replaced, Text},
+    Of, PredicateClass, Rule, Section, TransformClass, honoured, ignored, refused, router,
 };
 use crate::choices::{Choice, HeaderOperation};
 
@@ -36,11 +36,11 @@ pub(super) const DECODE: Section = transform(
         "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent",
         TransformClass::DecodeMessages,
     )],
-    &[only(
+    &[honoured(
         "fields.null.include",
+        Boolean,
         "false",
-        &["false"],
-        "members that are null are left out, as Debezium does by default; write false",
+        "members that are null stay; else they are left out, and what needs one is parked",
     )],
 );
 
@@ -48,7 +48,7 @@ pub(super) const REGEX_ROUTER: Section = transform(
     "RegexRouter",
     &[("org.apache.kafka.connect.transforms.RegexRouter", TransformClass::RegexRouter)],
     &[
-        honoured("regex", Regex, "", "matched against the whole topic"),
+        honoured("regex", Replaced, "", "matched against the whole topic"),
         honoured("replacement", Text, "", "the new topic, in Java's syntax of replacements"),
     ],
 );
@@ -62,7 +62,7 @@ pub(super) const INSERT_HEADER: Section = transform(
             "value.literal",
             Text,
             "",
-            "its value; what looks like a number or a boolean is one",
+            "its value; what looks like a number, a boolean, an array or a map is one",
         ),
     ],
 );
@@ -83,6 +83,30 @@ pub(super) const HEADER_FROM: Section = transform(
         honoured("fields", List, "", "fields that become headers"),
         honoured("headers", List, "", "names of these headers, as many"),
         honoured("operation", OneOf(HeaderOperation::NAMES), "", "whether the field stays"),
+        honoured("replace.null.with.default", Boolean, "true", "a default instead of null"),
+    ],
+);
+
+pub(super) const INSERT_FIELD: Section = transform(
+    "InsertField",
+    &[
+        (
+            "org.apache.kafka.connect.transforms.InsertField$Value",
+            TransformClass::InsertFieldOfValue,
+        ),
+        ("org.apache.kafka.connect.transforms.InsertField$Key", TransformClass::InsertFieldOfKey),
+    ],
+    &[
+        honoured("static.field", Text, "", "name of a field; one that ends with ! is required"),
+        honoured("static.value", Text, "", "its value, a text"),
+        honoured("topic.field", Text, "", "name of a field with the topic"),
+        honoured("partition.field", Text, "", "name of a field with a partition that is placed"),
+        refused(
+            "timestamp.field",
+            "a record has its time when it is sent; remove it, and place the column of the time by \
+             table.fields.additional.placement",
+        ),
+        refused("offset.field", "a record has its offset when it is in Kafka; remove it"),
         honoured("replace.null.with.default", Boolean, "true", "a default instead of null"),
     ],
 );
@@ -163,7 +187,11 @@ pub(crate) const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "io.debezium.transforms.tracing.ActivateTracingSpan",
-        "the router traces by itself; write the tracing options at it",
+        "Walpost makes no spans; remove it, and place the column of the context as a header",
+    ),
+    (
+        "org.apache.kafka.connect.transforms.InsertField",
+        "its class says whether it changes key or value; write InsertField$Value",
     ),
     (
         "org.apache.kafka.connect.transforms.HeaderFrom",

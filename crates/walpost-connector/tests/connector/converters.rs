@@ -1,4 +1,5 @@
 use walpost_connector::{Converter, HeaderConverter, Origin, Properties, Unknown, Verdict, judge};
+use walpost_encode::connect::Charset;
 
 use super::{JSON, STRING, judged, refused, row, settings, verdict, with};
 
@@ -11,9 +12,24 @@ const EXPANDED: (&str, &str) = ("transforms.outbox.table.expand.json.payload", "
 /// Properties, the one that is refused, and what is said of it.
 type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
 
+const OF_HEADERS: (&str, &str) = ("header.converter.schema.registry.url", "http://registry");
+
 const WRONG: &[Case] = &[
-    (&[("key.converter", BYTES)], "key.converter", "delegate.converter.type"),
-    (&[("key.converter", BINARY)], "key.converter", "delegate.converter.type"),
+    (
+        &[("key.converter", BYTES), ("binary.handling.mode", "hex")],
+        "key.converter",
+        "delegate.converter.type",
+    ),
+    (
+        &[("key.converter", BINARY), ("heartbeat.interval.ms", "1000")],
+        "key.converter",
+        "fails at the first heartbeat",
+    ),
+    (
+        &[("header.converter", STRING), ("header.converter.converter.encoding", "EBCDIC")],
+        "header.converter.converter.encoding",
+        "write UTF-8 or one of US-ASCII, ISO-8859-1,",
+    ),
     (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
     (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
     (
@@ -44,18 +60,36 @@ const WRONG: &[Case] = &[
     ),
     (
         &[("value.converter", "io.confluent.connect.json.JsonSchemaConverter")],
-        "value.converter",
-        "write org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schema.registry.url",
+        "it is missing",
+    ),
+    (
+        &[("header.converter", "io.confluent.connect.json.JsonSchemaConverter"), OF_HEADERS],
+        "header.converter",
+        "no converter of headers",
     ),
     (
         &[("value.converter", "io.confluent.connect.protobuf.ProtobufConverter")],
+        "value.converter.schema.registry.url",
+        "it is missing",
+    ),
+    (
+        &[("value.converter", "io.apicurio.registry.utils.converter.ProtobufConverter")],
         "value.converter",
-        "write io.confluent.connect.avro.AvroConverter",
+        "write io.confluent.connect.protobuf.ProtobufConverter",
     ),
     (
         &[("value.converter", "io.confluent.connect.avro.AvroConverter")],
         "value.converter.schema.registry.url",
         "it is missing",
+    ),
+    (
+        &[
+            ("value.converter", "io.confluent.connect.avro.AvroConverter"),
+            ("value.converter.schema.registry.url", "https://a, localhost:8081"),
+        ],
+        "value.converter.schema.registry.url",
+        "write it as http://host:8081",
     ),
     (
         &[("value.converter", BINARY), ("value.converter.delegate.converter.type", "a.B")],
@@ -90,9 +124,26 @@ fn converters_that_can_are_taken_and_what_is_strange_is_told() {
         settings(&[("key.converter", BINARY), ("key.converter.delegate.converter.type", STRING)]);
     let delegate = Some(Box::new(Converter::String));
     assert_eq!(key.converters.key, Converter::BinaryData { delegate });
+    let judgement = judged(&[("key.converter", BYTES)]);
+    assert!(row(&judgement, "key.converter").note.contains("of the type bytea alone"));
+    assert_eq!(judgement.connector.unwrap().converters.key, Converter::ByteArray);
     let json =
         settings(&[("header.converter", JSON), ("header.converter.schemas.enable", "false")]);
     assert!(matches!(json.converters.header, HeaderConverter::Json(json) if !json.schemas));
+}
+
+#[test]
+fn text_has_the_encoding_that_is_asked_for() {
+    let of = |encoding| settings(&[("value.converter.converter.encoding", encoding)]);
+    for utf8 in ["UTF-8", "utf8", " utf-8 "] {
+        assert_eq!(of(utf8).converters.value, Converter::String);
+    }
+    assert_eq!(of("latin1").converters.value, Converter::StringIn(Charset::Latin1));
+    let header = settings(&[
+        ("header.converter", STRING),
+        ("header.converter.converter.encoding", "UTF-16LE"),
+    ]);
+    assert_eq!(header.converters.header, HeaderConverter::StringIn(Charset::Utf16Le));
 }
 
 #[test]
@@ -132,13 +183,18 @@ fn apicurios_converter_is_mapped_to_the_api_for_confluents_clients() {
         ("value.converter.apicurio.registry.url", "http://registry:8080/apis/registry/v2"),
         ("value.converter.apicurio.registry.as-confluent", "true"),
         ("value.converter.apicurio.registry.use-id", "contentId"),
+        ("value.converter.apicurio.registry.headers.enabled", "false"),
         ("value.converter.apicurio.registry.auto-register", "true"),
     ];
     let Converter::Avro(avro) = settings(&more).converters.value else { panic!("Avro") };
     assert_eq!(avro.registry.urls[0].expose(), "http://registry:8080/apis/ccompat/v7");
-    assert!(avro.registry.auto_register);
-    let name = "value.converter.apicurio.registry.as-confluent";
-    refused(&[more[0], more[1], more[3]], name, "write true");
+    assert!(avro.registry.auto_register && avro.is_apicurio);
+    for (left_out, expected) in [(2, "write true"), (3, "write contentId"), (4, "write false")] {
+        let (name, _) = more[left_out];
+        let mut all = more.to_vec();
+        all.remove(left_out);
+        refused(&all, name, expected);
+    }
 }
 
 #[test]
@@ -161,7 +217,7 @@ fn an_option_of_another_converter_does_nothing_and_an_unknown_one_is_refused() {
 }
 
 #[test]
-fn options_of_avro_that_change_bytes_and_are_not_built_are_refused() {
+fn options_of_a_registrys_converters_that_change_bytes_and_are_not_built_are_refused() {
     let class = ("value.converter", "io.confluent.connect.avro.AvroConverter");
     let url = ("value.converter.schema.registry.url", "http://registry");
     for (option, value) in [
@@ -181,6 +237,28 @@ fn options_of_avro_that_change_bytes_and_are_not_built_are_refused() {
     ] {
         let name = format!("value.converter.{option}");
         refused(&[class, url, (&name, value)], &name, "");
+    }
+    let json = ("value.converter", "io.confluent.connect.json.JsonSchemaConverter");
+    for (option, value) in [
+        ("use.latest.version", "true"),
+        ("normalize.schemas", "true"),
+        ("preserve.additional.properties", "true"),
+        ("json.fail.invalid.schema", "true"),
+        ("json.indent.output", "true"),
+        ("connect.meta.datum", "true"),
+    ] {
+        let name = format!("value.converter.{option}");
+        refused(&[json, url, (&name, value)], &name, "");
+    }
+    let protobuf = ("value.converter", "io.confluent.connect.protobuf.ProtobufConverter");
+    for (option, value) in [
+        ("use.latest.version", "true"),
+        ("skip.known.types", "false"),
+        ("schema.format", "normalized"),
+        ("generalized.sum.type.support", "true"),
+    ] {
+        let name = format!("value.converter.{option}");
+        refused(&[protobuf, url, (&name, value)], &name, "");
     }
     let connector = settings(&[class, url, ("value.converter.use.latest.version", "false")]);
     assert!(matches!(connector.converters.value, Converter::Avro(_)));

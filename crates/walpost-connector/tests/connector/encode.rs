@@ -2,14 +2,18 @@
 //! options is forgotten: each structure is taken apart and made whole again.
 
 use walpost_connector::{
-    Avro, Converter, Handling, Json, JsonExpansion, Login, Registry, SubjectStrategy,
+    Avro, Converter, Handling, Json, JsonExpansion, JsonSchema, Login, Protobuf, Registry,
+    SubjectStrategy,
 };
 use walpost_encode::{
-    avro::{AvroOptions, Credentials, RegistryConfig, SubjectName},
+    avro::{AvroOptions, AvroSerializer, Credentials, RegistryConfig, SubjectName},
     connect::{
-        BinaryHandling, ColumnOptions, DecimalHandling, ExpandOptions, HstoreHandling,
-        IntervalHandling, JsonConverterOptions, NameAdjustment, OnDifference, TimePrecision,
+        BinaryHandling, ColumnOptions, DecimalFormat, DecimalHandling, ExpandOptions,
+        HstoreHandling, IntervalHandling, JsonConverterOptions, NameAdjustment, OnDifference,
+        ShapeOptions, TimePrecision,
     },
+    json_schema::JsonSchemaOptions,
+    protobuf::ProtobufOptions,
 };
 
 use super::{JSON, refused, settings};
@@ -30,17 +34,56 @@ fn expansion(options: JsonExpansion) -> ExpandOptions {
     ExpandOptions { null_field: null, empty_array, names, on_difference: OnDifference::Park }
 }
 
+fn name_of_subject(strategy: SubjectStrategy) -> SubjectName {
+    match strategy {
+        SubjectStrategy::TopicName => SubjectName::Topic,
+        SubjectStrategy::RecordName => SubjectName::Record,
+        SubjectStrategy::TopicRecordName => SubjectName::TopicRecord,
+    }
+}
+
+fn json_schema(options: &JsonSchema) -> JsonSchemaOptions {
+    let JsonSchema { registry, additional_properties, decimal, ignores_defaults } = options;
+    JsonSchemaOptions {
+        subject: name_of_subject(registry.subject),
+        additional_properties: *additional_properties,
+        decimal_format: *decimal,
+        ignore_default: *ignores_defaults,
+        // schemas.cache.config: a cache of its own.
+        schemas_cache_size: JsonSchemaOptions::default().schemas_cache_size,
+    }
+}
+
+fn protobuf(options: &Protobuf) -> ProtobufOptions {
+    let Protobuf {
+        registry,
+        scrubs_names,
+        optional_nullables,
+        wrapped_nullables,
+        ignores_defaults,
+    } = options;
+    ProtobufOptions {
+        subject: name_of_subject(registry.subject),
+        scrub_invalid_names: *scrubs_names,
+        optional_for_nullables: *optional_nullables,
+        wrapper_for_nullables: *wrapped_nullables,
+        ignore_default: *ignores_defaults,
+        // schemas.cache.config: a cache of its own.
+        schemas_cache_size: ProtobufOptions::default().schemas_cache_size,
+    }
+}
+
 fn avro(options: &Avro) -> (AvroOptions, RegistryConfig) {
-    let Avro { registry, meta_data, scrubs_names } = options;
+    let Avro { registry, meta_data, scrubs_names, is_apicurio } = options;
     let Registry { urls, login, subject, auto_register } = registry;
     let avro = AvroOptions {
-        subject: match subject {
-            SubjectStrategy::TopicName => SubjectName::Topic,
-            SubjectStrategy::RecordName => SubjectName::Record,
-            SubjectStrategy::TopicRecordName => SubjectName::TopicRecord,
-        },
+        subject: name_of_subject(*subject),
         connect_meta_data: *meta_data,
         scrub_invalid_names: *scrubs_names,
+        serializer: match is_apicurio {
+            true => AvroSerializer::Apicurio,
+            false => AvroSerializer::Confluent,
+        },
         // schemas.cache.config: a cache of its own.
         schemas_cache_size: AvroOptions::default().schemas_cache_size,
     };
@@ -66,9 +109,11 @@ fn settings_are_options_of_the_conversion_and_their_defaults_are_the_same() {
         ("value.converter", JSON),
         ("transforms.outbox.table.expand.json.payload", "true"),
     ]);
-    let Handling { columns, schema_names } = connector.handling;
+    let topic_delimiter = connector.topic_delimiter;
+    let Handling { columns, schema_names, field_names } = connector.handling;
     assert_eq!(columns, ColumnOptions::default());
-    assert_eq!(schema_names, NameAdjustment::default());
+    assert_eq!([schema_names, field_names], [NameAdjustment::default(); 2]);
+    assert_eq!(topic_delimiter, ShapeOptions::default().topic_delimiter);
     let Converter::Json(value) = connector.converters.value else { panic!("JSON") };
     assert_eq!(json(value), JsonConverterOptions::default());
     let expanded = connector.transforms.router.expansion.unwrap();
@@ -100,6 +145,71 @@ fn every_option_of_a_registry_reaches_its_client() {
 }
 
 #[test]
+fn options_of_json_under_a_schema_have_confluents_defaults() {
+    let base = [
+        ("value.converter", "io.confluent.connect.json.JsonSchemaConverter"),
+        ("value.converter.schema.registry.url", "http://a"),
+    ];
+    let more = [
+        ("value.converter.object.additional.properties", "false"),
+        ("value.converter.decimal.format", "numeric"),
+        ("value.converter.ignore.default.for.nullables", "true"),
+        (
+            "value.converter.value.subject.name.strategy",
+            "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy",
+        ),
+    ];
+    let of = |properties: &[(&str, &str)]| {
+        let connector = settings(properties);
+        assert!(connector.converters.value.writes_schemas());
+        let Converter::JsonSchema(options) = &connector.converters.value else {
+            panic!("JSON under a schema")
+        };
+        json_schema(options)
+    };
+    assert_eq!(of(&base), JsonSchemaOptions::default());
+    let expected = JsonSchemaOptions {
+        subject: SubjectName::TopicRecord,
+        additional_properties: false,
+        decimal_format: DecimalFormat::Numeric,
+        ignore_default: true,
+        ..JsonSchemaOptions::default()
+    };
+    assert_eq!(of(&[&base[..], &more].concat()), expected);
+}
+
+#[test]
+fn options_of_protobuf_have_confluents_defaults() {
+    let base = [
+        ("key.converter", "io.confluent.connect.protobuf.ProtobufConverter"),
+        ("key.converter.schema.registry.url", "http://a"),
+    ];
+    let of = |properties: &[(&str, &str)]| {
+        let connector = settings(properties);
+        let Converter::Protobuf(options) = &connector.converters.key else { panic!("Protobuf") };
+        protobuf(options)
+    };
+    assert_eq!(of(&base), ProtobufOptions::default());
+    let options = [
+        "scrub.invalid.names",
+        "optional.for.nullables",
+        "wrapper.for.nullables",
+        "ignore.default.for.nullables",
+    ];
+    for (index, option) in options.into_iter().enumerate() {
+        let name = format!("key.converter.{option}");
+        let expected = ProtobufOptions {
+            scrub_invalid_names: index == 0,
+            optional_for_nullables: index == 1,
+            wrapper_for_nullables: index == 2,
+            ignore_default: index == 3,
+            ..ProtobufOptions::default()
+        };
+        assert_eq!(of(&[base[0], base[1], (&name, "true")]), expected, "{option}");
+    }
+}
+
+#[test]
 fn every_option_of_columns_reaches_the_conversion() {
     let connector = settings(&[
         ("time.precision.mode", "connect"),
@@ -110,8 +220,11 @@ fn every_option_of_columns_reaches_the_conversion() {
         ("money.fraction.digits", "4"),
         ("include.unknown.datatypes", "true"),
         ("schema.name.adjustment.mode", "avro_unicode"),
+        ("field.name.adjustment.mode", "avro"),
+        ("topic.delimiter", "_"),
     ]);
-    let Handling { columns, schema_names } = connector.handling;
+    let topic_delimiter = connector.topic_delimiter;
+    let Handling { columns, schema_names, field_names } = connector.handling;
     let ColumnOptions {
         time,
         decimal,
@@ -128,7 +241,8 @@ fn every_option_of_columns_reaches_the_conversion() {
     assert_eq!(hstore, HstoreHandling::Map);
     assert_eq!((money_fraction_digits, unknown_types), (4, true));
     assert_eq!(schema_names, NameAdjustment::AvroUnicode);
+    assert_eq!((field_names, &*topic_delimiter), (NameAdjustment::Avro, "_"));
     let name = "field.name.adjustment.mode";
-    refused(&[(name, "avro")], name, "write none");
+    refused(&[(name, "latin")], name, "avro_unicode");
     refused(&[("money.fraction.digits", "256")], "money.fraction.digits", "from 0 to 255");
 }

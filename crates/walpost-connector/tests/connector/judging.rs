@@ -19,6 +19,29 @@ fn a_misspelt_property_is_refused_with_the_nearest_name_or_told() {
 }
 
 #[test]
+fn a_secret_under_a_misspelt_name_does_not_show() {
+    for name in [
+        "database.pasword",
+        "database.passwrd",
+        "database.passwd",
+        "heartbeat.action.qery",
+        "database.intial.statements",
+        "producer.override.sasl.jas.config",
+    ] {
+        for unknown in [Unknown::Refuse, Unknown::Warn] {
+            let judgement = judge(&with(&[(name, "hunter2")]), None, unknown);
+            assert!(!row(&judgement, name).to_string().contains("hunter2"), "{name}");
+        }
+    }
+    let judgement = judged(&[("database.pasword", "${env:PASSWORD}"), ("slot.nmae", "shop")]);
+    assert_eq!(row(&judgement, "database.pasword").value.as_deref(), Some("${env:PASSWORD}"));
+    assert_eq!(row(&judgement, "slot.nmae").value.as_deref(), Some("shop"));
+    let name = "value.converter.schema.registry.url";
+    let judgement = judged(&[(name, "u:hunter2@registry:8081")]);
+    assert_eq!(row(&judgement, name).value.as_deref(), Some("***"));
+}
+
+#[test]
 fn what_is_missing_is_told_by_its_name() {
     for name in [
         "name",
@@ -54,6 +77,21 @@ fn an_error_names_the_first_property_and_how_many_there_are() {
         )
     );
     assert!(text.contains("it is \"Slot\"; write 1 to 63 of a-z, 0-9 and _"), "{text}");
+}
+
+#[test]
+fn json_with_a_comment_above_it_is_not_taken_for_properties() {
+    for text in ["// mine\n{\"name\": \"x\"}", "/* mine */ {}"] {
+        let error = Properties::read(text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("JSON has no comments"), "{error}");
+    }
+}
+
+#[test]
+fn two_lists_of_tables_are_one_mistake() {
+    let both = [("table.include.list", "public.outbox"), ("table.exclude.list", "public.other")];
+    let error = judged(&both).into_connector().unwrap_err();
+    assert_eq!(error.count(), 1, "{error}");
 }
 
 /// Properties, the one that is refused, and what is said of it.
@@ -329,12 +367,6 @@ fn the_table_of_signals_is_no_outbox_and_known() {
     assert_eq!(found, Verdict::Mapped);
     assert!(note.contains("is an error when it comes"), "{note}");
     refused(&[("signal.data.collection", "signals")], "signal.data.collection", "no schema.table");
-}
-
-#[test]
-fn messages_by_which_walpost_moves_rows_are_no_events() {
-    let messages = settings(&[]).messages;
-    assert!(messages.takes("outbox") && !messages.takes("walpost-move"));
 }
 
 #[test]

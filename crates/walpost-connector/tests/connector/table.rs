@@ -58,6 +58,7 @@ fn beside(section: &Section, rule: &Rule) -> Vec<(&'static str, &'static str)> {
     match rule.name {
         "database.sslcert" => vec![("database.sslkey", "/k")],
         "database.sslkey" => vec![("database.sslcert", "/c")],
+        "database.sslpassword" => vec![("database.sslcert", "/c"), ("database.sslkey", "/k")],
         "snapshot.select.statement.overrides.*" => {
             vec![("snapshot.select.statement.overrides", "x")]
         }
@@ -106,6 +107,7 @@ fn good(rule: &Rule) -> String {
         "apicurio.registry.use-id" => "contentId",
         "basic.auth.user.info" | "schema.registry.basic.auth.user.info" => "u:p",
         "transaction.boundary" => "interval",
+        "converter.encoding" => "latin1",
         "partitions" | "replication.factor" => "-1",
         "max.queue.size" => "9000",
         "signal.data.collection" => "public.signals",
@@ -131,7 +133,7 @@ fn bad(kind: Kind) -> Option<String> {
         Kind::Boolean => "yes".to_owned(),
         Kind::Number(_, high) => format!("{high}0"),
         Kind::OneOf(_) => "no-such-value".to_owned(),
-        Kind::Regex | Kind::Regexes | Kind::Patterns => "(".to_owned(),
+        Kind::Regex | Kind::Replaced | Kind::Regexes | Kind::Patterns => "(".to_owned(),
         Kind::Class => "a..b".to_owned(),
         Kind::Name => "a b".to_owned(),
         Kind::SlotName => "Slot".to_owned(),
@@ -140,6 +142,19 @@ fn bad(kind: Kind) -> Option<String> {
         }
     })
 }
+
+/// What transforms need, as far as their classes have it.
+const OF_TRANSFORMS: [(&str, &str); 9] = [
+    ("regex", "a"),
+    ("replacement", "b"),
+    ("header", "h"),
+    ("value.literal", "v"),
+    ("headers", "h"),
+    ("fields", "f"),
+    ("operation", "copy"),
+    ("static.field", "f"),
+    ("static.value", "v"),
+];
 
 /// A connector with one property of a section, under its whole name.
 fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(String, String)>) {
@@ -160,15 +175,7 @@ fn connector(section: &Section, rule: &Rule, value: &str) -> (String, Vec<(Strin
                 if class.contains("HeaderFrom") { section.classes()[1] } else { class },
             );
             add("transforms.outbox.table.fields.additional.placement", "a:envelope");
-            for (name, value) in [
-                ("regex", "a"),
-                ("replacement", "b"),
-                ("header", "h"),
-                ("value.literal", "v"),
-                ("headers", "h"),
-                ("fields", "f"),
-                ("operation", "copy"),
-            ] {
+            for (name, value) in OF_TRANSFORMS {
                 let is_of_it = |other: &Rule| other.name == name;
                 let is_common = section.classes().is_empty() && name.starts_with("re");
                 if is_common || section.rules.iter().any(is_of_it) {

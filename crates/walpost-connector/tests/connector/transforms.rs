@@ -1,4 +1,4 @@
-use walpost_connector::{Action, HeaderOperation, Test, Verdict};
+use walpost_connector::{Action, HeaderOperation, Inserted, Test, Verdict};
 use walpost_encode::connect::{EmptyArray, NameAdjustment, NullField};
 
 use super::{judged, refused, row, settings, text, verdict};
@@ -16,8 +16,6 @@ fn options_of_the_router_are_the_routers() {
         ("transforms.outbox.table.json.payload.null.behavior", "optional_bytes"),
         ("transforms.outbox.table.json.payload.empty.array.behavior", "optional_string"),
         ("transforms.outbox.field.name.adjustment.mode", "avro_unicode"),
-        ("transforms.outbox.tracing.operation.name", "relay"),
-        ("transforms.outbox.tracing.with.context.field.only", "false"),
         ("value.converter", super::JSON),
     ]);
     let router = &connector.transforms.router;
@@ -28,7 +26,29 @@ fn options_of_the_router_are_the_routers() {
     assert_eq!(expansion.null, NullField::OptionalBytes);
     assert_eq!(expansion.empty_array, EmptyArray::OptionalString);
     assert_eq!(expansion.names, NameAdjustment::AvroUnicode);
-    assert_eq!((&*router.tracing.operation, router.tracing.only_with_context), ("relay", false));
+}
+
+#[test]
+fn spans_are_nobodys_business_here() {
+    for name in ["span.context.field", "operation.name", "with.context.field.only"] {
+        let name = format!("transforms.outbox.tracing.{name}");
+        let value = if name.ends_with("only") { "false" } else { "relay" };
+        let (found, note) = verdict(&[(&name, value)]);
+        assert_eq!(found, Verdict::Ignored, "{note}");
+        assert!(note.contains("makes no spans"), "{note}");
+    }
+}
+
+#[test]
+fn a_fatal_update_is_an_error_in_the_log_where_errors_are_tolerated() {
+    const BEHAVIOUR: &str = "transforms.outbox.table.op.invalid.behavior";
+    let of = |tolerance: &str, behaviour: &str| {
+        let more = [("errors.tolerance", tolerance), (BEHAVIOUR, behaviour)];
+        text(&settings(&more), "router.invalid_operation").to_owned()
+    };
+    assert_eq!(of("none", "fatal"), "fatal");
+    assert_eq!(of("ALL", "fatal"), "error");
+    assert_eq!(of("all", "warn"), "warn");
 }
 
 #[test]
@@ -39,8 +59,8 @@ fn what_the_router_cannot_use_is_refused_at_its_option() {
         ("table.fields.additional.placement", "", "is empty"),
         ("table.fields.additional.placement", "a:envelope:payload", "are named payload"),
         ("table.fields.additional.placement", "a:envelope:x,x:envelope", "are named x"),
-        ("route.topic.regex", "(?=x).*", "without look-around"),
-        ("route.topic.regex", "a*+", "Java reads differently"),
+        ("route.topic.regex", "(?=x)*", "it does not compile"),
+        ("route.topic.regex", "a**", "a quantifier after a quantifier at byte 2"),
         ("route.topic.replacement", "${nope}", "no group named"),
         ("table.field.event.key", "", "is empty"),
         ("table.field.payload", "x", "write table.field.event.payload"),
@@ -86,11 +106,6 @@ fn where_debezium_fails_or_loses_something_it_is_told() {
             ],
             Verdict::Honoured,
             "default all the same",
-        ),
-        (
-            vec![("transforms.t.type", DECODE), ("transforms", "t,outbox")],
-            Verdict::Honoured,
-            "what Java makes of it",
         ),
     ] {
         let (found, note) = verdict(&more);
@@ -161,10 +176,33 @@ fn chain<'a>(order: &'a str, class: &'a str) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
+fn who_drops_the_id_is_told_what_it_is_for() {
+    let drop = |order, headers| {
+        let class = "org.apache.kafka.connect.transforms.DropHeaders";
+        let chain = [("transforms", order), ("transforms.t.type", class)];
+        let chain = [&chain[..], &[("transforms.t.headers", headers)]].concat();
+        row(&judged(&chain), "transforms.t.headers").note
+    };
+    assert!(drop("outbox,t", "a, id").contains("publishes that again"));
+    for (order, headers) in [("outbox,t", "a"), ("t,outbox", "id")] {
+        let note = drop(order, headers);
+        assert!(!note.contains("publishes"), "{note}");
+    }
+}
+
+#[test]
 fn a_chain_that_does_not_hold_is_refused() {
     for (order, class, property, says) in CHAINS {
         refused(&chain(order, class), property, says);
     }
+    let id = [
+        ("transforms.t.type", "org.apache.kafka.connect.transforms.InsertHeader"),
+        ("transforms.t.header", "id"),
+        ("transforms.t.value.literal", "7"),
+    ];
+    let before = [&[("transforms", "t,outbox")][..], &id].concat();
+    refused(&before, "transforms.t.type", "by which every event is known");
+    settings(&[&[("transforms", "outbox,t")][..], &id].concat());
     let unknown = [chain("outbox,t", FILTER), vec![("transforms.t.predicate", "p")]].concat();
     refused(&unknown, "transforms.t.predicate", "predicates does not name it");
     let group =
@@ -185,6 +223,48 @@ fn headers_are_made_of_the_fields_of_an_envelope() {
     assert_eq!(*operation, HeaderOperation::Copy);
     let more = [from, vec![("transforms.t.headers", "a,b")]].concat();
     refused(&more, "transforms.t.headers", "write as many");
+}
+
+const FIELD_OF_VALUE: &str = "org.apache.kafka.connect.transforms.InsertField$Value";
+
+#[test]
+fn fields_are_added_to_an_envelope() {
+    let envelope = ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+    let class = ("transforms.t.type", FIELD_OF_VALUE);
+    let chain = [("transforms", "outbox,t"), class, envelope];
+    let all = [
+        ("transforms.t.topic.field", "topic"),
+        ("transforms.t.partition.field", "shard?"),
+        ("transforms.t.static.field", "source!"),
+        ("transforms.t.static.value", "db"),
+    ];
+    let connector = settings(&[&chain[..], &all].concat());
+    let Action::InsertFields { fields, replace_null_with_default: true } =
+        &connector.transforms.after[0].action
+    else {
+        panic!("fields that are added")
+    };
+    let shown: Vec<(&str, bool, &Inserted)> =
+        fields.iter().map(|field| (field.name.as_str(), field.optional, &field.of)).collect();
+    let source = Inserted::Constant("db".to_owned());
+    let expected = [
+        ("topic", true, &Inserted::Topic),
+        ("shard", true, &Inserted::Partition),
+        ("source", false, &source),
+    ];
+    assert_eq!(shown, expected);
+    for (more, property, says) in [
+        (vec![], "transforms.t.static.field", "nothing would be added"),
+        (vec![all[2]], "transforms.t.static.value", "it is missing"),
+        (vec![("transforms.t.timestamp.field", "at")], "transforms.t.timestamp.field", "place"),
+        (vec![("transforms.t.offset.field", "at")], "transforms.t.offset.field", "remove it"),
+    ] {
+        refused(&[&chain[..], &more].concat(), property, says);
+    }
+    refused(&[chain[0], class, all[0]], class.0, "bare payload");
+    refused(&[("transforms", "t,outbox"), class, envelope, all[0]], class.0, "behind the router's");
+    let of_key = ("transforms.t.type", "org.apache.kafka.connect.transforms.InsertField$Key");
+    refused(&[chain[0], of_key, envelope, all[0]], class.0, "one value and has no fields");
 }
 
 #[test]
@@ -217,21 +297,30 @@ fn a_router_under_a_condition_says_what_becomes_of_the_rest() {
 }
 
 #[test]
-fn what_a_message_decodes_to_is_written_as_text_alone() {
+fn what_a_message_decodes_to_may_be_written_by_any_converter() {
     let decode = [("transforms", "t,outbox"), ("transforms.t.type", DECODE)];
-    assert!(settings(&decode).transforms.decodes_messages());
-    let avro = "io.confluent.connect.avro.AvroConverter";
-    let registry = ("value.converter.schema.registry.url", "http://registry");
-    for (more, property) in [
-        (vec![("value.converter", super::JSON)], "value.converter"),
-        (vec![("key.converter", super::JSON)], "key.converter"),
-        (vec![("header.converter", super::JSON)], "header.converter"),
-        (vec![("value.converter", avro), registry], "value.converter"),
-    ] {
-        refused(&[&decode[..], &more].concat(), property, "StringConverter");
-    }
-    let envelope = ("transforms.outbox.table.fields.additional.placement", "a:envelope");
-    refused(&[decode[0], decode[1], envelope], "transforms.outbox.type", "as headers");
+    assert_eq!(settings(&decode).transforms.keeps_null_members(), Some(false));
+    assert_eq!(settings(&[]).transforms.keeps_null_members(), None);
     let nulls = ("transforms.t.fields.null.include", "true");
-    refused(&[decode[0], decode[1], nulls], nulls.0, "write false");
+    let envelope = ("transforms.outbox.table.fields.additional.placement", "a:envelope");
+    let expanded = ("transforms.outbox.table.expand.json.payload", "true");
+    let json = |name| (name, super::JSON);
+    for more in [
+        vec![json("value.converter"), json("key.converter"), json("header.converter")],
+        vec![json("value.converter"), envelope, nulls],
+        vec![json("value.converter"), expanded, nulls],
+        vec![
+            ("value.converter", "io.confluent.connect.avro.AvroConverter"),
+            ("value.converter.schema.registry.url", "http://registry"),
+            nulls,
+        ],
+    ] {
+        let keeps_null = more.contains(&nulls);
+        let connector = settings(&[&decode[..], &more].concat());
+        assert_eq!(connector.transforms.keeps_null_members(), Some(keeps_null), "{more:?}");
+    }
+    let bytes = ("value.converter", "org.apache.kafka.connect.converters.ByteArrayConverter");
+    let judgement = judged(&[decode[0], decode[1], bytes]);
+    let row = row(&judgement, "value.converter");
+    assert!(row.verdict == Verdict::Honoured && row.note.contains("is parked"), "{row}");
 }

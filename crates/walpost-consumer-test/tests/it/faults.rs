@@ -49,10 +49,11 @@ async fn a_handler_that_writes_outside_of_its_transaction_is_found_by_crashes() 
 async fn a_handler_that_remembers_is_found_by_lost_connections() {
     let test = test(|_| Remembering::default()).await;
     let ways = test.crash_at_every_step(&events(&["1", "2", "3"])).await.unwrap();
-    // After a crash its memory is gone with the process.
+    // After a crash its memory is gone with the process; but on a busy machine the
+    // next process may lose partitions in its transaction, which it remembers as well.
     let lost = [Step::BeforeHandler, Step::BeforeCommit].map(Way::Disconnect);
-    assert_eq!(differing(&ways), lost, "{ways}");
-    let WayRun { changes, .. } = ways.runs.into_iter().find(|run| !run.is_same()).unwrap();
+    assert!(lost.iter().all(|way| differing(&ways).contains(way)), "{ways}");
+    let WayRun { changes, .. } = ways.runs.into_iter().find(|run| run.way == lost[0]).unwrap();
     let counts =
         |table: &str| changes.iter().find(|change| change.table == table).map(TableChange::counts);
     assert_eq!((counts("shipment"), counts("line")), (Some((0, 0, 3)), Some((0, 0, 3))));

@@ -35,7 +35,12 @@ pub(crate) fn size_hint(value: &Value) -> usize {
     }
 }
 
-fn write_datum(schema: &Schema, value: &Value, out: &mut Vec<u8>) -> Result<(), EncodeErrorKind> {
+/// Writes a value, and before it whether it is there where it may be missing.
+pub(crate) fn write_datum(
+    schema: &Schema,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeErrorKind> {
     if schema.optional {
         let is_null = *value == Value::Null;
         write_long(i64::from(is_null == is_null_last(schema)), out);
@@ -43,6 +48,15 @@ fn write_datum(schema: &Schema, value: &Value, out: &mut Vec<u8>) -> Result<(), 
             return Ok(());
         }
     }
+    write_present(schema, value, out)
+}
+
+/// Writes a value as one that is there, whether or not it may be missing.
+pub(crate) fn write_present(
+    schema: &Schema,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeErrorKind> {
     match value {
         Value::Null => return Err(EncodeErrorKind::RequiredValue),
         Value::Int8(number) => write_long((*number).into(), out),

@@ -37,17 +37,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::schema::AvroSchema;
 pub use self::{
     registry::{Credentials, Registry, RegistryConfig, RegistryError, RegistryErrorKind},
     subject::SubjectName,
 };
-pub use crate::error::UnknownSchema;
+pub use crate::error::{SchemaType, UnknownSchema};
 use crate::{
-    connect::{Schema, Unconverted, Value},
+    connect::{Kind, Schema, Unconverted, Value},
     error::EncodeErrorKind,
-    memory::Memory,
+    schema_ids::{SchemaIds, framed},
 };
+
+/// Whose serializer is behind the converter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AvroSerializer {
+    /// Confluent's: that a record may be missing is part of the schema, and bytes
+    /// that are required and no part of anything go out without their length.
+    #[default]
+    Confluent,
+    /// Apicurio's `AvroKafkaSerializer`: the schema of a structure is the record's
+    /// own, whether or not it may be missing, and bytes have their length before
+    /// them.
+    Apicurio,
+}
 
 /// Options of Confluent's `AvroConverter` that decide schemas and subjects. The
 /// default is Confluent's.
@@ -60,6 +72,8 @@ pub struct AvroOptions {
     /// `scrub.invalid.names`: other characters than Avro allows in names become
     /// `_`.
     pub scrub_invalid_names: bool,
+    /// Confluent's, or that of Apicurio's converter, which is otherwise the same.
+    pub serializer: AvroSerializer,
     /// `schemas.cache.config`: how many schemas are remembered.
     pub schemas_cache_size: usize,
 }
@@ -70,6 +84,7 @@ impl Default for AvroOptions {
             subject: SubjectName::default(),
             connect_meta_data: true,
             scrub_invalid_names: false,
+            serializer: AvroSerializer::default(),
             schemas_cache_size: 1_000,
         }
     }
@@ -79,40 +94,19 @@ impl Default for AvroOptions {
 #[derive(Clone, Debug)]
 pub struct AvroConverter {
     options: AvroOptions,
-    is_key: bool,
-    /// By the address of the schema, which is kept with it.
-    schemas: Memory<usize, Derived>,
-    ids: Memory<UnknownSchema, u32>,
-}
-
-/// Bytes of schemas that are remembered, and as many of ids.
-const MAX_SCHEMAS_BYTES: usize = 16 << 20;
-
-/// Ids that are remembered of one schema, each of another topic.
-const MAX_TOPICS: usize = 1_000;
-const MAX_TOPICS_BYTES: usize = 64 << 10;
-
-/// What is worked out once for each schema.
-#[derive(Clone, Debug)]
-struct Derived {
-    schema: Arc<Schema>,
-    avro: Arc<AvroSchema>,
-    /// Its ids, by topic: what is looked up for every record.
-    ids: Memory<Box<str>, u32>,
+    ids: SchemaIds,
 }
 
 impl AvroConverter {
     /// A converter that knows no id; `is_key` decides the subject.
     pub fn new(options: AvroOptions, is_key: bool) -> Self {
         let size = options.schemas_cache_size;
-        let schemas = Memory::new(size, MAX_SCHEMAS_BYTES);
-        Self { options, is_key, schemas, ids: Memory::new(size, MAX_SCHEMAS_BYTES) }
+        Self { options, ids: SchemaIds::new(SchemaType::Avro, options.subject, is_key, size) }
     }
 
     /// The id that the registry has given a schema.
     pub fn learn(&mut self, schema: &UnknownSchema, id: u32) {
-        let bytes = schema.subject.len() + schema.schema.len();
-        self.ids.insert(schema.clone(), id, bytes);
+        self.ids.learn(schema, id);
     }
 
     /// The bytes of a value; `None` for NULL, a tombstone.
@@ -137,41 +131,22 @@ impl AvroConverter {
             let is_allowed = schema.optional;
             return if is_allowed { Ok(None) } else { Err(EncodeErrorKind::RequiredValue.into()) };
         }
-        let id = self.id(topic, schema)?;
-        let mut out = Vec::with_capacity(16 + datum::size_hint(value));
-        out.push(0);
-        out.extend_from_slice(&id.to_be_bytes());
-        datum::write(schema, value, &mut out)?;
-        Ok(Some(out.into()))
-    }
-
-    fn id(&mut self, topic: &str, schema: &Arc<Schema>) -> Result<u32, Unconverted> {
-        let address = Arc::as_ptr(schema).addr();
-        let avro = match self.schemas.get(&address) {
-            Some(derived) => match derived.ids.get(topic) {
-                Some(id) => return Ok(*id),
-                None => Arc::clone(&derived.avro),
-            },
-            None => self.derive(schema)?,
+        let serializer = self.options.serializer;
+        let is_record = matches!(schema.kind, Kind::Struct(_));
+        let derive = |schema: &Schema| match serializer {
+            AvroSerializer::Apicurio if is_record => {
+                let record = Schema { optional: false, ..schema.clone() };
+                schema::derive(&record, &self.options)
+            }
+            _ => schema::derive(schema, &self.options),
         };
-        let subject = self.options.subject.of(topic, self.is_key, avro.name.as_deref())?;
-        let asked = UnknownSchema { subject, schema: Arc::clone(&avro.text) };
-        let Some(id) = self.ids.get(&asked).copied() else {
-            return Err(Unconverted::Ask(asked.into()));
-        };
-        if let Some(derived) = self.schemas.get(&address) {
-            derived.ids.insert(topic.into(), id, topic.len());
+        let id = self.ids.id(topic, schema, derive)?;
+        let mut out = framed(id, 11 + datum::size_hint(value));
+        match serializer {
+            AvroSerializer::Apicurio if is_record => datum::write_present(schema, value, &mut out)?,
+            AvroSerializer::Apicurio => datum::write_datum(schema, value, &mut out)?,
+            AvroSerializer::Confluent => datum::write(schema, value, &mut out)?,
         }
-        Ok(id)
-    }
-
-    fn derive(&mut self, schema: &Arc<Schema>) -> Result<Arc<AvroSchema>, EncodeErrorKind> {
-        let avro = Arc::new(AvroSchema::derive(schema, &self.options)?);
-        let bytes = schema.size_bytes() + avro.text.len();
-        let ids = Memory::new(MAX_TOPICS, MAX_TOPICS_BYTES);
-        let derived = Derived { schema: Arc::clone(schema), avro: Arc::clone(&avro), ids };
-        debug_assert!(Arc::ptr_eq(&derived.schema, schema), "the address is that of the schema");
-        self.schemas.insert(Arc::as_ptr(schema).addr(), derived, bytes);
-        Ok(avro)
+        Ok(Some(out.into()))
     }
 }

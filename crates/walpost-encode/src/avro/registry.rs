@@ -8,7 +8,7 @@ use schema_registry_converter::{
     schema_registry_common::{RawError, SrCall},
 };
 
-use super::UnknownSchema;
+use super::{SchemaType, UnknownSchema};
 
 /// Where the registry is, and how it is asked. `Debug` shows no credentials,
 /// also not those in an address.
@@ -22,6 +22,14 @@ pub struct RegistryConfig {
     pub auto_register: bool,
     /// How long one answer may take.
     pub timeout: Duration,
+}
+
+impl RegistryConfig {
+    /// The addresses for people, without credentials, separated by commas.
+    pub fn shown_urls(&self) -> String {
+        let urls: Vec<String> = self.urls.iter().map(|url| without_credentials(url)).collect();
+        urls.join(", ")
+    }
 }
 
 impl fmt::Debug for RegistryConfig {
@@ -176,11 +184,27 @@ impl Registry {
     /// # Errors
     /// [`RegistryError`]; its kind says whether to ask again.
     pub async fn id(&self, schema: &UnknownSchema) -> Result<u32, RegistryError> {
-        let body = body(&schema.schema);
-        let call = match self.auto_register {
-            true => SrCall::PostNew(&schema.subject, &body),
-            false => SrCall::PostForVersion(&schema.subject, &body),
-        };
+        let body = body(schema);
+        let look_up = SrCall::PostForVersion(&schema.subject, &body);
+        if !self.auto_register {
+            return self.ask(schema, look_up).await;
+        }
+        let mut refusals = 0;
+        loop {
+            let answer = self.ask(schema, SrCall::PostNew(&schema.subject, &body)).await;
+            let Err(refused) = answer else { return answer };
+            refusals += 1;
+            if refused.kind() != RegistryErrorKind::Incompatible || refusals == CONFLICTS_MOST {
+                return Err(refused);
+            }
+            // Registries say the same to the second of two that register at once.
+            if let Ok(id) = self.ask(schema, look_up).await {
+                return Ok(id);
+            }
+        }
+    }
+
+    async fn ask(&self, schema: &UnknownSchema, call: SrCall<'_>) -> Result<u32, RegistryError> {
         let failed = |kind, source| RegistryError {
             kind,
             subject: Some(schema.subject.to_string()),
@@ -193,12 +217,21 @@ impl Registry {
     }
 }
 
-fn body(schema: &str) -> String {
+/// Avro is not named: registries that know nothing else take it for more than
+/// they have.
+fn body(schema: &UnknownSchema) -> String {
     let mut body = b"{\"schema\":".to_vec();
-    crate::json::write_plain_string(schema, &mut body);
+    crate::json::write_plain_string(&schema.schema, &mut body);
+    if schema.schema_type != SchemaType::Avro {
+        body.extend_from_slice(b",\"schemaType\":");
+        crate::json::write_plain_string(schema.schema_type.name(), &mut body);
+    }
     body.push(b'}');
     String::from_utf8(body).expect("JSON of text is UTF-8")
 }
+
+/// How often a schema is sent that is in conflict with another one.
+const CONFLICTS_MOST: u32 = 3;
 
 fn is_address(url: &str) -> bool {
     let behind = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -222,7 +255,8 @@ fn kind_of(error: &SRCError) -> RegistryErrorKind {
     match (status, code) {
         (Some(404_u16), Some(NO_SUBJECT | NO_SCHEMA)) => RegistryErrorKind::NotRegistered,
         (Some(409), _) => RegistryErrorKind::Incompatible,
-        (Some(422), _) => RegistryErrorKind::Invalid,
+        // 413: whoever is in front of it takes no text as long as this one.
+        (Some(413 | 422), _) => RegistryErrorKind::Invalid,
         (Some(408 | 429 | 500..) | None, _) => RegistryErrorKind::Unavailable,
         (Some(_), _) => RegistryErrorKind::Refused,
     }
@@ -250,6 +284,25 @@ mod tests {
             let shown = format!("{config:?} {registry:?}");
             assert!(!secrets.iter().any(|secret| shown.contains(secret)), "{shown}");
             assert!(shown.contains("@host:1"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_is_about_one_schema_parks_its_event() {
+        let kind = |status: &str| {
+            let text = format!("HTTP request to schema registry failed with status {status}");
+            kind_of(&SRCError::new(&text, None, false))
+        };
+        for (status, kind_of_it) in [
+            ("409 Conflict", RegistryErrorKind::Incompatible),
+            ("413 Payload Too Large", RegistryErrorKind::Invalid),
+            ("422 Unprocessable Entity", RegistryErrorKind::Invalid),
+            ("404 Not Found", RegistryErrorKind::Refused),
+            ("401 Unauthorized", RegistryErrorKind::Refused),
+            ("429 Too Many Requests", RegistryErrorKind::Unavailable),
+            ("503 Service Unavailable", RegistryErrorKind::Unavailable),
+        ] {
+            assert_eq!(kind(status), kind_of_it, "{status}");
         }
     }
 

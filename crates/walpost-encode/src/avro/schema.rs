@@ -1,9 +1,8 @@
 //! Kafka Connect's schema to Avro's, as text: with the properties, and in the
-//! order, in which Confluent's converter and Avro's Java library write it, as
-//! far as their source says. No test runs the converter itself, which is not
-//! among Kafka Connect's own.
+//! order, in which Confluent's converter and Avro's Java library write it, which
+//! `tests/confluent` compares with what the converter itself has written.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use apache_avro::Schema as ApacheSchema;
 
@@ -13,6 +12,7 @@ use crate::{
     error::EncodeErrorKind,
     json::write_plain_string,
     number::{java_double, java_single},
+    schema_ids::SchemaText,
 };
 
 const NAMESPACE: &str = "io.confluent.connect.avro";
@@ -22,34 +22,29 @@ const MAP_ENTRY: &str = "MapEntry";
 /// The precision that a decimal has whose schema names none.
 const DEFAULT_PRECISION: i64 = 64;
 
-/// A schema as the registry gets it.
-#[derive(Debug)]
-pub(crate) struct AvroSchema {
-    pub(crate) text: Arc<str>,
-    /// Full name, if it is a record.
-    pub(crate) name: Option<String>,
-}
-
-impl AvroSchema {
-    pub(crate) fn derive(schema: &Schema, options: &AvroOptions) -> Result<Self, EncodeErrorKind> {
-        let mut writer = Writer {
-            options,
-            out: Vec::with_capacity(256),
-            first: None,
-            known: HashMap::new(),
-            defaults: Vec::new(),
-            namespace: None,
-            unnamed: 0,
-        };
-        writer.schema(schema)?;
-        let text = String::from_utf8(writer.out).expect("JSON of text is UTF-8");
-        ApacheSchema::parse_str(&text).map_err(|_| EncodeErrorKind::InvalidAvro)?;
-        let name = match (&schema.kind, schema.optional) {
-            (Kind::Struct(_), false) => writer.first,
-            _ => None,
-        };
-        Ok(Self { text: text.into(), name })
-    }
+/// The schema as the registry gets it; its name is the full one, if it is a
+/// record.
+pub(crate) fn derive(
+    schema: &Schema,
+    options: &AvroOptions,
+) -> Result<SchemaText, EncodeErrorKind> {
+    let mut writer = Writer {
+        options,
+        out: Vec::with_capacity(256),
+        first: None,
+        known: HashMap::new(),
+        defaults: Vec::new(),
+        namespace: None,
+        unnamed: 0,
+    };
+    writer.schema(schema)?;
+    let text = String::from_utf8(writer.out).expect("JSON of text is UTF-8");
+    ApacheSchema::parse_str(&text).map_err(|_| EncodeErrorKind::InvalidAvro)?;
+    let name = match (&schema.kind, schema.optional) {
+        (Kind::Struct(_), false) => writer.first,
+        _ => None,
+    };
+    Ok(SchemaText { text: text.into(), name })
 }
 
 struct Writer<'a> {

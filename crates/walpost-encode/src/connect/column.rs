@@ -105,6 +105,10 @@ impl Column {
         &self.name
     }
 
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        *self.name == *name
+    }
+
     /// The schema of its values.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema

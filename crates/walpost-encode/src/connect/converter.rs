@@ -3,10 +3,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
+    charset::Charset,
     json::JsonConverter,
     schema::{Kind, Schema},
     text,
-    value::Value,
+    value::{Text, Value},
 };
 use crate::error::{EncodeErrorKind, UnknownSchema};
 
@@ -21,6 +22,8 @@ pub enum Converter {
     /// Bytes have none, but the name of a Java object, and the event is parked
     /// instead; so have dates under `time.precision.mode=connect`.
     String,
+    /// The same in another encoding than UTF-8: `converter.encoding`.
+    StringIn(Charset),
     /// `org.apache.kafka.connect.json.JsonConverter`
     Json(JsonConverter),
     /// `org.apache.kafka.connect.converters.ByteArrayConverter`: bytes alone.
@@ -31,6 +34,12 @@ pub enum Converter {
     /// `io.confluent.connect.avro.AvroConverter`
     #[cfg(feature = "avro")]
     Avro(crate::avro::AvroConverter),
+    /// `io.confluent.connect.json.JsonSchemaConverter`
+    #[cfg(feature = "avro")]
+    JsonSchema(crate::json_schema::JsonSchemaConverter),
+    /// `io.confluent.connect.protobuf.ProtobufConverter`
+    #[cfg(feature = "avro")]
+    Protobuf(crate::protobuf::ProtobufConverter),
 }
 
 /// What makes bytes of headers (`header.converter`).
@@ -56,15 +65,19 @@ pub enum Unconverted {
 
 impl Converter {
     /// The bytes of a value; `None` for none, which is a null key, or a
-    /// tombstone. Only Avro looks at the topic, for the subject of its schema.
+    /// tombstone. Only what asks a registry
+    /// looks at the topic, for the subject of its schema.
     ///
     /// # Errors
     /// [`Unconverted::Failed`] for a value that the converter does not take;
-    /// where Kafka Connect fails the task, the event is to be parked. Only Avro
-    /// asks.
+    /// where Kafka Connect fails the task, the event is to be parked. Only
+    /// what writes schemas into a registry asks.
     #[cfg_attr(
         not(feature = "avro"),
-        expect(clippy::only_used_in_recursion, reason = "Avro alone looks at the topic")
+        expect(
+            clippy::only_used_in_recursion,
+            reason = "a registry's subjects alone have the topic"
+        )
     )]
     pub fn convert(
         &mut self,
@@ -81,6 +94,11 @@ impl Converter {
                     Ok(Some(text.into()))
                 }
             },
+            Self::StringIn(charset) => {
+                let text = Self::String.convert(topic, schema, value)?.map(Text::try_from);
+                let text = text.transpose().expect("a String or text of Java's is UTF-8");
+                Ok(text.map(|text| charset.encode(&text)))
+            }
             Self::Json(json) => Ok(json.convert(schema, value)?),
             Self::ByteArray if !is_bytes(schema) => Err(EncodeErrorKind::NotBytes.into()),
             Self::ByteArray => match value {
@@ -96,6 +114,10 @@ impl Converter {
             },
             #[cfg(feature = "avro")]
             Self::Avro(avro) => avro.convert(topic, schema, value),
+            #[cfg(feature = "avro")]
+            Self::JsonSchema(json) => json.convert(topic, schema, value),
+            #[cfg(feature = "avro")]
+            Self::Protobuf(protobuf) => protobuf.convert(topic, schema, value),
         }
     }
 }
@@ -104,14 +126,22 @@ impl Converter {
     /// The id that the registry has given a schema that was asked for.
     #[cfg_attr(
         not(feature = "avro"),
-        expect(clippy::only_used_in_recursion, reason = "Avro alone asks")
+        expect(clippy::only_used_in_recursion, reason = "a registry alone is asked")
     )]
     pub fn learn(&mut self, schema: &UnknownSchema, id: u32) {
         match self {
             #[cfg(feature = "avro")]
             Self::Avro(avro) => avro.learn(schema, id),
+            #[cfg(feature = "avro")]
+            Self::JsonSchema(json) => json.learn(schema, id),
+            #[cfg(feature = "avro")]
+            Self::Protobuf(protobuf) => protobuf.learn(schema, id),
             Self::BinaryData(Some(delegate)) => delegate.learn(schema, id),
-            Self::BinaryData(None) | Self::String | Self::Json(_) | Self::ByteArray => {}
+            Self::BinaryData(None)
+            | Self::String
+            | Self::StringIn(_)
+            | Self::Json(_)
+            | Self::ByteArray => {}
         }
     }
 }

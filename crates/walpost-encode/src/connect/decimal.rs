@@ -41,6 +41,12 @@ impl Decimal {
         self.scale
     }
 
+    /// How many digits it has in all.
+    #[cfg(feature = "avro")]
+    pub(crate) fn precision(&self) -> usize {
+        self.digits.len()
+    }
+
     /// The same number with this scale; `None` if digits would be lost.
     #[must_use]
     pub fn with_scale(&self, scale: i32) -> Option<Self> {

@@ -43,6 +43,7 @@
 //! What looks at the time zone of the machine in Java is in UTC here.
 
 mod array;
+mod charset;
 mod column;
 mod convert;
 mod converter;
@@ -58,6 +59,7 @@ mod hstore;
 mod interval;
 mod java_map;
 mod json;
+mod literal;
 mod oid;
 mod options;
 mod origin;
@@ -65,11 +67,13 @@ mod schema;
 mod shape;
 mod temporal;
 mod text;
+mod transforms;
 mod typed;
 mod typing;
 mod value;
 
 pub use self::{
+    charset::Charset,
     column::Column,
     converter::{Converter, HeaderConverter, Unconverted},
     decimal::Decimal,
@@ -78,19 +82,24 @@ pub use self::{
     envelope::EnvelopeNames,
     expand::{Difference, EmptyArray, ExpandOptions, Expander, NullField, OnDifference},
     json::{DecimalFormat, JsonConverter, JsonConverterOptions},
+    literal::literal,
     options::{
         BinaryHandling, ColumnOptions, DecimalHandling, HstoreHandling, IntervalHandling,
         NameAdjustment, TimePrecision,
     },
     schema::{Kind, Schema, SchemaField},
     shape::{CatalogColumn, RowShape, ShapeOptions},
+    transforms::{
+        Action, Condition, HeaderOperation, Inserted, InsertedField, Test, Transform,
+        TransformChain, Transformed, Transforms,
+    },
     typed::{TypedHeader, TypedRecord, TypedValue},
     typing::{Typing, TypingOptions},
     value::{Text, Value},
 };
 #[cfg(feature = "avro")]
 pub(crate) use self::{
-    java_map::in_java_order,
+    java_map::{JavaMap, hash_of_text, in_java_order},
     json::{date_number, decimal_scale},
-    temporal::MILLIS_PER_DAY,
+    temporal::{MILLIS_PER_DAY, civil_of},
 };

@@ -71,17 +71,26 @@ impl Origin<'_> {
         }
     }
 
-    /// NULL of the column of this name.
-    pub(crate) fn null_of(&self, name: &str) -> TypedValue {
+    /// NULL of the column of this name; of a message it has to be one that is kept.
+    pub(crate) fn null_of(&self, name: &str) -> Result<TypedValue, EncodeErrorKind> {
         match self {
-            Self::Table(shape) => shape
+            Self::Table(shape) => Ok(shape
                 .column_named(name)
-                .map_or(TypedValue::NONE, |(_, column)| of_column(column, Value::Null)),
+                .map_or(TypedValue::NONE, |(_, column)| of_column(column, Value::Null))),
             Self::Message(message) => {
-                message.member(name).map_or(TypedValue::NONE, |(field, _)| TypedValue {
-                    schema: Some(Arc::clone(&field.schema)),
-                    value: Value::Null,
-                })
+                let (field, _) = message.member(name).ok_or(EncodeErrorKind::MissingMember)?;
+                let schema = Some(Arc::clone(&field.schema));
+                Ok(TypedValue { schema, value: Value::Null })
+            }
+        }
+    }
+
+    /// That a message has kept the member of this name. A table has its columns.
+    pub(crate) fn has(&self, name: &str) -> Result<(), EncodeErrorKind> {
+        match self {
+            Self::Table(_) => Ok(()),
+            Self::Message(message) => {
+                message.member(name).map(drop).ok_or(EncodeErrorKind::MissingMember)
             }
         }
     }

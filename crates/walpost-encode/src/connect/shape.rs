@@ -6,7 +6,11 @@ use super::{
     column::Column,
     description::{ColumnDescription, TypeDescription},
     options::{ColumnOptions, NameAdjustment},
+    schema::{Kind, Schema, SchemaField},
+    typed::TypedValue,
+    value::Value,
 };
+use crate::error::EncodeErrorKind;
 
 /// A table's columns as Debezium has them, and the name of its rows' schema.
 ///
@@ -20,12 +24,17 @@ pub struct RowShape {
     names: Vec<Arc<str>>,
     /// Columns whose NULLs a default stands for in the whole row.
     defaults: Vec<usize>,
+    /// The columns of the primary key, in its order.
+    key: Vec<usize>,
+    /// Of the schema of the key.
+    key_name: String,
 }
 
 /// What the catalog says of a column, and the stream does not.
 ///
-/// It is that of now, and rows in the stream may be older: what it says counts
-/// for the column that still has its name and its type.
+/// It is that of now, and rows in the stream may be older: as in Debezium, what it
+/// says counts for the column of that name, and its default for that of the same
+/// type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogColumn {
     /// `attname`
@@ -37,20 +46,56 @@ pub struct CatalogColumn {
     /// `pg_get_expr(adbin, adrelid)` of the column's default; `None` where
     /// there is none, and for a generated column.
     pub default: Option<String>,
+    /// Its place in the primary key; `None` where it is not of it.
+    pub key_place: Option<u16>,
 }
 
 /// What [`RowShape::new`] takes of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeOptions {
     /// `topic.prefix`
     pub topic_prefix: String,
+    /// `topic.delimiter`, Debezium's default being a dot.
+    pub topic_delimiter: String,
     /// `schema.name.adjustment.mode`
     pub schema_names: NameAdjustment,
+    /// `field.name.adjustment.mode`
+    pub field_names: NameAdjustment,
     /// What columns become.
     pub columns: ColumnOptions,
     /// Names of the columns that Debezium reads without their defaults: those
     /// that route, date and partition an event, and give its schema version.
     pub without_defaults: Vec<String>,
+}
+
+impl ShapeOptions {
+    /// The topic of Debezium's own records of a table,
+    /// `<topic.prefix>.<schema>.<table>`: what transforms before the router see.
+    pub fn topic(&self, schema: &str, table: &str) -> String {
+        let parts = [&*self.topic_prefix, schema, table].into_iter();
+        let joined: Vec<&str> = parts.filter(|part| !part.trim().is_empty()).collect();
+        // Each character that a topic cannot have is `_`.
+        let allow = |c: char| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => c,
+            _ => '_',
+        };
+        let mut topic: String = joined.join(&self.topic_delimiter).chars().map(allow).collect();
+        topic.truncate(MAX_NAME_LEN);
+        topic
+    }
+}
+
+impl Default for ShapeOptions {
+    fn default() -> Self {
+        Self {
+            topic_prefix: String::new(),
+            topic_delimiter: ".".to_owned(),
+            schema_names: NameAdjustment::default(),
+            field_names: NameAdjustment::default(),
+            columns: ColumnOptions::default(),
+            without_defaults: Vec::new(),
+        }
+    }
 }
 
 /// Characters that a topic can have, by which Debezium names schemas as well.
@@ -70,16 +115,15 @@ impl RowShape {
         options: &ShapeOptions,
     ) -> Self {
         let column = |column: &walpost_event::Column| {
-            let known = catalog
-                .iter()
-                .find(|known| known.name == column.name && known.type_oid == column.type_oid);
+            let known = catalog.iter().find(|known| known.name == column.name);
+            let typed = known.filter(|known| known.type_oid == column.type_oid);
             let description = ColumnDescription {
-                name: Arc::clone(&column.name),
+                name: options.field_names.shared(&column.name),
                 data_type: types(column.type_oid)
                     .unwrap_or_else(|| TypeDescription::built_in(column.type_oid)),
                 modifier: column.type_modifier,
                 nullable: known.is_none_or(|known| known.nullable),
-                default: known.and_then(|known| known.default.clone()),
+                default: typed.and_then(|known| known.default.clone()),
             };
             Column::new(&description, &options.columns)
         };
@@ -89,18 +133,53 @@ impl RowShape {
         let has_default = |index: &usize| {
             let column = columns[*index].as_ref();
             column.is_some_and(|column| column.default_text().is_some())
-                && !options.without_defaults.iter().any(|name| **name == *names[*index])
+                && !options.without_defaults.iter().any(|name| {
+                    **name == *names[*index] || column.is_some_and(|column| column.is_named(name))
+                })
         };
         let defaults = (0..columns.len()).filter(has_default).collect();
-        let topic = topic(relation, &options.topic_prefix);
+        let topic = options.topic(&relation.schema, &relation.name);
         let mut name_prefix = options.schema_names.schema(&format!("{topic}.Value"));
         name_prefix.truncate(name_prefix.len() - "Value".len());
-        Self { topic: topic.into(), name_prefix, columns, names, defaults }
+        let key_name = options.schema_names.schema(&format!("{topic}.Key"));
+        let place = |index: usize| {
+            let known = catalog.iter().find(|known| known.name == names[index])?;
+            known.key_place.map(|place| (place, index))
+        };
+        let mut key: Vec<(u16, usize)> = (0..names.len()).filter_map(place).collect();
+        key.sort_unstable();
+        let key = key.into_iter().map(|(_, index)| index).collect();
+        Self { topic: topic.into(), name_prefix, columns, names, defaults, key, key_name }
+    }
+
+    /// The primary key of a row of the table, or of what PostgreSQL sends of one:
+    /// a structure, as Debezium's own records have it. `None` without a key.
+    ///
+    /// # Errors
+    /// [`EncodeErrorKind`] where Debezium fails on one of its values.
+    pub fn key(&self, row: &Row) -> Result<Option<TypedValue>, EncodeErrorKind> {
+        let (mut fields, mut values) = (Vec::new(), Vec::new());
+        for index in &self.key {
+            let Some(column) = self.column(*index) else { continue };
+            let found = row.relation().column_index(&self.names[*index]);
+            let bytes = found.and_then(|index| row.bytes(index));
+            values.push(column.value(bytes.as_ref())?);
+            fields.push(SchemaField {
+                name: Arc::clone(column.name()),
+                schema: Arc::clone(column.schema()),
+            });
+        }
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let name = Some(self.key_name.as_str().into());
+        let schema = Schema { name, ..Schema::new(Kind::Struct(fields)) };
+        Ok(Some(TypedValue { schema: Some(schema.into()), value: Value::Struct(values) }))
     }
 
     /// The topic of Debezium's own records of the table,
-    /// `<topic.prefix>.<schema>.<table>`: what a predicate before the router
-    /// sees.
+    /// `<topic.prefix>.<schema>.<table>` with the delimiter of the options: what
+    /// a predicate before the router sees.
     pub fn topic(&self) -> &Arc<str> {
         &self.topic
     }
@@ -110,9 +189,13 @@ impl RowShape {
         self.columns.get(index)?.as_ref()
     }
 
-    /// The column of this name, with its index.
+    /// The column of this name, that of the table or the adjusted one, with its
+    /// index.
     pub fn column_named(&self, name: &str) -> Option<(usize, &Column)> {
-        let index = self.names.iter().position(|known| **known == *name)?;
+        let is_named = |(index, own): (usize, &Arc<str>)| {
+            **own == *name || self.column(index).is_some_and(|column| column.is_named(name))
+        };
+        let index = self.names.iter().enumerate().position(is_named)?;
         self.column(index).map(|column| (index, column))
     }
 
@@ -167,17 +250,4 @@ impl RowShape {
     fn default_text(&self, index: usize) -> Option<&str> {
         self.column(index)?.default_text()
     }
-}
-
-/// Each character that a topic cannot have is `_`.
-fn topic(relation: &Relation, prefix: &str) -> String {
-    let parts = [prefix, &relation.schema, &relation.name];
-    let joined: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
-    let allow = |c: char| match c {
-        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-' => c,
-        _ => '_',
-    };
-    let mut topic: String = joined.join(".").chars().map(allow).collect();
-    topic.truncate(MAX_NAME_LEN);
-    topic
 }

@@ -160,7 +160,7 @@ fn number(digits: &str) -> Option<i64> {
 }
 
 /// Days from 1970 to a day of the Gregorian calendar.
-fn days_of((year, month, day): (i64, u32, u32)) -> i64 {
+pub(crate) fn days_of((year, month, day): (i64, u32, u32)) -> i64 {
     // Years begin in March, so that the leap day is their last.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -171,7 +171,7 @@ fn days_of((year, month, day): (i64, u32, u32)) -> i64 {
 }
 
 /// The day of the Gregorian calendar that many days after 1970.
-fn civil_of(days: i64) -> (i64, u32, u32) {
+pub(crate) fn civil_of(days: i64) -> (i64, u32, u32) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);

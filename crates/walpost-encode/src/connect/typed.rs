@@ -47,6 +47,18 @@ pub struct TypedValue {
 }
 
 impl TypedRecord {
+    /// A record for this topic with nothing in it.
+    pub fn new(topic: Arc<str>) -> Self {
+        Self {
+            topic,
+            partition: None,
+            key: TypedValue::NONE,
+            value: TypedValue::NONE,
+            headers: SmallVec::new(),
+            timestamp_ms: None,
+        }
+    }
+
     /// Whether it is a tombstone, as the predicate `RecordIsTombstone` has it:
     /// its value is null, of a schema or of none.
     pub fn is_tombstone(&self) -> bool {

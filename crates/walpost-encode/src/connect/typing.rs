@@ -1,11 +1,14 @@
-use std::sync::Arc;
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use smallvec::SmallVec;
 use walpost_event::{Field, NamedField, Record, RecordValue, Row};
 
 use super::{
     envelope::{EnvelopeNames, Envelopes},
-    expand::{ExpandOptions, Expander},
+    expand::{Difference, ExpandOptions, Expander, OnDifference},
     origin::{Message, Origin},
     schema::SchemaField,
     shape::RowShape,
@@ -20,6 +23,8 @@ use crate::error::{EncodeError, EncodeErrorKind, Part};
 pub struct TypingOptions {
     /// `table.field.event.key`
     pub key_column: Arc<str>,
+    /// `table.field.event.payload`
+    pub payload_column: Arc<str>,
     /// `table.expand.json.payload`, and how.
     pub expand: Option<ExpandOptions>,
     /// How `DecodeLogicalDecodingMessageContent` reads logical messages:
@@ -33,17 +38,24 @@ pub struct TypingOptions {
     pub ignore_missing: bool,
     /// Names of envelopes.
     pub envelope_names: EnvelopeNames,
+    /// Columns of the envelope with the names of their members: what
+    /// [`Router::envelope_columns`](walpost_router::Router::envelope_columns)
+    /// says. By these a tombstone, which has no envelope, names that of the others
+    /// where it comes first, as in Debezium.
+    pub envelope: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl Default for TypingOptions {
     fn default() -> Self {
         Self {
             key_column: "aggregateid".into(),
+            payload_column: "payload".into(),
             expand: None,
             messages: ExpandOptions::default(),
             version_column: None,
             ignore_missing: false,
             envelope_names: EnvelopeNames::default(),
+            envelope: Vec::new(),
         }
     }
 }
@@ -134,7 +146,7 @@ impl Typing {
     fn key(&self, key: Option<&Field>, origin: &Origin<'_>) -> Result<TypedValue, EncodeErrorKind> {
         match key {
             Some(field) => origin.typed(field),
-            None => Ok(origin.null_of(&self.options.key_column)),
+            None => origin.null_of(&self.options.key_column),
         }
     }
 
@@ -146,9 +158,13 @@ impl Typing {
     ) -> Result<TypedValue, (EncodeErrorKind, Part)> {
         let of_value = |kind| (kind, Part::Value);
         let members = match &record.value {
-            RecordValue::Tombstone => return Ok(TypedValue::NONE),
+            RecordValue::Tombstone => {
+                origin.has(&self.options.payload_column).map_err(of_value)?;
+                self.name_envelope(record, row, origin).map_err(of_value)?;
+                return Ok(TypedValue::NONE);
+            }
             RecordValue::Payload(payload) => {
-                return self.payload(payload, origin).map_err(of_value);
+                return self.payload(payload, origin, false).map_err(of_value);
             }
             RecordValue::Envelope(members) => members,
         };
@@ -159,7 +175,7 @@ impl Typing {
                 continue;
             }
             let typed = match index {
-                0 => self.payload(field, origin),
+                0 => self.payload(field, origin, true),
                 _ => origin.typed(field),
             };
             let of_member = |kind| (kind, Part::Member(Arc::clone(name)));
@@ -169,10 +185,33 @@ impl Typing {
             values.push(value);
         }
         let version = self.version(row, origin).map_err(of_value)?;
-        let route = record.identity.aggregate_type.as_deref().unwrap_or_default();
-        let route = String::from_utf8_lossy(route);
-        let schema = self.envelopes.schema(fields, version, origin, &route);
+        let schema = self.envelopes.schema(fields, version, origin, &route(record));
         Ok(TypedValue { schema: Some(schema), value: Value::Struct(values) })
+    }
+
+    /// Has a tombstone name the envelopes of what comes behind it.
+    fn name_envelope(
+        &mut self,
+        record: &Record,
+        row: &Row,
+        origin: &Origin<'_>,
+    ) -> Result<(), EncodeErrorKind> {
+        static PAYLOAD: LazyLock<Arc<str>> = LazyLock::new(|| "payload".into());
+        if self.options.envelope.is_empty()
+            || self.options.envelope_names != EnvelopeNames::FirstRouted
+        {
+            return Ok(());
+        }
+        let payload = (&self.options.payload_column, &*PAYLOAD);
+        let members = self.options.envelope.iter().map(|(column, name)| (column, name));
+        let field = |(column, name): (&Arc<str>, &Arc<str>)| {
+            let schema = origin.null_of(column).ok()?.schema?;
+            Some(SchemaField { name: Arc::clone(name), schema })
+        };
+        let fields = std::iter::once(payload).chain(members).filter_map(field).collect();
+        let version = self.version(row, origin)?;
+        self.envelopes.schema(fields, version, origin, &route(record));
+        Ok(())
     }
 
     fn is_left_out(&self, field: &Field, origin: &Origin<'_>) -> bool {
@@ -183,6 +222,7 @@ impl Typing {
         &mut self,
         field: &Field,
         origin: &Origin<'_>,
+        in_envelope: bool,
     ) -> Result<TypedValue, EncodeErrorKind> {
         let typed = origin.typed(field)?;
         let (Some(expander), Value::String(text)) = (&mut self.expander, &typed.value) else {
@@ -190,10 +230,18 @@ impl Typing {
         };
         let expanded =
             expander.expand(origin.name(field), text).map_err(EncodeErrorKind::Expansion)?;
-        Ok(match expanded {
-            Some((schema, value)) => TypedValue { schema: Some(schema), value },
-            None => typed,
-        })
+        match expanded {
+            Some(TypedValue { schema: None, .. }) if in_envelope => {
+                match expander.on_difference() {
+                    OnDifference::Park => {
+                        Err(EncodeErrorKind::Expansion(Difference::TopLevelEmptyArray))
+                    }
+                    OnDifference::PassUnexpanded => Ok(typed),
+                }
+            }
+            Some(expanded) => Ok(expanded),
+            None => Ok(typed),
+        }
     }
 
     /// The version that the row gives the envelope.
@@ -207,4 +255,9 @@ impl Typing {
             _ => Err(EncodeErrorKind::VersionColumn),
         }
     }
+}
+
+/// What the row of a record is routed by.
+fn route(record: &Record) -> Cow<'_, str> {
+    String::from_utf8_lossy(record.identity.aggregate_type.as_deref().unwrap_or_default())
 }

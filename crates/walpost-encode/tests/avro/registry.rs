@@ -2,12 +2,17 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
-use walpost_encode::avro::{Registry, RegistryConfig, RegistryErrorKind, UnknownSchema};
+use walpost_encode::{
+    avro::{Registry, RegistryConfig, RegistryErrorKind, SchemaType, UnknownSchema},
+    connect::{Kind, Schema, Unconverted, Value},
+    protobuf::{ProtobufConverter, ProtobufOptions},
+};
 use walpost_local::{Registry as Server, free_port};
 
 fn config(url: String, auto_register: bool) -> RegistryConfig {
@@ -20,7 +25,7 @@ fn config(url: String, auto_register: bool) -> RegistryConfig {
 }
 
 fn asked(subject: &str, schema: &str) -> UnknownSchema {
-    UnknownSchema { subject: subject.into(), schema: schema.into() }
+    UnknownSchema { subject: subject.into(), schema: schema.into(), schema_type: SchemaType::Avro }
 }
 
 #[tokio::test]
@@ -52,37 +57,90 @@ async fn ids_are_looked_up_or_registered() {
     assert!(!error.kind().parks() && !error.kind().is_transient());
 }
 
-/// One answer to whatever is asked.
-fn answering(status: &str, body: &str) -> String {
+#[tokio::test]
+async fn schemas_of_protobuf_are_registered_as_such() {
+    let server = Server::start_new().unwrap();
+    let registering = Registry::new(&config(server.url(), true)).unwrap();
+    let mut converter = ProtobufConverter::new(ProtobufOptions::default(), false);
+    let text = || Schema::new(Kind::String).optional();
+    let fields = Schema::fields([("payload", text()), ("at", Schema::new(Kind::Int64))]);
+    let envelope = Schema { name: Some("shop.outbox.Order.Value".into()), ..Schema::new(fields) };
+    let value = Value::Struct(vec![Value::String("p".into()), Value::Int64(1)]);
+    for (topic, schema, value) in
+        [("orders", envelope, value), ("bare", text(), Value::String("p".into()))]
+    {
+        let schema = Arc::new(schema);
+        let Err(Unconverted::Ask(asked)) = converter.convert(topic, Some(&schema), &value) else {
+            panic!("nobody has registered it")
+        };
+        assert_eq!(asked.schema_type, SchemaType::Protobuf);
+        let id = registering.id(&asked).await.unwrap();
+        assert_eq!(registering.id(&asked).await.unwrap(), id);
+        converter.learn(&asked, id);
+        let bytes = converter.convert(topic, Some(&schema), &value).unwrap().unwrap();
+        assert_eq!(bytes[1..5], id.to_be_bytes());
+    }
+}
+
+/// These answers in turn, to whatever is asked.
+fn answering(answers: Vec<(&'static str, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let length = body.len();
-    let answer =
-        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut request = BufReader::new(stream.try_clone().unwrap());
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            request.read_line(&mut line).unwrap();
-            let line = line.trim().to_lowercase();
-            if let Some(value) = line.strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap();
-            }
-            if line.is_empty() {
-                break;
-            }
+        for (status, body) in answers {
+            let (stream, _) = listener.accept().unwrap();
+            answer(stream, status, &body);
         }
-        request.read_exact(&mut vec![0; length]).unwrap();
-        stream.write_all(answer.as_bytes()).unwrap();
     });
     url
 }
 
+fn answer(mut stream: TcpStream, status: &str, body: &str) {
+    let mut request = BufReader::new(stream.try_clone().unwrap());
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        request.read_line(&mut line).unwrap();
+        let line = line.trim().to_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    request.read_exact(&mut vec![0; length]).unwrap();
+    let length = body.len();
+    let answer =
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    stream.write_all(answer.as_bytes()).unwrap();
+}
+
+fn code(code: u32) -> String {
+    format!("{{\"error_code\":{code},\"message\":\"m\"}}")
+}
+
+/// A registry may tell all but one of those who register a subject's first schema
+/// at once that theirs is in conflict.
+#[tokio::test]
+async fn who_registers_at_once_with_others_is_in_no_conflict() {
+    let (conflict, missing) = (("409 Conflict", code(409)), ("404 Not Found", code(40_403)));
+    let there = ("200 OK", "{\"id\":7}".to_owned());
+    let id = async |answers: Vec<(&'static str, String)>| {
+        let registry = Registry::new(&config(answering(answers), true)).unwrap();
+        registry.id(&asked("orders-value", "\"string\"")).await.map_err(|error| error.kind())
+    };
+    let same_schema = vec![conflict.clone(), there.clone()];
+    assert_eq!(id(same_schema).await, Ok(7));
+    let another_one = vec![conflict.clone(), missing.clone(), there];
+    assert_eq!(id(another_one).await, Ok(7));
+    let round = [conflict.clone(), missing];
+    let incompatible = [&round[..], &round[..], &[conflict]].concat();
+    assert_eq!(id(incompatible).await, Err(RegistryErrorKind::Incompatible));
+}
+
 #[tokio::test]
 async fn only_what_is_about_the_schema_parks_the_event() {
-    let code = |code: u32| format!("{{\"error_code\":{code},\"message\":\"m\"}}");
     let cases = [
         ("401 Unauthorized", code(40_101), RegistryErrorKind::Refused),
         ("403 Forbidden", code(40_301), RegistryErrorKind::Refused),
@@ -101,7 +159,8 @@ async fn only_what_is_about_the_schema_parks_the_event() {
         ("503 Service Unavailable", String::new(), RegistryErrorKind::Unavailable),
     ];
     for (status, body, expected) in cases {
-        let registry = Registry::new(&config(answering(status, &body), false)).unwrap();
+        let registry =
+            Registry::new(&config(answering(vec![(status, body.clone())]), false)).unwrap();
         let error = registry.id(&asked("orders-value", "\"string\"")).await.unwrap_err();
         assert_eq!(error.kind(), expected, "{status} {body}");
         let parks = ["409", "422"].iter().any(|code| status.starts_with(code))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use walpost_encode::{
     EncodeErrorKind,
-    avro::{AvroConverter, AvroOptions, SubjectName},
+    avro::{AvroConverter, AvroOptions, AvroSerializer, SubjectName},
     connect::{
         Column, ColumnDescription, ColumnOptions, Decimal, Kind, Schema, SchemaField, Unconverted,
         Value,
@@ -206,4 +206,33 @@ fn equal_structs_without_a_name_are_one_record() {
             r#""type":"io.confluent.connect.avro.ConnectDefault"}],"connect.name":"v.V"}"#
         )
     );
+}
+
+#[test]
+fn apicurios_serializer_takes_the_records_own_schema_and_the_length_of_bytes() {
+    let fields = Schema::fields([("a", Schema::new(Kind::Int32).optional())]);
+    let record = Schema { name: Some("s.R".into()), ..Schema::new(fields) }.optional();
+    let structure = Value::Struct(vec![Value::Int32(1)]);
+    let of = |serializer, schema: &Schema, value: &Value| {
+        let options = AvroOptions { serializer, ..AvroOptions::default() };
+        let mut converter = AvroConverter::new(options, false);
+        let schema = Arc::new(schema.clone());
+        let Err(Unconverted::Ask(asked)) = converter.convert("t", Some(&schema), value) else {
+            panic!("nobody has told the id")
+        };
+        converter.learn(&asked, 7);
+        let bytes = converter.convert("t", Some(&schema), value).unwrap().unwrap();
+        let null = converter.convert("t", Some(&schema), &Value::Null);
+        assert_eq!(null.is_ok(), schema.optional);
+        (asked.schema.starts_with("[\"null\","), bytes[5..].to_vec())
+    };
+    let [confluent, apicurio] = [AvroSerializer::Confluent, AvroSerializer::Apicurio];
+    assert_eq!(of(confluent, &record, &structure), (true, vec![2, 2, 2]));
+    assert_eq!(of(apicurio, &record, &structure), (false, vec![2, 2]));
+    let (bytes, value) = (Schema::new(Kind::Bytes), Value::Bytes(vec![0, 255].into()));
+    assert_eq!(of(confluent, &bytes, &value), (false, vec![0, 255]));
+    assert_eq!(of(apicurio, &bytes, &value), (false, vec![4, 0, 255]));
+    let text = Schema::new(Kind::String).optional();
+    let value = Value::String("a".into());
+    assert_eq!(of(apicurio, &text, &value), of(confluent, &text, &value));
 }

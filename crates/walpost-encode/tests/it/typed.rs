@@ -7,10 +7,10 @@ use smallvec::smallvec;
 use walpost_encode::{
     EncodeErrorKind, Part, Unencoded,
     connect::{
-        CatalogColumn, ConnectEncoding, Converter, Converters, EnvelopeNames, ExpandOptions,
-        HeaderConverter, JsonConverter, JsonConverterOptions, Kind, NameAdjustment, RowShape,
-        ShapeOptions, TypeDescription, TypeKind, TypedHeader, TypedValue, Typing, TypingOptions,
-        Value,
+        CatalogColumn, Charset, ConnectEncoding, Converter, Converters, Difference, EnvelopeNames,
+        ExpandOptions, HeaderConverter, JsonConverter, JsonConverterOptions, Kind, NameAdjustment,
+        RowShape, ShapeOptions, TypeDescription, TypeKind, TypedHeader, TypedValue, Typing,
+        TypingOptions, Value,
     },
 };
 use walpost_event::{
@@ -112,6 +112,27 @@ fn an_envelope_has_the_name_of_its_own_route_and_table_or_of_the_first() {
     assert_eq!(TypingOptions::default().envelope_names, EnvelopeNames::OwnRoute);
 }
 
+/// Debezium has the envelope's schema before it finds the payload empty.
+#[test]
+fn a_tombstone_names_the_envelopes_behind_it() {
+    let relation = texts("outbox");
+    let config = RouterConfig { tombstone_on_empty_payload: true, ..enveloping() };
+    let router = Router::new(config.clone()).unwrap();
+    let mut typing = Typing::new(TypingOptions {
+        envelope_names: EnvelopeNames::FirstRouted,
+        envelope: router.envelope_columns(),
+        ..TypingOptions::default()
+    });
+    let mut name = |by: &str, payload: &str| {
+        let row = row(&relation, by, payload);
+        let record = route(config.clone(), &row);
+        let typed = typing.typed(&record, &row, &shape(&relation, &[], &[])).unwrap();
+        typed.value.schema.map(|schema| schema.name().expect("an envelope has a name").to_owned())
+    };
+    assert_eq!(name("a", " "), None);
+    assert_eq!(name("b", "{}").as_deref(), Some("p_1.public.outbox.a.Value"));
+}
+
 #[test]
 fn the_schema_of_an_envelope_is_worked_out_once() {
     let relation = texts("outbox");
@@ -150,6 +171,7 @@ fn a_type_is_that_of_the_stream_whatever_the_catalog_says_of_the_column_now() {
         type_oid,
         nullable: false,
         default: Some(default.to_owned()),
+        key_place: None,
     };
     let now = shape(&relation, &[column(MOOD, "'a'::mood")], &[]);
     let (_, mood) = now.column_named("type").unwrap();
@@ -159,9 +181,111 @@ fn a_type_is_that_of_the_stream_whatever_the_catalog_says_of_the_column_now() {
     // It has become a number since.
     let later = shape(&relation, &[column(type_oid::INT4, "7")], &[]);
     let (_, mood) = later.column_named("type").unwrap();
-    assert!(mood.schema().optional);
+    assert!(!mood.schema().optional, "that is told by the name alone, as in Debezium");
     assert_eq!(mood.schema().name(), Some("io.debezium.data.Enum"));
     assert_eq!(mood.default_text(), None);
+}
+
+#[test]
+fn the_key_of_a_row_is_that_of_its_table_in_its_order() {
+    let relation = texts("outbox");
+    let column = |name: &str, key_place| CatalogColumn {
+        name: name.into(),
+        type_oid: type_oid::TEXT,
+        nullable: false,
+        default: None,
+        key_place,
+    };
+    let catalog = [column("id", Some(1)), column("type", None), column("aggregatetype", Some(0))];
+    let of_two = shape(&relation, &catalog, &[]);
+    // PostgreSQL sends nothing but the key of the row before.
+    let old = Row::from_text(Arc::clone(&relation), [Some("e1"), Some("order"), None, None, None]);
+    let key = of_two.key(&old).unwrap().unwrap();
+    let mut json = Converter::Json(JsonConverter::new(JsonConverterOptions::default()));
+    let bytes = json.convert("t", key.schema.as_ref(), &key.value).unwrap().unwrap();
+    assert_eq!(
+        bytes,
+        concat!(
+            r#"{"schema":{"type":"struct","fields":["#,
+            r#"{"type":"string","optional":false,"field":"aggregatetype"},"#,
+            r#"{"type":"string","optional":false,"field":"id"}],"optional":false,"#,
+            r#""name":"p_1.public.outbox.Key"},"payload":{"aggregatetype":"order","id":"e1"}}"#
+        )
+    );
+    assert!(shape(&relation, &[], &[]).key(&old).unwrap().is_none());
+}
+
+#[test]
+fn names_are_those_of_the_options() {
+    let text = type_oid::TEXT;
+    let mut relation = Relation::clone(&relation("outbox", [text, text, text, text, text]));
+    relation.columns[3].name = "event-type".into();
+    let options = ShapeOptions {
+        topic_prefix: "p".to_owned(),
+        topic_delimiter: "_".to_owned(),
+        field_names: NameAdjustment::Avro,
+        ..ShapeOptions::default()
+    };
+    let known = CatalogColumn {
+        name: "event-type".into(),
+        type_oid: text,
+        nullable: false,
+        default: Some("'x'::text".to_owned()),
+        key_place: None,
+    };
+    let shape = RowShape::new(&relation, &[known], |_| None, &options);
+    assert_eq!(&**shape.topic(), "p_public_outbox");
+    for name in ["event_type", "event-type"] {
+        let (index, column) = shape.column_named(name).expect(name);
+        assert_eq!((index, &**column.name()), (3, "event_type"));
+        assert_eq!((column.schema().optional, column.default_text()), (false, Some("x")));
+    }
+    let relation = Arc::new(relation);
+    let row = row(&relation, "a", "{}");
+    let config = RouterConfig {
+        additional_placement: Some("event_type:envelope".to_owned()),
+        field_names: NameAdjustment::Avro,
+        ..RouterConfig::default()
+    };
+    let record = route(config, &row);
+    let typed = typing(EnvelopeNames::OwnRoute).typed(&record, &row, &shape).unwrap();
+    let schema = typed.value.schema.expect("an envelope has a schema");
+    assert_eq!(schema.name(), Some("p_public_outbox.a.Value"));
+    assert!(schema.field("event_type").is_some());
+}
+
+#[test]
+fn an_empty_array_at_the_top_is_text_without_a_schema_but_in_an_envelope() {
+    let relation = texts("outbox");
+    let row = row(&relation, "a", "[]");
+    let shape = shape(&relation, &[], &[]);
+    let options =
+        TypingOptions { expand: Some(ExpandOptions::default()), ..TypingOptions::default() };
+    let mut typing = Typing::new(options);
+    let record = route(RouterConfig::default(), &row);
+    let typed = typing.typed(&record, &row, &shape).unwrap();
+    let (key, value) = (Converter::String, json());
+    let mut converters = Converters { key, value, header: HeaderConverter::Simple };
+    let message = converters.convert(&typed).unwrap();
+    assert_eq!(message.value.as_deref(), Some(&br#"{"schema":null,"payload":"[]"}"#[..]));
+    let error = typing.typed(&route(enveloping(), &row), &row, &shape).unwrap_err();
+    let expected = EncodeErrorKind::Expansion(Difference::TopLevelEmptyArray);
+    assert_eq!((error.kind(), error.part()), (&expected, &Part::Member("payload".into())));
+}
+
+#[test]
+fn text_has_the_encoding_of_its_converter() {
+    let relation = texts("outbox");
+    let row = row(&relation, "a", "\"é\"");
+    let record = route(RouterConfig::default(), &row);
+    let latin = || Converter::StringIn(Charset::Latin1);
+    let header = HeaderConverter::Of(Converter::StringIn(Charset::Utf16Le));
+    let converters = Converters { key: latin(), value: latin(), header };
+    let mut encoding = ConnectEncoding { typing: typing(EnvelopeNames::OwnRoute), converters };
+    let message = encoding.encode(&record, &row, &shape(&relation, &[], &[])).unwrap();
+    assert_eq!(message.key.as_deref(), Some(&b"7"[..]));
+    assert_eq!(message.value.as_deref(), Some(&b"\"\xe9\""[..]));
+    assert_eq!(message.headers[0].value.as_deref(), Some(&b"e\x001\x00"[..]));
 }
 
 #[test]
@@ -172,6 +296,7 @@ fn what_routes_dates_and_partitions_keeps_its_null() {
         type_oid: type_oid::TEXT,
         nullable: true,
         default: Some(default.to_owned()),
+        key_place: None,
     };
     let catalog = [column("aggregatetype", "'x'::text"), column("type", "'y'::text")];
     let row = Row::from_text(Arc::clone(&relation), [Some("e1"), None, Some("7"), None, None]);

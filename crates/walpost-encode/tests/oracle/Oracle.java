@@ -20,8 +20,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.data.Values;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTaskContext;
@@ -59,6 +61,7 @@ public class Oracle {
     private static void answer(JsonNode question, ObjectNode answer) throws Exception {
         switch (question.get("op").asText()) {
             case "convert" -> convert(question, answer);
+            case "literal" -> literal(question, answer);
             case "expand" -> expand(question, answer);
             case "decode" -> decode(question, answer);
             case "start" -> start(question);
@@ -81,6 +84,30 @@ public class Oracle {
         Schema schema = question.get("schema").isNull() ? null : schema(question.get("schema"));
         Object value = value(schema, question.get("value"));
         answer.put("hex", hex(bytes(question.get("converter"), schema, value)));
+        String registry = question.get("converter").get("config").path("schema.registry.url").asText();
+        if (registry.startsWith("mock://")) {
+            registered(registry.substring("mock://".length()), answer);
+        }
+    }
+
+    /** What a transform takes a text for. */
+    private static void literal(JsonNode question, ObjectNode answer) throws Exception {
+        SchemaAndValue read = Values.parseString(question.get("text").asText());
+        Schema schema = read == null ? null : read.schema();
+        Object value = read == null ? null : read.value();
+        answer.put("hex", hex(bytes(question.get("converter"), schema, value)));
+    }
+
+    /** What Confluent's registry without a server has been given; its classes are not always there. */
+    private static void registered(String scope, ObjectNode answer) throws Exception {
+        Object client = Class.forName("io.confluent.kafka.schemaregistry.testutil.MockSchemaRegistry")
+                .getMethod("getClientForScope", String.class).invoke(null, scope);
+        for (Object subject : (Collection<?>) client.getClass().getMethod("getAllSubjects").invoke(client)) {
+            Object latest = client.getClass().getMethod("getLatestSchemaMetadata", String.class).invoke(client, subject);
+            answer.put("subject", subject.toString());
+            answer.put("schema", latest.getClass().getMethod("getSchema").invoke(latest).toString());
+            answer.put("type", latest.getClass().getMethod("getSchemaType").invoke(latest).toString());
+        }
     }
 
     private static byte[] bytes(JsonNode converter, Schema schema, Object value) throws Exception {

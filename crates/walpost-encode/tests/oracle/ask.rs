@@ -21,8 +21,14 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn start() -> Self {
+        Self::start_beside("")
+    }
+
+    /// With more on the class path, before what Debezium has: where both have a
+    /// library, Confluent's needs the newer one.
+    pub(crate) fn start_beside(libraries: &str) -> Self {
         let java = find_java("the oracle", OLDEST_JAVA).unwrap();
-        let libraries = fetch_debezium().unwrap().join("*");
+        let libraries = format!("{libraries}:{}/*", fetch_debezium().unwrap().display());
         let mut child = Command::new(java)
             .args(["-Duser.timezone=UTC", "-Xmx512m", "-XX:+UseSerialGC"])
             .args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"])

@@ -95,7 +95,8 @@ pub(crate) async fn table(client: &Client, name: &str) -> Table {
         });
         types.insert(type_oid, describe(&all_types, type_oid));
         let nullable = row[3].as_deref() == Some("f");
-        columns.push(CatalogColumn { name, type_oid, nullable, default: row[4].clone() });
+        let default = row[4].clone();
+        columns.push(CatalogColumn { name, type_oid, nullable, default, key_place: None });
     }
     let relation = Relation {
         oid: 1,

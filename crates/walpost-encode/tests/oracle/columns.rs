@@ -114,7 +114,13 @@ fn mode(
         Router::new(RouterConfig::default()).unwrap().columns_without_defaults();
     without_defaults.push("version".to_owned());
     let topic_prefix = topic_prefix.into();
-    let options = ShapeOptions { topic_prefix, schema_names, columns, without_defaults };
+    let options = ShapeOptions {
+        topic_prefix,
+        schema_names,
+        columns,
+        without_defaults,
+        ..ShapeOptions::default()
+    };
     Mode { name, options, config }
 }
 

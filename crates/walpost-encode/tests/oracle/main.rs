@@ -10,6 +10,7 @@ mod catalog;
 mod columns;
 mod converters;
 mod expansion;
+mod literals;
 mod messages;
 mod notation;
 mod random;

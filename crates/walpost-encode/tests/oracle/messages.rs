@@ -84,6 +84,15 @@ fn way(placement: Option<&str>, keeps_null: bool, expands: bool, version: bool) 
     }
 }
 
+/// The same with `route.tombstone.on.empty.payload`.
+fn with_tombstones(mut way: Way) -> Way {
+    let config = way.router.config().clone();
+    let config = RouterConfig { tombstone_on_empty_payload: true, ..config };
+    way.router = Router::new(config).unwrap();
+    way.theirs["router"]["route.tombstone.on.empty.payload"] = "true".into();
+    way
+}
+
 fn ours(way: &mut Way, content: &str) -> Result<Message, Unencoded> {
     let row = way.router.row_from_message(content.as_bytes()).unwrap();
     let Routed::Record(record) = way.router.route(&RowChange::insert(row.clone())).unwrap() else {
@@ -102,12 +111,18 @@ fn messages_become_what_debezium_makes_of_them() {
         way(None, true, true, false),
         way(placed, false, true, false),
         way(placed, true, false, true),
+        with_tombstones(way(None, false, false, false)),
+        with_tombstones(way(None, true, false, false)),
     ];
     let mut found = Vec::new();
     let (mut equal, mut failed) = (0, 0);
     for (at, way) in ways.iter_mut().enumerate() {
-        for (index, (payload, more)) in CONTENTS.into_iter().enumerate() {
-            let key = if index % 2 == 0 { "\"o-1\"" } else { "17" };
+        let keyed = |index: usize| if index.is_multiple_of(2) { "\"o-1\"" } else { "17" };
+        let with_keys = CONTENTS.into_iter().enumerate();
+        let all = with_keys.flat_map(|(index, content)| {
+            [(index, content, keyed(index)), (index, content, "null")]
+        });
+        for (index, (payload, more), key) in all {
             let content = format!(
                 r#"{{"id":"e{index}","aggregatetype":"order","aggregateid":{key},"payload":{payload}{more}}}"#
             );

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
+mod creation;
 mod faults;
 mod gather;
 mod limits;
@@ -13,5 +14,6 @@ mod read_back;
 mod replicas;
 mod rig;
 mod security;
+mod tail;
 mod topics;
 mod transactions;

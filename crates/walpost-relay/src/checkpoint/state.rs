@@ -1,7 +1,20 @@
-//! How far a first start or a recovery has come, as the row says it.
+//! What a checkpoint commits, and how far a first start or a recovery has come, as
+//! the row says it.
 
 use serde_json::{Value, json};
 use walpost_event::{Generation, Lsn};
+
+use crate::proven::PairChanges;
+
+/// What a checkpoint commits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note {
+    pub(crate) confirmed: Lsn,
+    pub(crate) floors: Value,
+    pub(crate) pairs: PairChanges,
+    /// Messages that are in no table were published.
+    pub(crate) has_messages: bool,
+}
 
 /// How far the first start has come.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 use tokio_postgres::types::{PgLsn, Type};
-use uuid::Uuid;
-use walpost_event::Generation;
 
-use super::{CheckpointStore, Cut, Feed};
+use super::{CheckpointStore, Cut, Feed, new_generation};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -57,7 +55,7 @@ pub(crate) async fn note_polling(sql: &Sql, config: &RelayConfig) -> Result<(), 
     let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
     let parameters: [Parameter<'_>; 4] = [
         (&config.pipeline, Type::TEXT),
-        (&i64::from(u32::from(random_generation())), Type::INT8),
+        (&i64::from(u32::from(new_generation())), Type::INT8),
         (&config.slot, Type::TEXT),
         (&tables, Type::TEXT_ARRAY),
     ];
@@ -138,7 +136,7 @@ impl CheckpointStore {
         let parameters: [Parameter<'_>; 10] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
-            (&i64::from(u32::from(random_generation())), Type::INT8),
+            (&i64::from(u32::from(new_generation())), Type::INT8),
             (&identity.system_id, Type::TEXT),
             (&i64::from(identity.timeline), Type::INT8),
             (&config.slot, Type::TEXT),
@@ -180,15 +178,11 @@ impl CheckpointStore {
         let parameters: [Parameter<'_>; 5] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
-            (&i64::from(u32::from(random_generation())), Type::INT8),
+            (&i64::from(u32::from(new_generation())), Type::INT8),
             (&PgLsn::from(u64::from(proven.lsn)), Type::PG_LSN),
             (&proven.to_json(), Type::JSONB),
         ];
         let updated = self.execute("noting that the WAL is read", &sql, &parameters).await?;
         self.owned(updated)
     }
-}
-
-fn random_generation() -> Generation {
-    Generation::from(Uuid::new_v4().as_u64_pair().0 as u32)
 }

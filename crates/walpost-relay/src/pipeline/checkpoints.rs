@@ -136,7 +136,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             passed = Some(first.confirmed);
             self.progress.unpassed.pop_front();
         }
-        if let Some(confirmed) = passed {
+        if let Some(confirmed) = passed.filter(|_| self.config.confirm_slot) {
             self.source.confirm(confirmed).await?;
             self.progress.confirmed = confirmed;
         }

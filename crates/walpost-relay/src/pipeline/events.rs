@@ -1,19 +1,25 @@
 //! From what the source yields to the sink, or to a parked row.
 
-use walpost_event::{Identity, Operation, Position, RowChange};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use walpost_event::{Identity, Message, Position, Row, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
-use super::{Alone, Event, Held, Offered, Pipeline};
+use super::{Alone, Event, Held, Offered, Pipeline, Unsent};
 #[cfg(test)]
 use crate::simulation;
 use crate::{
     ack::Ticket,
-    convert::{Origin, table_name},
+    asking::Question,
+    convert::{Origin, Sorted, Unmade, content, table_name},
     error::RelayError,
+    filters,
     headers::ID_HEADER,
     moves::crossing::PREFIX,
-    parked::{Contents, ParkReason, ParkedEvent, Parking},
-    sink::{Landed, Sink, Unsent},
+    parked::{Contents, ParkedEvent, Parking},
+    sink::{self, Landed, Sink},
     source::{Source, SourceItem},
 };
 
@@ -41,8 +47,12 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 self.progress.received = self.progress.received.max(wal_end);
                 Ok(())
             }
-            SourceItem::Change(change) => self.change(change),
-            SourceItem::Oversize { change, size_bytes } => self.oversize(&change, size_bytes),
+            SourceItem::Relation(relation) => {
+                self.converter.forget(&relation);
+                Ok(())
+            }
+            SourceItem::Change(change) => self.change(change, None),
+            SourceItem::Oversize { change, size_bytes } => self.change(change, Some(size_bytes)),
             SourceItem::Message(message) => self.logical_message(message),
             SourceItem::OversizeMessage { prefix, size_bytes } => {
                 self.oversize_message(prefix, size_bytes)
@@ -50,17 +60,39 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         }
     }
 
-    fn change(&mut self, change: RowChange) -> Result<(), RelayError> {
+    /// `too_large` are the bytes of a row whose large values were left out.
+    fn change(&mut self, change: RowChange, too_large: Option<u64>) -> Result<(), RelayError> {
         if !self.converter.is_outbox(change.row.relation()) {
             self.metrics.skipped.increment(1);
+            let passed = filters::no_signal(self.config.signal_table.as_ref(), &change);
+            self.end_where(passed);
             return Ok(());
         }
-        match change.operation {
-            Operation::Insert => self.event(change, None),
-            Operation::Update | Operation::Delete => {
+        // What was there before the stream is read, not inserted.
+        match self.converter.sort(change, self.config.skipped, self.progress.is_load) {
+            Sorted::Event(change) => match too_large {
+                None => self.event(change, None),
+                Some(size_bytes) => self.oversize(&change, size_bytes),
+            },
+            Sorted::Skipped => {
                 self.metrics.skipped.increment(1);
-                self.converter.other_operation(&change)
+                Ok(())
             }
+            Sorted::Other(change) => {
+                self.metrics.skipped.increment(1);
+                let passed = self.converter.other_operation(&change);
+                self.end_where(passed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the session where something in the stream may not be passed, but not
+    /// before what came before it is settled, as far as that comes to an end.
+    fn end_where(&mut self, passed: Result<(), RelayError>) {
+        if let Err(error) = passed {
+            let limit = Duration::from_millis(self.config.drain_timeout_ms);
+            self.progress.ending = Some((error, Instant::now() + limit));
         }
     }
 
@@ -84,13 +116,14 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     }
 
     fn oversize(&mut self, change: &RowChange, size_bytes: u64) -> Result<(), RelayError> {
-        let relation = change.row.relation();
-        if !self.converter.is_outbox(relation) {
-            return Ok(());
-        }
-        let (source, identity) =
-            (table_name(relation).to_string(), self.converter.identity(&change.row));
-        self.park_unread(source, identity, self.too_large(size_bytes), Contents::LeftOut)
+        let source = table_name(change.row.relation()).to_string();
+        let identity = self.converter.identity(&change.row);
+        self.park_unread(
+            source,
+            identity,
+            Parking::too_large(size_bytes, self.config.max_event_bytes),
+            Contents::LeftOut,
+        )
     }
 
     fn oversize_message(&mut self, prefix: String, size_bytes: u64) -> Result<(), RelayError> {
@@ -98,14 +131,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             return Ok(());
         }
         self.progress.has_messages = true;
-        let parking = self.too_large(size_bytes);
+        let parking = Parking::too_large(size_bytes, self.config.max_event_bytes);
         self.park_unread(prefix, Identity::default(), parking, Contents::LeftOut)
-    }
-
-    fn too_large(&self, size_bytes: u64) -> Parking {
-        let limit = self.config.max_event_bytes;
-        let detail = format!("the event has {size_bytes} bytes, max_event_bytes is {limit}");
-        Parking { reason: ParkReason::Oversize, detail }
     }
 
     /// Parks what never became a row that could be routed, under a ticket of
@@ -137,41 +164,87 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let (ticket, position) = self.progress.tracker.event();
         self.progress.events_since_checkpoint = true;
         self.progress.proofs.event();
-        if !self.published.is_empty() && self.is_published(position, &change) {
-            self.progress.tracker.done(ticket);
-            return Ok(());
+        self.advance(Unsent { ticket, position, change, emitted })
+    }
+
+    /// Parks or sends an event, or holds it until what its message needs is known.
+    pub(super) fn advance(&mut self, event: Unsent) -> Result<(), RelayError> {
+        let Unsent { ticket, position, change, emitted } = event;
+        // Once at most: that the registry refuses a schema is told once.
+        let mut made = None;
+        if !self.published.is_empty() {
+            let is_published = self.is_published(position, &change, emitted.as_ref(), &mut made);
+            if is_published {
+                self.progress.tracker.done(ticket);
+                return Ok(());
+            }
         }
+        let mut is_behind = false;
         if self.parked.concerns(position) {
             let identity = self.converter.identity(&change.row);
             if self.parked.contains(position, &identity)? {
                 self.progress.tracker.done(ticket);
                 return Ok(());
             }
-            if self.parked.holds_back(position, &identity) {
-                let origin = Origin { row: change.row, emitted };
-                return self.park_origin(ticket, position, origin, Parking::behind(), 0);
-            }
+            is_behind = self.parked.holds_back(position, &identity);
         }
-        let message = self.converter.message(&change);
-        let origin = Origin { row: change.row, emitted };
-        match message {
+        let made =
+            made.unwrap_or_else(|| self.converter.message(&change, content(emitted.as_ref())));
+        match made {
+            Err(Unmade::Ask(question)) => {
+                self.hold_unmade(Unsent { ticket, position, change, emitted }, question);
+                Ok(())
+            }
+            Err(Unmade::Dropped) => self.drop_event(ticket, &change.row),
+            Ok(_) | Err(Unmade::Park(_)) if is_behind => {
+                let origin = Origin { row: change.row, emitted };
+                self.park_origin(ticket, position, origin, Parking::behind(), 0)
+            }
             Ok(mut message) => {
                 self.headers.add(&mut message.headers, position);
+                let origin = Origin { row: change.row, emitted };
                 self.offer(Event { ticket, position, message, origin })
             }
-            Err(parking) => self.park_origin(ticket, position, origin, parking, 0),
+            Err(Unmade::Park(parking)) => {
+                let origin = Origin { row: change.row, emitted };
+                self.park_origin(ticket, position, origin, parking, 0)
+            }
         }
     }
 
+    /// Nothing overtakes it, and what is on its way is settled meanwhile.
+    fn hold_unmade(&mut self, event: Unsent, question: Question) {
+        self.asker.ask(question);
+        self.progress.held = Some(Held::Unmade(event));
+    }
+
+    /// By its transforms it is no event.
+    fn drop_event(&mut self, ticket: Ticket, row: &Row) -> Result<(), RelayError> {
+        self.metrics.skipped.increment(1);
+        self.converter.log_dropped(row);
+        self.progress.tracker.done(ticket);
+        Ok(())
+    }
+
     /// Whether the event was read back: by its position, or as the id that its
-    /// record has.
-    fn is_published(&mut self, position: Position, change: &RowChange) -> bool {
+    /// record has. Where the latter is looked at, `made` is what the event is made
+    /// of, which may be a question.
+    fn is_published(
+        &mut self,
+        position: Position,
+        change: &RowChange,
+        emitted: Option<&LogicalMessage>,
+        made: &mut Option<Result<Message, Unmade>>,
+    ) -> bool {
         let id = || {
-            let message = self.converter.message(change).ok()?;
+            let made = made.insert(self.converter.message(change, content(emitted)));
+            let message = made.as_ref().ok()?;
             let id = message.headers.iter().find(|header| &*header.name == ID_HEADER)?;
             id.value.clone()
         };
-        let is_published = self.published.take(position, id);
+        let is_there = self.published.take(position, id);
+        // Without an answer nobody knows its id.
+        let is_published = is_there && !matches!(made, Some(Err(Unmade::Ask(_))));
         self.metrics.resumed.increment(is_published.into());
         is_published
     }
@@ -223,13 +296,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 topic.inspect(|topic| self.carried.away.found(topic));
                 Ok(Offered::Settled)
             }
-            Err(Unsent::Full(message)) => {
+            Err(sink::Unsent::Full(message)) => {
                 Ok(Offered::Wait(Event { ticket, position, message: *message, origin }))
             }
-            Err(Unsent::Away { message, detail }) => {
+            Err(sink::Unsent::Away { message, detail }) => {
                 Ok(Offered::Away(Event { ticket, position, message: *message, origin }, detail))
             }
-            Err(Unsent::Never { topic, detail }) => {
+            Err(sink::Unsent::Never { topic, detail }) => {
                 let parking = Parking::rejected(format!("{topic}: {detail}"));
                 let attempts = self.carried.suspects.refusals(position);
                 self.park_origin(ticket, position, origin, parking, attempts)?;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     ack::Ticket,
-    convert::Origin,
+    convert::{Origin, content},
     error::RelayError,
     parked::{Contents, ParkReason, ParkedEvent, Parking},
     policy::{Disposition, decide},
@@ -30,13 +30,16 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let identity = self.converter.identity(&origin.row);
         let source = origin.source();
-        let change = RowChange::insert(origin.row);
-        let contents = match self.converter.message(&change) {
+        let Origin { row, emitted } = origin;
+        let change = RowChange::insert(row);
+        let contents = match self.converter.message(&change, content(emitted.as_ref())) {
             Ok(mut message) => {
                 self.headers.add(&mut message.headers, position);
                 Contents::Record(message)
             }
-            Err(_) => Origin { row: change.row, ..origin }.contents(),
+            // Also where somebody would have to be asked: it is made a record when it
+            // is sent on.
+            Err(_) => Origin { row: change.row, emitted }.contents(),
         };
         self.park(ParkedEvent { ticket, position, identity, source, parking, attempts, contents })
     }

@@ -23,8 +23,9 @@ use walpost_event::{Lsn, Message, Position};
 use super::{Held, Pipeline};
 use crate::{
     ack::Ticket,
+    convert::Unmade,
     error::RelayError,
-    parked::{Aggregate, Busy, Looked, Outcome, Parking, Room, SendingFloor, Verdict},
+    parked::{Aggregate, Busy, Looked, Outcome, ParkReason, Parking, Room, SendingFloor, Verdict},
     sink::{DeliveryError, Sink, Unsent},
     source::Source,
 };
@@ -384,7 +385,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                     let since = Instant::now();
                     self.progress.retries.ready.push(Ready { retry, message, since });
                 }
-                Err(parking) => self.refuse(retry, 0, parking),
+                Err(Unmade::Park(parking)) => self.refuse(retry, 0, parking),
+                // It stays as it is, and is found again.
+                Err(Unmade::Ask(question)) => self.asker.ask(question),
+                Err(Unmade::Dropped) => {
+                    let detail = "the transforms drop it; discard it, or change them".to_owned();
+                    self.refuse(retry, 0, Parking { reason: ParkReason::Unroutable, detail });
+                }
             }
         }
     }

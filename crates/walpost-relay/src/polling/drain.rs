@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
-use walpost_encode::Encoding;
 use walpost_postgres::Database;
 use walpost_router::Router;
 
@@ -18,6 +17,7 @@ use super::{
 use crate::{
     checkpoint::Cut,
     config::RelayConfig,
+    encoding::EventEncoding,
     error::RelayError,
     sink::Sink,
     status::{Phase, StatusReporter},
@@ -30,7 +30,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(10);
 pub(crate) async fn drain<K: Sink>(
     database: &Database,
     (config, polling): (&RelayConfig, &PollingConfig),
-    (router, encoding): (&Router, &Encoding),
+    (router, encoding): (&Router, &EventEncoding),
     cut: &Cut,
     connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
 ) -> Result<u64, RelayError> {

@@ -26,7 +26,6 @@ mod table;
 mod verdict;
 
 use tokio::{sync::watch, time::interval};
-use walpost_encode::Encoding;
 use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
@@ -46,6 +45,7 @@ pub(crate) use self::{
 use self::{gate::Gate, metrics::PollingMetrics, session::PollingSession};
 use crate::{
     config::RelayConfig,
+    encoding::EventEncoding,
     error::RelayError,
     relay::{OBSERVE_INTERVAL, Retries, RunningRelay, runtime},
     sink::Sink,
@@ -63,7 +63,7 @@ pub struct PollingRelay {
     config: RelayConfig,
     polling: PollingConfig,
     router: Router,
-    encoding: Encoding,
+    encoding: EventEncoding,
 }
 
 impl PollingRelay {
@@ -77,7 +77,7 @@ impl PollingRelay {
         config: RelayConfig,
         polling: PollingConfig,
         router: RouterConfig,
-        encoding: Encoding,
+        encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
         polling.validate().map_err(RelayError::Config)?;
@@ -86,6 +86,8 @@ impl PollingRelay {
             let problem = "dead_letter_topic is set, and a pipeline that polls parks nothing";
             return Err(RelayError::Config(problem.to_owned()));
         }
+        let encoding = encoding.into();
+        encoding.check()?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, polling, router, encoding })

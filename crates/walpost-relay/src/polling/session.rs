@@ -2,10 +2,9 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
-use walpost_encode::Encoding;
-use walpost_event::{Generation, error_chain, jitter};
+use walpost_event::{Generation, Message, RowChange, error_chain, jitter};
 use walpost_postgres::Database;
 use walpost_router::Router;
 
@@ -21,9 +20,11 @@ use super::{
     verdict::{Fate, Judge},
 };
 use crate::{
+    asking::Asker,
     checkpoint::note_polling,
     config::RelayConfig,
-    convert::Converter,
+    convert::{Converter, Unmade},
+    encoding::EventEncoding,
     error::RelayError,
     headers::OwnHeaders,
     sink::Sink,
@@ -55,7 +56,7 @@ pub(super) struct PollingSession<'a> {
     pub(super) config: &'a RelayConfig,
     pub(super) polling: &'a PollingConfig,
     pub(super) router: &'a Router,
-    pub(super) encoding: &'a Encoding,
+    pub(super) encoding: &'a EventEncoding,
     pub(super) status: &'a StatusReporter,
     pub(super) metrics: &'a PollingMetrics,
     pub(super) stop: watch::Receiver<bool>,
@@ -66,6 +67,7 @@ pub(super) struct PollingSession<'a> {
 pub(super) struct Work<K> {
     pub(super) table: PolledTable,
     converter: Converter,
+    asker: Asker,
     headers: OwnHeaders,
     judge: Judge,
     /// Connected when there is something to send.
@@ -122,7 +124,8 @@ impl PollingSession<'_> {
         }
         Ok(Work {
             table: PolledTable::open(client, self.config, self.polling, &self.gate).await?,
-            converter: Converter::new(self.router.clone(), *self.encoding, self.config),
+            converter: Converter::new(self.router.clone(), self.encoding, self.config),
+            asker: Asker::new(sql, self.encoding)?,
             headers: OwnHeaders::new(self.config, Generation::from(0)),
             judge: Judge::new(self.polling),
             sink: None,
@@ -209,7 +212,7 @@ impl PollingSession<'_> {
             lanes.retain(|lane| lane.iter().any(is_suspect));
             lanes.truncate(ALONE_MAX_LANES);
         }
-        let mut outgoing = self.convert(work, &candidates, &lanes.concat());
+        let mut outgoing = self.convert(work, &candidates, &lanes.concat(), deadline).await?;
         self.status.update(|status| status.outstanding = lanes.concat().len() as u64);
         let end = match self.sink(work, connect_sink, deadline).await {
             Ok(()) => {
@@ -240,35 +243,66 @@ impl PollingSession<'_> {
 
     /// Messages of the rows that are sent; of others, and of those that become
     /// none, their place is empty.
-    fn convert<K>(
+    async fn convert<K>(
         &self,
         work: &mut Work<K>,
         candidates: &[Candidate],
         sent: &[usize],
-    ) -> Vec<Option<Outgoing>> {
+        deadline: Instant,
+    ) -> Result<Vec<Option<Outgoing>>, RelayError> {
         let mut outgoing: Vec<Option<Outgoing>> = candidates.iter().map(|_| None).collect();
         for index in sent.iter().copied() {
             let message = match &candidates[index].content {
-                Content::Row(change) => {
-                    work.converter.message(change).map_err(|parking| parking.detail)
-                }
-                Content::Oversize { size_bytes } => Err(format!(
+                Content::Row(change) => self.message(work, change, deadline).await?,
+                Content::Oversize { size_bytes } => Err(Fate::Refused(format!(
                     "the row has {size_bytes} bytes, and max_event_bytes is {}",
                     self.config.max_event_bytes
-                )),
+                ))),
             };
-            match message {
+            outgoing[index] = Some(match message {
                 Ok(mut message) => {
                     work.headers.add_source(&mut message.headers);
-                    let message = Some(message);
-                    outgoing[index] = Some(Outgoing { message, fate: Fate::Untouched });
+                    Outgoing { message: Some(message), fate: Fate::Untouched }
                 }
-                Err(detail) => {
-                    outgoing[index] = Some(Outgoing { message: None, fate: Fate::Refused(detail) });
+                Err(fate) => Outgoing { message: None, fate },
+            });
+        }
+        Ok(outgoing)
+    }
+
+    /// The message of a row, once what it needs is known; what becomes of the row
+    /// where that is not in time, and of one that becomes no message.
+    async fn message<K>(
+        &self,
+        work: &mut Work<K>,
+        change: &RowChange,
+        deadline: Instant,
+    ) -> Result<Result<Message, Fate>, RelayError> {
+        loop {
+            let question = match work.converter.message(change, None) {
+                Ok(message) => return Ok(Ok(message)),
+                Err(Unmade::Park(parking)) => return Ok(Err(Fate::Refused(parking.detail))),
+                Err(Unmade::Dropped) => {
+                    work.converter.log_dropped(&change.row);
+                    return Ok(Err(Fate::Dropped));
+                }
+                Err(Unmade::Ask(question)) => question,
+            };
+            // One that an earlier claim has not waited for may be under way.
+            work.asker.ask(question);
+            let mut stop = self.stop.clone();
+            tokio::select! {
+                answer = work.asker.answered() => work.converter.learn(answer?),
+                _ = stop.wait_for(|stop| *stop) => {
+                    return Ok(Err(Fate::Unanswered("the pipeline stops".to_owned())));
+                }
+                () = sleep_until(deadline) => {
+                    let waits = work.asker.waits();
+                    let detail = waits.unwrap_or_else(|| "nobody has answered".to_owned());
+                    return Ok(Err(Fate::Unanswered(detail)));
                 }
             }
         }
-        outgoing
     }
 
     /// Connects the sink if there is none. Why there is none, else.
@@ -309,7 +343,7 @@ impl PollingSession<'_> {
         candidates: &[Candidate],
     ) -> Result<usize, RelayError> {
         let (mut published, mut tried_before, mut noted) = (Vec::new(), Vec::new(), Vec::new());
-        let mut trouble = None;
+        let (mut trouble, mut dropped) = (None, 0);
         for candidate in candidates {
             let (detail, own) = match &candidate.fate {
                 Fate::Untouched => continue,
@@ -320,7 +354,8 @@ impl PollingSession<'_> {
                     work.suspects.insert(candidate.id.clone());
                     continue;
                 }
-                Fate::Published => {
+                Fate::Published | Fate::Dropped => {
+                    dropped += usize::from(candidate.fate == Fate::Dropped);
                     published.push(candidate.id.as_str());
                     if candidate.tried.attempts > 0 || candidate.tried.refused > 0 {
                         tried_before.push(candidate.id.as_str());
@@ -348,7 +383,7 @@ impl PollingSession<'_> {
             work.table.fail(&noted).await?;
         }
         work.table.commit().await?;
-        self.tell(published.len(), &noted, trouble);
+        self.tell(published.len() - dropped, &noted, trouble);
         Ok(published.len())
     }
 

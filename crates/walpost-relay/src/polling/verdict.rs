@@ -11,6 +11,8 @@ use super::config::{AppliesTo, PollingConfig};
 pub(super) enum Fate {
     /// The sink has it.
     Published,
+    /// By its transforms it is no event, and published nowhere.
+    Dropped,
     /// Not tried, or not for its own or the sink's sake: as before.
     Untouched,
     /// Refused together with others: to be sent alone.

@@ -9,12 +9,10 @@
 //!
 //! Before 3 a slot is nobody's, and is made again.
 
-use walpost_event::Generation;
-
 #[cfg(test)]
 use crate::simulation;
 use crate::{
-    checkpoint::{Checkpoint, InitialState, Loss},
+    checkpoint::{Checkpoint, InitialState, Loss, new_generation},
     error::RelayError,
     floors,
     published::{From, Wanted},
@@ -52,9 +50,8 @@ impl Session<'_> {
                 (*loss, before.generation)
             }
             _ => {
-                let random = uuid::Uuid::new_v4().as_u64_pair().0;
                 let loss = Loss { generation: before.generation, left_at: found.left_at };
-                (loss, Generation::from(random as u32))
+                (loss, new_generation())
             }
         };
         let known = &before.floors;

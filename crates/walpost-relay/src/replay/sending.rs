@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     ack::Ticket,
-    convert::Converter,
+    asking::Asker,
+    convert::{Converter, Unmade},
     error::{RelayError, SourceError},
     headers::ReplayHeaders,
     sink::{Delivery, Sink, Unsent},
@@ -96,6 +97,7 @@ pub(super) struct Sending<K> {
     pub(super) audit: Audit,
     pub(super) sink: K,
     pub(super) converter: Converter,
+    pub(super) asker: Asker,
     pub(super) headers: ReplayHeaders,
     pub(super) to_topic: Option<Arc<str>>,
     pub(super) pace: Pace,
@@ -115,6 +117,8 @@ pub(super) struct State {
     all_read: bool,
     /// The sink had no room for it.
     held: Option<(i64, Message)>,
+    /// Somebody is asked what its record needs.
+    unmade: Option<(i64, RowChange)>,
     outstanding: BTreeMap<Ticket, i64>,
     /// The first row whose record was not acknowledged and will not be.
     lost: Option<i64>,
@@ -142,6 +146,7 @@ impl State {
             items: VecDeque::new(),
             all_read: false,
             held: None,
+            unmade: None,
             outstanding: BTreeMap::new(),
             lost: None,
             next_ticket: 0,
@@ -158,7 +163,8 @@ impl State {
 
     /// Whether nothing is left to be sent.
     fn is_through(&self) -> bool {
-        self.all_read && self.items.is_empty() && self.held.is_none()
+        let is_empty = self.held.is_none() && self.unmade.is_none();
+        self.all_read && self.items.is_empty() && is_empty
     }
 
     /// Whether everything was dealt with.
@@ -169,6 +175,7 @@ impl State {
     /// Every row up to here is dealt with.
     fn last_seq(&self) -> Option<i64> {
         let unsent = self.held.as_ref().map(|(seq, _)| *seq);
+        let unsent = unsent.or(self.unmade.as_ref().map(|(seq, _)| *seq));
         let first = self.outstanding.values().copied().chain(unsent).chain(self.lost).min();
         first.map_or(self.last_read, |first| Some(first - 1))
     }
@@ -240,6 +247,7 @@ impl<K: Sink> Sending<K> {
                 () = stopped(&mut stop), if stoppable => self.end(None),
                 () = self.sink.deliveries(&mut deliveries) => self.settle(&mut deliveries),
                 rows = self.rows.recv(), if reading => self.take(rows)?,
+                answer = self.asker.answered() => self.converter.learn(answer?),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 _ = ticks.tick() => {
                     self.tick().await?;
@@ -273,7 +281,8 @@ impl<K: Sink> Sending<K> {
     fn send(&mut self) -> Option<Instant> {
         loop {
             let now = Instant::now();
-            if self.state.held.is_none() && self.state.items.is_empty() {
+            let is_idle = self.state.held.is_none() && self.state.unmade.is_none();
+            if is_idle && self.state.items.is_empty() || self.asker.is_asking() {
                 return None;
             }
             if let Some(due) = self.pace.waits_until(now) {
@@ -304,6 +313,9 @@ impl<K: Sink> Sending<K> {
 
     /// The next row as a message, if it becomes one.
     fn next_message(&mut self) -> Option<(i64, Message)> {
+        if let Some((seq, change)) = self.state.unmade.take() {
+            return self.made(seq, change);
+        }
         let (row, too_large) = match self.state.items.pop_front()? {
             SourceItem::Change(change) => (change.row, None),
             SourceItem::Oversize { change, size_bytes } => (change.row, Some(size_bytes)),
@@ -315,7 +327,11 @@ impl<K: Sink> Sending<K> {
             self.give_up(seq, format!("its {size_bytes} bytes are more than max_event_bytes"));
             return None;
         }
-        match self.converter.message(&RowChange::insert(row)) {
+        self.made(seq, RowChange::insert(row))
+    }
+
+    fn made(&mut self, seq: i64, change: RowChange) -> Option<(i64, Message)> {
+        match self.converter.message(&change, None) {
             Ok(mut message) => {
                 self.headers.add(&mut message.headers);
                 if let Some(topic) = &self.to_topic {
@@ -325,8 +341,17 @@ impl<K: Sink> Sending<K> {
                 }
                 Some((seq, message))
             }
-            Err(parking) => {
+            Err(Unmade::Park(parking)) => {
                 self.give_up(seq, parking.detail);
+                None
+            }
+            Err(Unmade::Dropped) => {
+                self.give_up(seq, "the transforms drop it".to_owned());
+                None
+            }
+            Err(Unmade::Ask(question)) => {
+                self.asker.ask(question);
+                self.state.unmade = Some((seq, change));
                 None
             }
         }
@@ -362,12 +387,14 @@ impl<K: Sink> Sending<K> {
     }
 
     async fn tick(&mut self) -> Result<(), RelayError> {
-        let has_work = !self.state.outstanding.is_empty() || self.state.held.is_some();
+        let is_held = self.state.held.is_some() || self.state.unmade.is_some();
+        let has_work = !self.state.outstanding.is_empty() || is_held;
         if !has_work {
             self.state.last_news = Instant::now();
         }
         if self.state.ending.is_none() && self.state.last_news.elapsed() >= STALLED {
-            let trouble = self.sink.trouble().unwrap_or_else(|| "no reason given".to_owned());
+            let trouble = self.asker.waits().or_else(|| self.sink.trouble());
+            let trouble = trouble.unwrap_or_else(|| "no reason given".to_owned());
             let detail = format!("nothing was acknowledged for {} s: {trouble}", STALLED.as_secs());
             self.end(Some(RelayError::Sink { detail, transient: true }));
         }

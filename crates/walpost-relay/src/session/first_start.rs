@@ -2,11 +2,11 @@
 //! it begins.
 
 use serde_json::{Value, json};
-use walpost_event::{Generation, Lsn};
+use walpost_event::Lsn;
 
 use super::{Found, Session};
 use crate::{
-    checkpoint::{Checkpoint, Feed, InitialState},
+    checkpoint::{Checkpoint, InitialState, new_generation},
     clock::now_us,
     config::Initial,
     error::{RelayError, SourceError},
@@ -80,26 +80,8 @@ impl Session<'_> {
     }
 
     pub(super) fn first_checkpoint(&self, identity: &ServerIdentity) -> Checkpoint {
-        let random = uuid::Uuid::new_v4().as_u64_pair().0;
-        Checkpoint {
-            generation: Generation::from(random as u32),
-            system_id: identity.system_id.clone(),
-            timeline: identity.timeline,
-            slot: self.config.slot.clone(),
-            confirmed: Lsn::ZERO,
-            initial: InitialState::Creating,
-            floors: Vec::new(),
-            clean: true,
-            fence: None,
-            publication: None,
-            proven: None,
-            pending: None,
-            taken_by: None,
-            requested: None,
-            has_messages: false,
-            feed: Feed::Wal,
-            taken_over_at: None,
-        }
+        let ServerIdentity { system_id, timeline, .. } = identity;
+        Checkpoint::new(new_generation(), system_id, *timeline, &self.config.slot)
     }
 
     pub(crate) async fn create_slot(

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     checkpoint::{CheckpointStore, InitialState},
     config::RelayConfig,
+    encoding::EventEncoding,
     error::{RelayError, SourceError},
     metrics::PipelineMetrics,
     pipeline::Ended,
@@ -32,7 +33,8 @@ use crate::{
 /// Between a session that failed and the next.
 const RETRY_MS: u64 = 10;
 
-const ENCODING: Encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+const ENCODING: EventEncoding =
+    EventEncoding::Plain(Encoding { key: Encoder::Raw, value: Encoder::Raw });
 /// Knows its topics already: expressions are slow without optimization.
 static ROUTER: LazyLock<Router> = LazyLock::new(|| {
     let mut router = Router::new(RouterConfig::default()).expect("the defaults");

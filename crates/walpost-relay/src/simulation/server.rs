@@ -9,7 +9,7 @@ use super::{
     world::{GENERATION, State, World, lsn, xid},
 };
 use crate::{
-    checkpoint::{Checkpoint, Feed, InitialState, Note},
+    checkpoint::{Checkpoint, InitialState, Note},
     error::RelayError,
     floors,
     proven::{Pair, Seen, sees},
@@ -36,29 +36,17 @@ pub(crate) struct ParkedRow {
 
 impl Rows {
     pub(super) fn new(pipeline: usize, start: Lsn) -> Self {
+        let generation = Generation::from(GENERATION + pipeline as u32);
         let checkpoint = Checkpoint {
-            generation: Generation::from(GENERATION + pipeline as u32),
-            system_id: String::new(),
-            timeline: 1,
-            slot: String::new(),
             confirmed: start,
             initial: InitialState::Done,
-            floors: Vec::new(),
-            clean: true,
-            fence: None,
             proven: Some(Pair {
                 snapshot: "100:100:".to_owned(),
                 lsn: start,
                 floors: json!({}),
                 taken_at: 0,
             }),
-            pending: None,
-            taken_by: None,
-            requested: None,
-            has_messages: false,
-            publication: None,
-            feed: Feed::Wal,
-            taken_over_at: None,
+            ..Checkpoint::new(generation, "", 1, "")
         };
         Self { checkpoint, token: None, parked: Vec::new() }
     }

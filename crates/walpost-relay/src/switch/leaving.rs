@@ -19,6 +19,7 @@ use super::{
 use crate::{
     checkpoint::Cut,
     error::RelayError,
+    filters::Prefixes,
     pipeline::{Ended, attend},
     session::{Found, Session},
     sink::Sink,
@@ -49,7 +50,7 @@ impl Session<'_> {
         tracing::info!(position = %cut.position, "publishing up to the end of this source");
         let confirmed = found.checkpoint.confirmed;
         let messages = Arc::new(AtomicBool::new(found.checkpoint.has_messages));
-        let prefixes = self.config.event_prefixes().to_vec();
+        let prefixes = Prefixes::new(self.config);
         let source = Until::new(source, cut.position, prefixes, messages.clone());
         let pipeline = self.pipeline(&found, source, confirmed, connect_sink).await?;
         self.working(Phase::Streaming, confirmed);

@@ -24,7 +24,6 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::time::Instant;
-use walpost_encode::Encoding;
 use walpost_event::{Lsn, error_chain};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
@@ -33,6 +32,7 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointStore, Cut, Feed},
     clock::now_us,
     config::{LostSlot, RelayConfig, SourceKind},
+    encoding::EventEncoding,
     error::RelayError,
     polling::{PollingConfig, polled},
     proven::Pair,
@@ -123,7 +123,7 @@ pub struct SourceSwitch {
     config: RelayConfig,
     polling: PollingConfig,
     router: Router,
-    encoding: Encoding,
+    encoding: EventEncoding,
 }
 
 /// What a switch works with.
@@ -149,7 +149,7 @@ impl SourceSwitch {
         mut config: RelayConfig,
         polling: PollingConfig,
         router: RouterConfig,
-        encoding: Encoding,
+        encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
         polling.validate().map_err(RelayError::Config)?;
@@ -158,6 +158,8 @@ impl SourceSwitch {
         // These are for relays.
         config.on_lost_slot = LostSlot::Refuse;
         config.mark_published = false;
+        let encoding = encoding.into();
+        encoding.check()?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, polling, router, encoding })

@@ -128,7 +128,8 @@ pub(super) fn has_streamed(row: &Checkpoint, config: &RelayConfig) -> Result<(),
 
 /// Nobody sends messages, as far as the stream tells.
 pub(super) fn no_messages(has_messages: bool, config: &RelayConfig) -> Result<(), RelayError> {
-    if !has_messages || config.message_prefixes.is_empty() {
+    let takes_none = config.message_prefixes.is_empty() && config.message_filter.is_none();
+    if !has_messages || takes_none {
         return Ok(());
     }
     Err(RelayError::prerequisite(

@@ -9,6 +9,7 @@ use walpost_event::Lsn;
 
 use crate::{
     error::SourceError,
+    filters::Prefixes,
     source::{Source, SourceItem},
 };
 
@@ -19,18 +20,13 @@ pub(crate) struct Until<S> {
     end: Lsn,
     is_over: bool,
     /// Of messages that are events.
-    prefixes: Vec<String>,
+    prefixes: Prefixes,
     /// One of them has come.
     messages: Arc<AtomicBool>,
 }
 
 impl<S> Until<S> {
-    pub(crate) fn new(
-        source: S,
-        end: Lsn,
-        prefixes: Vec<String>,
-        messages: Arc<AtomicBool>,
-    ) -> Self {
+    pub(crate) fn new(source: S, end: Lsn, prefixes: Prefixes, messages: Arc<AtomicBool>) -> Self {
         Self { source, end, is_over: false, prefixes, messages }
     }
 
@@ -48,8 +44,8 @@ impl<S> Until<S> {
             self.is_over = true;
         }
         let is_event = |item: &SourceItem| match item {
-            SourceItem::Message(message) => self.prefixes.contains(&message.prefix),
-            SourceItem::OversizeMessage { prefix, .. } => self.prefixes.contains(prefix),
+            SourceItem::Message(message) => self.prefixes.takes(&message.prefix),
+            SourceItem::OversizeMessage { prefix, .. } => self.prefixes.takes(prefix),
             _ => false,
         };
         if items[first..].iter().any(is_event) {
@@ -81,6 +77,7 @@ impl<S: Source> Source for Until<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RelayConfig;
 
     fn begin(commit_lsn: u64) -> SourceItem {
         let commit_lsn = Lsn::from(commit_lsn);
@@ -96,7 +93,7 @@ mod tests {
     }
 
     fn cut(items: Vec<SourceItem>) -> (String, bool) {
-        let mut until = Until::new((), Lsn::from(100), Vec::new(), Arc::default());
+        let mut until = Until::new((), Lsn::from(100), Prefixes::default(), Arc::default());
         let mut items = items;
         until.cut(&mut items, 0);
         let short = |item: &SourceItem| match item {
@@ -120,7 +117,9 @@ mod tests {
             |prefix: &str| SourceItem::OversizeMessage { prefix: prefix.to_owned(), size_bytes: 1 };
         let told = |mut items: Vec<SourceItem>| {
             let messages = Arc::new(AtomicBool::new(false));
-            let ours = vec!["ours".to_owned()];
+            let mut config = RelayConfig::new("shop");
+            config.message_prefixes = vec!["ours".to_owned()];
+            let ours = Prefixes::new(&config);
             Until::new((), Lsn::from(100), ours, messages.clone()).cut(&mut items, 0);
             messages.load(Ordering::Relaxed)
         };

@@ -4,7 +4,6 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_postgres::types::{PgLsn, Type};
-use walpost_encode::Encoding;
 use walpost_event::{Lsn, error_chain};
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
@@ -13,7 +12,9 @@ use super::{Desk, HOLDER_WAIT, LOOK_AGAIN, in_use, open};
 use crate::{
     checkpoint::InitialState,
     config::{LostSlot, RelayConfig, SourceKind},
+    encoding::EventEncoding,
     error::{RelayError, SourceError},
+    filters::Prefixes,
     metrics::PipelineMetrics,
     pipeline::Ended,
     policy::Carried,
@@ -111,7 +112,7 @@ async fn parked(sql: &Sql, config: &RelayConfig) -> Result<u64, RelayError> {
 pub struct HandBack {
     config: RelayConfig,
     router: Router,
-    encoding: Encoding,
+    encoding: EventEncoding,
     leave_parked: bool,
     desk: Desk,
 }
@@ -133,12 +134,14 @@ impl HandBack {
         database: &Database,
         mut config: RelayConfig,
         router: RouterConfig,
-        encoding: Encoding,
+        encoding: impl Into<EventEncoding>,
         leave_parked: bool,
     ) -> Result<Self, RelayError> {
         let desk = open(database, &config).await?;
         config.source = SourceKind::Native;
         config.on_lost_slot = LostSlot::Refuse;
+        let encoding = encoding.into();
+        encoding.check()?;
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { config, router, encoding, leave_parked, desk })
@@ -232,7 +235,7 @@ impl Session<'_> {
         self.hold(&mut found, source.backend_pid()).await?;
         let end = found.checkpoints.flushed().await?;
         let confirmed = found.checkpoint.confirmed;
-        let source = Until::new(source, end, Vec::new(), Arc::new(AtomicBool::new(false)));
+        let source = Until::new(source, end, Prefixes::default(), Arc::new(AtomicBool::new(false)));
         let pipeline = self.pipeline(&found, source, confirmed, connect_sink).await?;
         self.working(Phase::Streaming, confirmed);
         let (_keep, stop) = watch::channel(false);

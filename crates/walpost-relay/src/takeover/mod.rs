@@ -17,16 +17,18 @@ mod scan;
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
-use walpost_event::{Generation, Lsn, Position};
+use walpost_event::{Lsn, Position, error_chain};
 use walpost_postgres::Database;
-use walpost_router::RouterConfig;
+use walpost_router::{Router, RouterConfig};
 use walpost_takeover::Boundary;
 
 pub use self::hand_back::{HandBack, HandedBack, plan_hand_back};
 use self::scan::{Part, Scan, Scanned};
 use crate::{
-    checkpoint::{Checkpoint, CheckpointStore, Feed, InitialState},
+    checkpoint::{Checkpoint, CheckpointStore, InitialState, new_generation},
     config::RelayConfig,
+    convert::Converter,
+    encoding::EventEncoding,
     error::{RelayError, SourceError},
     history,
     sql::Sql,
@@ -89,6 +91,7 @@ pub struct TakeOverPart {
 }
 
 /// Says what a take-over would do; reads from the slot and changes nothing.
+/// `encoding` is the pipeline's, which decides what of the stream is an event.
 ///
 /// # Errors
 /// [`RelayError::Prerequisite`] while anybody streams from the slot, or where slot,
@@ -97,9 +100,10 @@ pub async fn plan_take_over(
     database: &Database,
     config: &RelayConfig,
     router: &RouterConfig,
+    encoding: &EventEncoding,
     order: &TakeOverOrder,
 ) -> Result<TakeOverPlan, RelayError> {
-    Ok(look(database, config, router, order).await?.plan)
+    Ok(look(database, config, router, encoding, order).await?.plan)
 }
 
 /// Takes the slot over, unless something stands in the way: the next start of the
@@ -111,31 +115,19 @@ pub async fn take_over(
     database: &Database,
     config: &RelayConfig,
     router: &RouterConfig,
+    encoding: &EventEncoding,
     order: &TakeOverOrder,
 ) -> Result<TakeOverPlan, RelayError> {
     let Found { desk, identity, held, last, mut plan } =
-        look(database, config, router, order).await?;
+        look(database, config, router, encoding, order).await?;
     if !plan.obstacles.is_empty() {
         return Ok(plan);
     }
     let row = Checkpoint {
-        generation: Generation::from(uuid::Uuid::new_v4().as_u64_pair().0 as u32),
-        system_id: identity.system_id,
-        timeline: identity.timeline,
-        slot: config.slot.clone(),
         confirmed: plan.begins_at,
         initial: InitialState::Done,
-        floors: Vec::new(),
-        clean: true,
-        fence: None,
-        publication: None,
-        proven: None,
-        pending: None,
-        taken_by: None,
-        requested: None,
-        has_messages: false,
-        feed: Feed::Wal,
         taken_over_at: last,
+        ..Checkpoint::new(new_generation(), identity.system_id, identity.timeline, &config.slot)
     };
     desk.checkpoints.begin_behind(&row, desk.row.as_ref()).await?;
     // Until now nobody else could have moved the slot.
@@ -218,6 +210,7 @@ async fn look(
     database: &Database,
     config: &RelayConfig,
     router: &RouterConfig,
+    encoding: &EventEncoding,
     order: &TakeOverOrder,
 ) -> Result<Found, RelayError> {
     let mut desk = open(database, config).await?;
@@ -229,7 +222,13 @@ async fn look(
     let boundary = order.boundary;
     // Without a part there is nothing to look for.
     let scanned = match boundary.inside {
-        Some(_) => scan(&desk, &mut held, config, boundary).await?,
+        Some(_) => {
+            let router = Router::new(router.clone())
+                .map_err(|error| RelayError::Config(error_chain(&error)))?;
+            let converter = Converter::new(router, encoding, config);
+            let until = desk.checkpoints.flushed().await?;
+            scan(&mut held, Scan::new(converter, config.skipped, boundary, until)).await?
+        }
         None => Scanned::default(),
     };
     let whole = scanned.part.filter(|part| part.is_whole());
@@ -336,6 +335,8 @@ async fn hold(
             position: desk.slot.confirmed.unwrap_or_default(),
             messages: true,
             max_event_bytes: config.max_event_bytes,
+            origin: config.stream_origin,
+            confirms: true,
             wal_sender_timeout_ms: config.wal_sender_timeout_ms,
         };
         match WalSource::start(replication, &start).await {
@@ -365,14 +366,7 @@ fn in_use(slot: &str, detail: &str) -> RelayError {
     )
 }
 
-async fn scan(
-    desk: &Desk,
-    source: &mut WalSource,
-    config: &RelayConfig,
-    boundary: Boundary,
-) -> Result<Scanned, RelayError> {
-    let until = desk.checkpoints.flushed().await?;
-    let mut scan = Scan::new(config, boundary, until);
+async fn scan(source: &mut WalSource, mut scan: Scan) -> Result<Scanned, RelayError> {
     let deadline = Instant::now() + SCAN_MAX;
     loop {
         let items = timeout_at(deadline, source.next_located()).await.map_err(|_| {

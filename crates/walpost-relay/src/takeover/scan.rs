@@ -1,11 +1,13 @@
 //! Finds, in the stream, the transaction that another program has published a
 //! part of. Pure.
 
-use walpost_event::{Lsn, Operation, Position};
+use walpost_event::{Lsn, Position, RowChange};
 use walpost_takeover::{Boundary, Inside, Kind};
 
 use crate::{
-    config::RelayConfig, convert::table_name, moves::crossing::PREFIX, source::SourceItem,
+    convert::{Converter, Sorted},
+    filters::SkippedOperations,
+    source::SourceItem,
 };
 
 /// What the stream says of a boundary.
@@ -41,8 +43,10 @@ impl Part {
 }
 
 /// Takes the items of a stream one by one.
-pub(crate) struct Scan<'a> {
-    config: &'a RelayConfig,
+pub(crate) struct Scan {
+    /// Says what is an event, as in the pipeline, whose ordinals these are.
+    converter: Converter,
+    skipped: SkippedOperations,
     boundary: Boundary,
     /// Everything that was committed when the scan began lies below.
     until: Lsn,
@@ -61,9 +65,21 @@ struct Open {
     last_row: (Lsn, u64),
 }
 
-impl<'a> Scan<'a> {
-    pub(crate) fn new(config: &'a RelayConfig, boundary: Boundary, until: Lsn) -> Self {
-        Self { config, boundary, until, open: Open::default(), scanned: Scanned::default() }
+impl Scan {
+    pub(crate) fn new(
+        converter: Converter,
+        skipped: SkippedOperations,
+        boundary: Boundary,
+        until: Lsn,
+    ) -> Self {
+        Self {
+            converter,
+            skipped,
+            boundary,
+            until,
+            open: Open::default(),
+            scanned: Scanned::default(),
+        }
     }
 
     /// Takes an item at its position; what was found, once nothing more is to be
@@ -76,30 +92,31 @@ impl<'a> Scan<'a> {
             }
             SourceItem::Commit { end_lsn } => self.commit(*end_lsn),
             SourceItem::KeepAlive { wal_end } => (*wal_end >= self.until).then_some(self.scanned),
+            SourceItem::Relation(_) => None,
             SourceItem::Change(change) | SourceItem::Oversize { change, .. } => {
                 let (before, count) = self.open.last_row;
                 let nth = if before == at { count + 1 } else { 1 };
                 self.open.last_row = (at, nth);
-                let is_event = change.operation == Operation::Insert
-                    && self.config.tables.contains(&table_name(change.row.relation()));
+                let is_event = self.is_event(change);
                 self.event(at, Kind::Row { nth }, is_event);
                 None
             }
             SourceItem::Message(message) => {
-                let is_event = self.is_prefix(&message.prefix)
-                    && !(message.transactional && message.prefix == PREFIX);
+                let is_event = self.converter.is_outbox_prefix(&message.prefix);
                 self.event(at, Kind::Message, is_event);
                 None
             }
             SourceItem::OversizeMessage { prefix, .. } => {
-                self.event(at, Kind::Message, self.is_prefix(prefix));
+                let is_event = self.converter.is_outbox_prefix(prefix);
+                self.event(at, Kind::Message, is_event);
                 None
             }
         }
     }
 
-    fn is_prefix(&self, prefix: &str) -> bool {
-        self.config.event_prefixes().iter().any(|ours| ours == prefix)
+    fn is_event(&mut self, change: &RowChange) -> bool {
+        self.converter.is_outbox(change.row.relation())
+            && matches!(self.converter.sort(change.clone(), self.skipped, false), Sorted::Event(_))
     }
 
     fn event(&mut self, at: Lsn, kind: Kind, is_event: bool) {
@@ -134,11 +151,23 @@ impl<'a> Scan<'a> {
 mod tests {
     use std::sync::Arc;
 
-    use walpost_event::{Relation, ReplicaIdentity, Row, RowChange};
+    use walpost_encode::{
+        Encoder, Encoding,
+        connect::{
+            Converter as Written, Converters, HeaderConverter, ShapeOptions, Transforms,
+            TypingOptions,
+        },
+    };
+    use walpost_event::{Operation, Relation, ReplicaIdentity, Row};
     use walpost_pgoutput::LogicalMessage;
+    use walpost_router::{Router, RouterConfig};
     use walpost_takeover::Last;
 
     use super::*;
+    use crate::{
+        config::RelayConfig,
+        encoding::{ConnectOptions, ContextHeaders, EventEncoding, Registries},
+    };
 
     fn lsn(lsn: u64) -> Lsn {
         Lsn::from(lsn)
@@ -153,16 +182,25 @@ mod tests {
         (end, SourceItem::Commit { end_lsn: lsn(end) })
     }
 
-    fn insert(at: u64, table: &str) -> (u64, SourceItem) {
+    fn row_of(table: &str) -> Row {
         let relation = Relation {
             oid: 1,
             schema: "walpost".into(),
             name: table.into(),
-            replica_identity: ReplicaIdentity::Nothing,
+            replica_identity: ReplicaIdentity::Default,
             columns: Vec::new(),
         };
-        let row = Row::from_text(Arc::new(relation), [] as [Option<&str>; 0]);
-        (at, SourceItem::Change(RowChange::insert(row)))
+        Row::from_text(Arc::new(relation), [] as [Option<&str>; 0])
+    }
+
+    fn insert(at: u64, table: &str) -> (u64, SourceItem) {
+        (at, SourceItem::Change(RowChange::insert(row_of(table))))
+    }
+
+    /// PostgreSQL sends the key of before with it.
+    fn update_of_key(at: u64) -> (u64, SourceItem) {
+        let (row, old) = (row_of("outbox"), Some(row_of("outbox")));
+        (at, SourceItem::Change(RowChange { operation: Operation::Update, row, old }))
     }
 
     fn message(at: u64) -> (u64, SourceItem) {
@@ -180,10 +218,37 @@ mod tests {
         Boundary { after: Some(lsn(after)), inside, may_repeat: None }
     }
 
-    fn scan(boundary: Boundary, items: Vec<(u64, SourceItem)>) -> Option<Scanned> {
-        let config = RelayConfig::new("shop");
-        let mut scan = Scan::new(&config, boundary, lsn(1_000));
+    fn plain() -> EventEncoding {
+        Encoding { key: Encoder::Raw, value: Encoder::Raw }.into()
+    }
+
+    fn connect() -> EventEncoding {
+        let (key, value) = (Written::String, Written::String);
+        let options = ConnectOptions {
+            shape: ShapeOptions::default(),
+            typing: TypingOptions::default(),
+            transforms: Transforms::default(),
+            converters: Converters { key, value, header: HeaderConverter::Simple },
+            registries: Registries::default(),
+            context_headers: ContextHeaders::None,
+        };
+        options.into()
+    }
+
+    fn scan_as(
+        encoding: &EventEncoding,
+        skipped: SkippedOperations,
+        boundary: Boundary,
+        items: Vec<(u64, SourceItem)>,
+    ) -> Option<Scanned> {
+        let router = Router::new(RouterConfig::default()).unwrap();
+        let converter = Converter::new(router, encoding, &RelayConfig::new("shop"));
+        let mut scan = Scan::new(converter, skipped, boundary, lsn(1_000));
         items.into_iter().find_map(|(at, item)| scan.take(lsn(at), &item))
+    }
+
+    fn scan(boundary: Boundary, items: Vec<(u64, SourceItem)>) -> Option<Scanned> {
+        scan_as(&plain(), SkippedOperations::default(), boundary, items)
     }
 
     fn row(nth: u64) -> Last {
@@ -210,6 +275,31 @@ mod tests {
         assert!(whole.is_whole() && whole.last().is_none());
         let last = part(2).unwrap().last().unwrap();
         assert_eq!(last.to_string(), "0/8C:1");
+    }
+
+    /// Of a transaction that counted as whole the rest would be published by nobody.
+    #[test]
+    fn events_are_those_of_the_pipeline() {
+        let items = || {
+            vec![
+                begin(140, 9),
+                update_of_key(100),
+                message(105),
+                insert(110, "outbox"),
+                update_of_key(120),
+                commit(150),
+            ]
+        };
+        let boundary = boundary(121, Some((9, 110, row(1))));
+        let part = |encoding: &EventEncoding, skipped: SkippedOperations| {
+            let part = scan_as(encoding, skipped, boundary, items()).unwrap().part.unwrap();
+            (part.published, part.events)
+        };
+        let all = SkippedOperations::default();
+        assert_eq!(part(&connect(), all), (2, 3), "a new key is a new event, and no message is");
+        assert_eq!(part(&plain(), all), (2, 2), "an update is none, and a message is");
+        assert_eq!(part(&connect(), SkippedOperations { update: true, ..all }), (1, 1));
+        assert_eq!(part(&connect(), SkippedOperations { insert: true, ..all }), (1, 2));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) use postgres_protocol::escape::{
 };
 use walpost_event::Lsn;
 
+use crate::config::StreamOrigin;
+
 pub(crate) use self::{
     client::ReplicationClient,
     identity::ServerIdentity,
@@ -55,6 +57,10 @@ pub(crate) struct StreamStart {
     pub(crate) max_event_bytes: usize,
     /// `wal_sender_timeout` of this session, in milliseconds.
     pub(crate) wal_sender_timeout_ms: u64,
+    /// Where changes come from.
+    pub(crate) origin: Option<StreamOrigin>,
+    /// Whether the slot is told any position.
+    pub(crate) confirms: bool,
 }
 
 impl StreamStart {
@@ -64,8 +70,13 @@ impl StreamStart {
         let names: Vec<String> =
             self.publications.iter().map(|name| quote_identifier(name)).collect();
         let messages = if self.messages { ", messages 'true'" } else { "" };
+        let origin = match self.origin {
+            Some(StreamOrigin::None) => ", origin 'none'",
+            Some(StreamOrigin::Any) => ", origin 'any'",
+            None => "",
+        };
         format!(
-            "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {}{messages})",
+            "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {}{messages}{origin})",
             quote_identifier(&self.slot),
             self.position,
             quoted(names.join(",")),
@@ -86,7 +97,17 @@ mod tests {
             messages: true,
             max_event_bytes: 1,
             wal_sender_timeout_ms: 1,
+            origin: None,
+            confirms: true,
         }
+    }
+
+    #[test]
+    fn an_origin_is_asked_for_where_one_is_wanted() {
+        let of = |origin| StreamStart { origin, ..start(&["a"]) }.command();
+        assert!(of(Some(StreamOrigin::None)).ends_with(", messages 'true', origin 'none')"));
+        assert!(of(Some(StreamOrigin::Any)).ends_with(", origin 'any')"));
+        assert!(!of(None).contains("origin"));
     }
 
     #[test]

@@ -9,18 +9,20 @@ use super::{
 
 /// Values up to this size survive the shrinking: ids, keys and types do.
 pub(super) const KEPT_VALUE_BYTES: usize = 16 * 1024;
-/// Tag, relation, tuple kind, number of columns.
-const INSERT_HEADER_BYTES: usize = 8;
+/// Tag, relation.
+const CHANGE_HEADER_BYTES: usize = 5;
+/// Kind, number of columns.
+const ROW_HEADER_BYTES: usize = 3;
 
 /// Tag, flags, LSN of a logical message.
 const MESSAGE_PREFIX_AT: usize = 10;
 
 /// Lets a CopyData message that is too large for memory stream past.
 ///
-/// Of an insert it keeps the small values and turns each large one into "not
-/// in the WAL", so that the decoder reads the result as it reads any row. Of a
-/// logical message it keeps all but the content. Of anything else nothing but
-/// the WAL header is kept.
+/// Of an insert, an update or a delete it keeps the small values and turns each
+/// large one into "not in the WAL", so that the decoder reads the result as it reads
+/// any change. Of a logical message it keeps all but the content. What describes
+/// tables and transactions stays whole: the catalog bounds it.
 #[derive(Debug)]
 pub(super) struct Shrinker {
     size_bytes: usize,
@@ -32,12 +34,24 @@ pub(super) struct Shrinker {
 #[derive(Debug)]
 enum State {
     WalHeader,
-    InsertHeader,
+    ChangeHeader,
+    /// The new row, or the old one before it.
+    RowHeader,
     MessageHeader,
-    Column { left: u16 },
-    Value { columns_left: u16, kind: u8, bytes: usize },
-    SkipValue { columns_left: u16, bytes: usize },
+    Column {
+        left: u16,
+    },
+    Value {
+        columns_left: u16,
+        kind: u8,
+        bytes: usize,
+    },
+    SkipValue {
+        columns_left: u16,
+        bytes: usize,
+    },
     SkipRest,
+    KeepRest,
 }
 
 impl Shrinker {
@@ -52,7 +66,7 @@ impl Shrinker {
                 return Ok(None);
             }
         }
-        if !matches!(self.state, State::SkipRest | State::Column { left: 0 }) {
+        if !matches!(self.state, State::SkipRest | State::KeepRest | State::Column { left: 0 }) {
             return Err(invalid("a row that ends within a value"));
         }
         let body = self.kept.split().freeze();
@@ -69,19 +83,20 @@ impl Shrinker {
                 };
                 self.keep(buffer, XLOG_DATA_HEADER_BYTES)?;
                 self.state = match tag {
-                    b'I' => State::InsertHeader,
+                    b'I' | b'U' | b'D' => State::ChangeHeader,
                     b'M' => State::MessageHeader,
-                    _ => State::SkipRest,
+                    _ => State::KeepRest,
                 };
             }
-            State::InsertHeader => {
-                let Some(header) = buffer.get(..INSERT_HEADER_BYTES) else { return Ok(false) };
-                let left = u16::from_be_bytes([header[6], header[7]]);
-                self.keep(buffer, INSERT_HEADER_BYTES)?;
-                self.state = State::Column { left };
+            State::ChangeHeader => {
+                if buffer.len() < CHANGE_HEADER_BYTES {
+                    return Ok(false);
+                }
+                self.keep(buffer, CHANGE_HEADER_BYTES)?;
+                self.state = State::RowHeader;
             }
+            State::RowHeader | State::Column { left: 0 } => return self.row_header(buffer),
             State::MessageHeader => return self.message_header(buffer),
-            State::Column { left: 0 } => return Err(invalid("bytes behind the last column")),
             State::Column { left } => return self.column(buffer, left - 1),
             State::Value { columns_left, kind, bytes } => {
                 if buffer.len() < bytes {
@@ -104,7 +119,24 @@ impl Shrinker {
                 let all = self.left_bytes;
                 return Ok(self.skip(buffer, all)? > 0);
             }
+            State::KeepRest => {
+                let arrived = self.left_bytes.min(buffer.len());
+                self.keep(buffer, arrived)?;
+                return Ok(arrived > 0);
+            }
         }
+        Ok(true)
+    }
+
+    /// Kind of the next row of the change, and how many columns it has.
+    fn row_header(&mut self, buffer: &mut BytesMut) -> io::Result<bool> {
+        let Some(header) = buffer.get(..ROW_HEADER_BYTES) else { return Ok(false) };
+        if !matches!(header[0], b'N' | b'K' | b'O') {
+            return Err(invalid("bytes behind the last column"));
+        }
+        let left = u16::from_be_bytes([header[1], header[2]]);
+        self.keep(buffer, ROW_HEADER_BYTES)?;
+        self.state = State::Column { left };
         Ok(true)
     }
 
@@ -170,19 +202,33 @@ impl Shrinker {
 mod tests {
     use super::*;
 
-    fn insert(columns: &[(u8, usize)]) -> Vec<u8> {
+    fn message(tag: u8) -> Vec<u8> {
         let mut bytes = vec![b'w'];
         bytes.extend([0; 24]);
-        bytes.extend(*b"I\0\0\0\x07N");
-        bytes.extend((columns.len() as u16).to_be_bytes());
-        for (kind, size) in columns {
-            bytes.push(*kind);
-            if matches!(kind, b't' | b'b') {
-                bytes.extend((*size as u32).to_be_bytes());
-                bytes.extend(std::iter::repeat_n(b'x', *size));
+        bytes.push(tag);
+        bytes
+    }
+
+    /// Rows behind a relation's number, each with its kind.
+    fn change(tag: u8, rows: &[(u8, &[(u8, usize)])]) -> Vec<u8> {
+        let mut bytes = message(tag);
+        bytes.extend(7_u32.to_be_bytes());
+        for (row, columns) in rows {
+            bytes.push(*row);
+            bytes.extend((columns.len() as u16).to_be_bytes());
+            for (kind, size) in *columns {
+                bytes.push(*kind);
+                if matches!(kind, b't' | b'b') {
+                    bytes.extend((*size as u32).to_be_bytes());
+                    bytes.extend(std::iter::repeat_n(b'x', *size));
+                }
             }
         }
         bytes
+    }
+
+    fn insert(columns: &[(u8, usize)]) -> Vec<u8> {
+        change(b'I', &[(b'N', columns)])
     }
 
     fn shrink(message: &[u8], piece: usize) -> io::Result<(Vec<u8>, u64)> {
@@ -211,13 +257,40 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_leave_their_wal_header() {
-        let mut message = vec![b'w'];
-        message.extend([7; 24]);
-        message.push(b'U');
-        message.extend(vec![0; 100_000]);
-        let (kept, _) = shrink(&message, 1000).unwrap();
-        assert_eq!(kept, message[..XLOG_DATA_HEADER_BYTES]);
+    fn rows_of_updates_and_deletes_are_shrunk_too() {
+        let (large, left_out) = ((b't', KEPT_VALUE_BYTES + 1), (b'u', 0));
+        let cases = [
+            (b'U', vec![(b'K', (b't', 9)), (b'N', large)]),
+            (b'U', vec![(b'O', large), (b'N', large)]),
+            (b'D', vec![(b'O', large)]),
+        ];
+        for (tag, rows) in cases {
+            let with = |of: &dyn Fn((u8, usize)) -> (u8, usize)| {
+                let rows: Vec<_> = rows.iter().map(|(row, value)| (*row, [of(*value)])).collect();
+                let rows: Vec<_> = rows.iter().map(|(row, values)| (*row, &values[..])).collect();
+                change(tag, &rows)
+            };
+            let message = with(&|value| value);
+            let expected = with(&|value| if value == large { left_out } else { value });
+            for piece in [1, 9, message.len()] {
+                let (kept, size) = shrink(&message, piece).unwrap();
+                assert_eq!((kept, size), (expected.clone(), message.len() as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn what_describes_a_table_stays_whole() {
+        let mut message = message(b'R');
+        message.extend(vec![7; 100_000]);
+        assert_eq!(shrink(&message, 1000).unwrap().0, message);
+    }
+
+    #[test]
+    fn bytes_behind_a_row_are_an_error() {
+        let mut message = insert(&[(b't', 5)]);
+        message.extend(*b"xxx");
+        assert!(shrink(&message, 10).is_err());
     }
 
     #[test]
@@ -239,7 +312,7 @@ mod tests {
     #[test]
     fn a_value_longer_than_its_message_is_an_error() {
         let mut message = insert(&[(b't', 5)]);
-        let length_at = XLOG_DATA_HEADER_BYTES + INSERT_HEADER_BYTES + 1;
+        let length_at = XLOG_DATA_HEADER_BYTES + CHANGE_HEADER_BYTES + ROW_HEADER_BYTES + 1;
         message[length_at..length_at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
         assert!(shrink(&message, 10).is_err());
     }

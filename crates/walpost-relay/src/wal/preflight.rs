@@ -12,13 +12,15 @@ use crate::{
     columns,
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
-    marking,
+    marking, snapshot_modes,
     sql::Sql,
 };
 
 /// The oldest server that has everything the relay asks for:
 /// `pg_logical_emit_message` through pgoutput came with 14.
 const SERVER_VERSION_MIN: u32 = 140_000;
+/// The first that knows where a change comes from.
+const ORIGIN_VERSION_MIN: u32 = 160_000;
 
 /// What the server is.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub(crate) async fn run(
     for table in &config.tables {
         columns(sql, config, table, router).await?;
     }
+    origin_supported(&server, config)?;
+    snapshot_modes::selects_fit(sql, config, router).await?;
     row_filter::supported(&server, config)?;
     publication::ensure(sql, config).await?;
     if config.mark_published {
@@ -105,6 +109,17 @@ pub(crate) async fn server(sql: &Sql) -> Result<Server, RelayError> {
         .await?;
     let wal = Lsn::from(u64::from(row.get::<_, PgLsn>(2)));
     Ok(Server { version, system_id: row.get(0), dbname: row.get(1), wal })
+}
+
+/// PostgreSQL refuses the option when the stream begins, behind everything else.
+pub(crate) fn origin_supported(server: &Server, config: &RelayConfig) -> Result<(), RelayError> {
+    if config.stream_origin.is_none() || server.version >= ORIGIN_VERSION_MIN {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!("origin is set, which needs PostgreSQL 16, and this is {}", server.version_text()),
+        "take origin out of slot.stream.params",
+    ))
 }
 
 pub(crate) async fn rights(sql: &Sql) -> Result<String, RelayError> {
@@ -189,8 +204,8 @@ pub(crate) async fn columns(
     let rows = sql
         .query(
             "reading the outbox table's columns",
-            "select attname::text from pg_attribute where attrelid = to_regclass($1) \
-             and attnum > 0 and not attisdropped",
+            "select attname::text, atttypid, format_type(atttypid, null) from pg_attribute \
+             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
             &[(&table.quoted(), Type::TEXT)],
         )
         .await?;
@@ -198,7 +213,15 @@ pub(crate) async fn columns(
         return Err(absent());
     }
     let present: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    let missing = columns::missing(config, router, &present);
+    let is_read = |name: &&str| config.columns.passes(&format!("{table}.{name}"));
+    let read: Vec<&str> = present.iter().copied().filter(is_read).collect();
+    let missing = columns::missing(config, router, &read);
+    if let Some((column, key)) = missing.iter().find(|(name, _)| present.contains(&&**name)) {
+        return Err(RelayError::prerequisite(
+            format!("column {column:?} of outbox table {table}, which {key} names, is not read"),
+            "let the filters of columns have it",
+        ));
+    }
     if !missing.is_empty() {
         let told = missing.iter().map(|(column, key)| format!("{column:?}, which {key} names"));
         let mut keys: Vec<&str> = missing.iter().map(|(_, key)| *key).collect();
@@ -213,6 +236,18 @@ pub(crate) async fn columns(
                 keys.join(" and "),
                 present.join(", ")
             ),
+        ));
+    }
+    let types: Vec<(&str, u32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    if let Some((column, key, expected)) = columns::mistyped(config, router, &types).first() {
+        let row = rows.iter().find(|row| row.get::<_, &str>(0) == column);
+        let found = row.map(|row| row.get::<_, &str>(2)).unwrap_or_default();
+        return Err(RelayError::prerequisite(
+            format!(
+                "column {column:?} of outbox table {table}, which {key} names, is {found} and has \
+                 to be {expected}"
+            ),
+            format!("name a column of that type in {key}, or change the type of this one"),
         ));
     }
     Ok(format!("{table}, {} columns", present.len()))

@@ -61,7 +61,13 @@ pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, Rel
         published(sql, name, table).await?;
     }
     let rows = row_filter::agrees(sql, config).await?;
-    Ok(format!("{name:?}{rows}"))
+    let signals = match &config.signal_table {
+        Some(table) if published(sql, name, table).await.is_err() => {
+            format!("; it does not contain {table}, so that a signal there is seen by nobody")
+        }
+        _ => String::new(),
+    };
+    Ok(format!("{name:?}{rows}{signals}"))
 }
 
 /// Rows of a partitioned table come under the name of the root or of the
@@ -190,11 +196,14 @@ fn creation(config: &RelayConfig) -> String {
     let rows = config.row_filter.as_ref().map(|filter| format!(" where ({filter})"));
     let rows = rows.unwrap_or_default();
     let tables = config.tables.iter().map(|table| format!("{}{rows}", table.quoted()));
-    let tables: Vec<String> = tables.collect();
+    // Signals have no rows of an outbox.
+    let tables: Vec<String> =
+        tables.chain(config.signal_table.as_ref().map(TableName::quoted)).collect();
     let of_tables =
         if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) };
     format!(
         "create publication {name}{of_tables} with (publish = 'insert', \
-         publish_via_partition_root = true)"
+         publish_via_partition_root = {})",
+        config.publish_via_partition_root
     )
 }

@@ -210,8 +210,20 @@ pub(crate) async fn create_temporary(
     config: &RelayConfig,
 ) -> Result<NewSlot, RelayError> {
     let name = format!("walpost_switch_{:08x}", uuid::Uuid::new_v4().as_u64_pair().0 as u32);
-    let command =
-        format!("CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT");
+    create_named(&name, replication, sql, config).await
+}
+
+/// The same under this name.
+pub(crate) async fn create_named(
+    name: &str,
+    replication: &mut ReplicationClient,
+    sql: &Sql,
+    config: &RelayConfig,
+) -> Result<NewSlot, RelayError> {
+    let command = format!(
+        "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT",
+        quote_identifier(name)
+    );
     create_by(&command, replication, sql, config).await
 }
 

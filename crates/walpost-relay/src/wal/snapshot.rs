@@ -13,6 +13,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     recovery::not_proven,
+    snapshot_modes::{self, Rows},
     source::{Source, SourceItem},
     sql::Sql,
     status::StatusReporter,
@@ -86,26 +87,11 @@ impl SnapshotSource {
             }
             Boundary::Stored(snapshot) => begin_behind(&sql, snapshot, first_limit).await?,
         }
-        let mut loads = Vec::new();
-        for (index, table) in config.tables.iter().enumerate() {
-            let relation = describe(&sql, table).await?;
-            // What the stream would not bring belongs to another pipeline.
-            let mut conditions = Vec::from_iter(row_filter::condition(&sql, config, table).await?);
-            if let Boundary::Stored(snapshot) = boundary {
-                check_xids(&sql, table, &relation).await?;
-                let snapshot = quote_literal(snapshot);
-                conditions.push(format!("pg_visible_in_snapshot(xid, {snapshot}::pg_snapshot)"));
-            }
-            conditions.extend(proven.map(not_proven));
-            let condition = match conditions.is_empty() {
-                true => String::new(),
-                false => format!("where {}", conditions.join(" and ")),
-            };
-            let cursor = format!("walpost_load_{index}");
-            let declare = declaration(&cursor, table, &relation, &condition);
-            sql.batch(attempt, &declare).await?;
-            loads.push(Load { relation: Arc::new(relation), cursor });
-        }
+        let stored = match boundary {
+            Boundary::Stored(snapshot) => Some(snapshot),
+            Boundary::Exported(_) => None,
+        };
+        let loads = declare_loads(&sql, config, stored, proven).await?;
         let (sender, loaded) = mpsc::channel(1);
         let loader = Loader {
             client,
@@ -121,6 +107,44 @@ impl SnapshotSource {
         task.spawn(loader.run(loads));
         Ok(Self { loaded, position, begun: false, committed: false, _loader: task })
     }
+}
+
+/// A cursor for each table, on whatever the session's transaction sees: of the
+/// rows that `stored` sees, without those that `proven` sees. Only a load without
+/// `proven` is the one that [`Snapshot`](crate::Snapshot) is about: what is
+/// missing behind a lost slot is missing whatever that says.
+pub(crate) async fn declare_loads(
+    sql: &Sql,
+    config: &RelayConfig,
+    stored: Option<&str>,
+    proven: Option<&str>,
+) -> Result<Vec<Load>, RelayError> {
+    let mut loads = Vec::new();
+    for (index, table) in config.tables.iter().enumerate() {
+        if proven.is_none() && !config.snapshot.reads(table) {
+            continue;
+        }
+        let rows = match proven {
+            None => snapshot_modes::rows(sql, config, table).await?,
+            Some(_) => Rows::of_table(table, describe(sql, table).await?),
+        };
+        // What the stream would not bring belongs to another pipeline.
+        let mut conditions = Vec::from_iter(row_filter::condition(sql, config, table).await?);
+        if let Some(snapshot) = stored {
+            check_xids(sql, table, &rows).await?;
+            let snapshot = quote_literal(snapshot);
+            conditions.push(format!("pg_visible_in_snapshot(xid, {snapshot}::pg_snapshot)"));
+        }
+        conditions.extend(proven.map(not_proven));
+        let condition = match conditions.is_empty() {
+            true => String::new(),
+            false => format!("where {}", conditions.join(" and ")),
+        };
+        let cursor = format!("walpost_load_{index}");
+        sql.batch("opening the initial load", &declaration(&cursor, &rows, &condition)).await?;
+        loads.push(Load { relation: Arc::new(rows.relation), cursor });
+    }
+    Ok(loads)
 }
 
 /// Where the events of a load stand that ends at `slot_position`: a byte before,
@@ -281,7 +305,7 @@ pub(crate) fn relation(table: &TableName, rows: &[tokio_postgres::Row]) -> Relat
 
 /// A load that was interrupted goes on by transaction ids, which mean nothing
 /// in rows that were restored from another cluster.
-async fn check_xids(sql: &Sql, table: &TableName, relation: &Relation) -> Result<(), RelayError> {
+async fn check_xids(sql: &Sql, table: &TableName, rows: &Rows) -> Result<(), RelayError> {
     let refused = |problem: String| {
         RelayError::prerequisite(
             problem,
@@ -289,7 +313,7 @@ async fn check_xids(sql: &Sql, table: &TableName, relation: &Relation) -> Result
              interrupted load come a second time",
         )
     };
-    if relation.column_index("xid").is_none() {
+    if rows.relation.column_index("xid").is_none() {
         return Err(refused(format!(
             "the initial load was interrupted, and table {table} has no column xid that would \
              tell which rows belong to it"
@@ -297,7 +321,7 @@ async fn check_xids(sql: &Sql, table: &TableName, relation: &Relation) -> Result
     }
     let foreign = format!(
         "select exists (select from {} where xid >= pg_snapshot_xmax(pg_current_snapshot()))",
-        table.quoted()
+        rows.from
     );
     let row = sql.one("checking the transaction ids of the outbox table", &foreign, &[]).await?;
     if row.get(0) {
@@ -309,22 +333,22 @@ async fn check_xids(sql: &Sql, table: &TableName, relation: &Relation) -> Result
     Ok(())
 }
 
-fn declaration(cursor: &str, table: &TableName, relation: &Relation, condition: &str) -> String {
+fn declaration(cursor: &str, rows: &Rows, condition: &str) -> String {
+    let relation = &rows.relation;
     let columns: Vec<String> =
         relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
     let has = |name: &str| relation.column_index(name).is_some();
     // Neither time nor id is commit order; the sequence at least is insert
-    // order under an aggregate's lock.
-    let order = if has("seq") {
-        "seq"
-    } else if has("created_at") {
-        "created_at, ctid"
-    } else {
-        "ctid"
+    // order under an aggregate's lock. A SELECT without it has its own.
+    let order = match (has("seq"), has("created_at"), rows.is_table) {
+        (true, ..) => " order by seq",
+        (false, true, true) => " order by created_at, ctid",
+        (false, false, true) => " order by ctid",
+        (false, _, false) => "",
     };
     format!(
-        "declare {cursor} no scroll cursor for select {} from {} {condition} order by {order}",
+        "declare {cursor} no scroll cursor for select {} from {} {condition}{order}",
         columns.join(", "),
-        table.quoted(),
+        rows.from,
     )
 }

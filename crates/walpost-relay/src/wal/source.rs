@@ -76,7 +76,8 @@ impl WalSource {
             decoder: Decoder::new(),
             transactions: Transactions::default(),
             received: start.position,
-            confirmed: start.position,
+            // Of no position the server takes no notice.
+            confirmed: if start.confirms { start.position } else { Lsn::ZERO },
             last_status: now(),
             status_interval: Duration::from_millis(timeout_ms / 3).min(STATUS_INTERVAL_MAX),
             reply_requested: true,
@@ -166,14 +167,6 @@ impl WalSource {
         shrunk_from: Option<u64>,
         items: &mut Vec<SourceItem>,
     ) -> Result<(), SourceError> {
-        if shrunk_from.is_some() && data.is_empty() {
-            tracing::warn!(
-                %position,
-                size_bytes = shrunk_from,
-                "a change other than an insert is larger than max_event_bytes and was passed over"
-            );
-            return Ok(());
-        }
         let message =
             self.decoder.decode(data).map_err(|source| SourceError::Decode { position, source })?;
         match shrunk_from {

@@ -65,12 +65,14 @@ impl Transactions {
                     );
                 }
             }
-            WalMessage::Relation(_) | WalMessage::Type(_) | WalMessage::Origin(_) => {}
+            WalMessage::Relation(relation) => items.push(SourceItem::Relation(relation)),
+            WalMessage::Type(_) | WalMessage::Origin(_) => {}
         }
         Ok(())
     }
 
-    /// Appends a row or message whose large values were left out on the way.
+    /// Appends a row or message whose large values were left out on the way, or what
+    /// is as long and came whole.
     pub(super) fn push_oversize(
         &mut self,
         message: WalMessage,
@@ -93,7 +95,7 @@ impl Transactions {
                 items.push(SourceItem::OversizeMessage { prefix, size_bytes });
                 items.push(SourceItem::Commit { end_lsn: commit_lsn });
             }
-            _ => {}
+            whole => self.push(whole, items)?,
         }
         Ok(())
     }

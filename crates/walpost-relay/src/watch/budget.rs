@@ -148,7 +148,7 @@ pub(crate) fn cause(
             let why = format!("the pipeline is interrupted: {error}");
             return cause(why, "mend what the error names; the relay then goes on by itself");
         }
-        Phase::Starting | Phase::Loading | Phase::Stopped => {
+        Phase::Starting | Phase::Loading | Phase::Paused | Phase::Stopped => {
             let why = format!("the pipeline is {}", status.phase.as_str());
             return cause(why, "look at the log of `walpost run` for what it waits for");
         }

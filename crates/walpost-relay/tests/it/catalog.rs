@@ -111,7 +111,7 @@ async fn what_the_stream_names_and_the_table_has_no_more_is_still_known() {
     let shape = description.shape(&before, &ShapeOptions::default());
     let (_, x) = shape.column_named("x").unwrap();
     assert_eq!(x.schema().name(), Some("io.debezium.data.Enum"));
-    assert!(x.schema().optional, "what is NOT NULL now is another column");
+    assert!(!x.schema().optional, "that goes by the name, as in Debezium");
     assert_eq!(x.default_text(), None);
     assert!(shape.column_named("y").is_none(), "a type that nothing is known of");
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use walpost_event::{Bytes, Operation, RecordValue, Row, RowChange, type_oid};
-use walpost_router::{RouteErrorKind, Routed, SkipReason};
+use walpost_router::{NameAdjustment, RouteErrorKind, Routed, Router, RouterConfig, SkipReason};
 
 use crate::fixture::{
     ID, USER, headers, payload, refusal, refuse, relation, route, router, row, skip, text, user,
@@ -334,6 +334,41 @@ fn a_table_that_changes_its_shape_is_routed_by_the_new_one() {
         assert_eq!(headers(&record), [("id", Some(ID))]);
         assert_eq!(&*record.topic, "outbox.event.User");
         cells.rotate_left(1);
+    }
+}
+
+#[test]
+fn a_placement_names_a_column_as_its_name_is_adjusted() {
+    let row = || user(&[("event-type", type_oid::TEXT, Some("x")), ("_2", type_oid::TEXT, None)]);
+    for (names, placement, missing) in [
+        (NameAdjustment::Avro, "event_type:header,_2:header", false),
+        (NameAdjustment::Avro, "event-type:header", true),
+        (NameAdjustment::AvroUnicode, "event_u002dtype:header,_u005f2:header", false),
+        (NameAdjustment::AvroUnicode, "_2:header", true),
+        (NameAdjustment::None, "event-type:header,_2:header", false),
+        (NameAdjustment::None, "event_type:header", true),
+    ] {
+        let config = RouterConfig {
+            additional_placement: Some(placement.to_owned()),
+            field_names: names,
+            ..RouterConfig::default()
+        };
+        let columns: Vec<String> =
+            row().relation().columns.iter().map(|column| column.name.to_string()).collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        assert_eq!(!config.missing_columns(&columns).is_empty(), missing, "{placement}");
+        let routed = Router::new(config).unwrap().route(&RowChange::insert(row()));
+        match routed {
+            Ok(Routed::Record(record)) if !missing => {
+                assert_eq!(record.headers.len(), 1 + placement.split(',').count());
+            }
+            Err(error) if missing => {
+                let kind =
+                    RouteErrorKind::MissingColumn { key: "table.fields.additional.placement" };
+                assert_eq!(*error.kind(), kind);
+            }
+            other => panic!("{placement}: {other:?}"),
+        }
     }
 }
 

@@ -30,8 +30,12 @@ pub(in crate::command) fn shown(
 
 /// One of a table, for a terminal.
 pub(in crate::command) fn cell(text: &str) -> String {
-    match text.char_indices().nth(CELL_MAX_CHARS) {
-        _ if text.is_empty() => "-".to_owned(),
+    if text.is_empty() { "-".to_owned() } else { line(text, CELL_MAX_CHARS) }
+}
+
+/// The first characters of a text, for a terminal.
+pub(in crate::command) fn line(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => for_terminal(&text[..end]) + "…",
         None => for_terminal(text),
     }

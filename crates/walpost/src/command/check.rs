@@ -1,16 +1,20 @@
+mod registries;
 mod webhooks;
 
+use std::path::PathBuf;
+
 use rdkafka::metadata::Metadata;
-use serde_json::json;
+use serde_json::{Value, json};
+use walpost_connector::Connector;
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{CheckResult, Outcome, PollingConfig, RelayConfig};
+use walpost_relay::{CheckResult, Outcome, PollingConfig, RelayConfig, check_retention};
 use walpost_router::RouterConfig;
 
 use crate::{
-    command::brokers,
-    config::{Config, ConfigArgs, Sink},
+    command::{brokers, connector},
+    config::{Config, ConfigArgs, Sink, connector::ConnectorFile},
     failure::{BROKERS, Exit, Failure, next_step_of_connect},
     output,
     table::Table,
@@ -22,37 +26,58 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// File of a Debezium connector, as --connector has it
+    #[arg(value_name = "CONNECTOR", conflicts_with = "file")]
+    pub(crate) of: Option<PathBuf>,
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
-    let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
+    let file = config.connector.read()?;
+    let verdicts = file.as_ref().map(connector::as_json);
+    if let Some(file) = &file {
+        tell_verdicts(file, verdicts.as_ref(), args.json)?;
+    }
+    let mut config = Config::load_over(config, file)?;
+    config.check_pipeline()?;
+    let (database, router) = (config.database()?, config.router()?);
+    let wanted = WantedTopics::of(&config, &router);
     let sink = config.sink()?;
-    config.encoding()?;
+    let encoding = config.encoding()?;
     config.listen()?;
     let polling = config.polling()?;
     let (retention, pruners) = (config.retention()?, config.pruners()?);
     let connected = check_connection(&database).await;
     let is_connected = connected.is_ok();
     let mut postgres = match connected {
-        Ok(()) => check_postgres(&database, &relay, polling.as_ref(), &router).await,
         Err(problem) => vec![problem],
+        Ok(()) => match connector::find_tables(&mut config).await {
+            Err(failure) => vec![tables_missing(&failure)],
+            Ok(()) => {
+                let relay = config.relay()?;
+                let mut found = check_postgres(&database, &relay, polling.as_ref(), &router).await;
+                if config.settings.retention.enabled {
+                    let id = &router.event_id;
+                    let retention = check_retention(&database, &relay, id, &retention).await;
+                    found.push(retention);
+                }
+                found
+            }
+        },
     };
-    if config.settings.retention.enabled && is_connected {
-        let id = &router.event_id;
-        postgres.push(walpost_relay::check_retention(&database, &relay, id, &retention).await);
-    }
     postgres.extend(pruners.check(is_connected).await);
-    let replacement = router.topic_replacement;
-    let letters = relay.dead_letter_topic.clone();
+    for found in &mut postgres {
+        found.detail = config.in_properties(&found.detail);
+        found.next_step = found.next_step.take().map(|text| config.in_properties(&text));
+    }
     let (name, unready, sink) = match sink {
         Sink::Webhook(webhooks) => {
             let unready = (Exit::Configuration, "the destinations are not ready for `walpost run`");
             ("Webhooks", unready, webhooks::check(&database, &webhooks).await)
         }
         Sink::Kafka(connector) => {
-            let kafka = move || check_kafka(&connector, &replacement, letters.as_deref());
-            let kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
+            let kafka = move || check_kafka(&connector, &wanted);
+            let mut kafka = tokio::task::spawn_blocking(kafka).await.map_err(Failure::running)?;
+            kafka.extend(registries::check(&encoding).await);
             ("Kafka", (Exit::Kafka, "Kafka is not ready for `walpost run`"), kafka)
         }
     };
@@ -65,11 +90,36 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     };
     let groups = [("PostgreSQL", postgres), (name, sink)];
     if args.json {
-        output::print(format_args!("{}\n", as_json(&groups, exit.is_none())))?;
+        output::print(format_args!("{}\n", as_json(&groups, exit.is_none(), verdicts.as_ref())))?;
     } else {
         output::print(as_text(&groups))?;
     }
     exit.map_or(Ok(()), |(exit, text)| Err(Failure::found(exit, text).told_in_json()))
+}
+
+/// What is refused is told at once, as there is nothing to look at then.
+fn tell_verdicts(
+    file: &ConnectorFile,
+    verdicts: Option<&Value>,
+    json: bool,
+) -> Result<(), Failure> {
+    let refused = file.check().err().map(Failure::from);
+    if !json {
+        output::print(connector::as_text(file))?;
+    } else if refused.is_some() {
+        output::print(format_args!("{}\n", as_json(&[], false, verdicts)))?;
+    }
+    let next_step = "mend the properties that are refused";
+    refused.map_or(Ok(()), |failure| Err(failure.next_step(next_step).told_in_json()))
+}
+
+fn tables_missing(failure: &Failure) -> CheckResult {
+    CheckResult {
+        name: "tables",
+        outcome: Outcome::Fail,
+        detail: failure.text().to_owned(),
+        next_step: failure.remedy().map(str::to_owned),
+    }
 }
 
 /// Without a session there is one finding, with what to do about it.
@@ -94,11 +144,32 @@ async fn check_postgres(
     }
 }
 
-fn check_kafka(
-    connector: &KafkaConnector,
-    replacement: &str,
-    letters: Option<&str>,
-) -> Vec<CheckResult> {
+/// What is written to, as far as it is known beforehand.
+struct WantedTopics {
+    /// Of events.
+    replacement: String,
+    letters: Option<String>,
+    heartbeats: Option<String>,
+    /// A topic that is missing is made.
+    are_made: bool,
+}
+
+impl WantedTopics {
+    fn of(config: &Config, router: &RouterConfig) -> Self {
+        let connector = config.connector();
+        let letters = config.settings.pipeline.dead_letter_topic.clone();
+        let beats = |connector: &Connector| connector.heartbeat.interval_ms.is_some();
+        let heartbeats = connector.filter(|connector| beats(connector));
+        Self {
+            replacement: router.topic_replacement.clone(),
+            letters: Some(letters).filter(|topic| !topic.is_empty()),
+            heartbeats: heartbeats.map(|connector| connector.heartbeat.topic.clone()),
+            are_made: connector.is_some_and(|connector| connector.topic_creation.is_some()),
+        }
+    }
+}
+
+fn check_kafka(connector: &KafkaConnector, wanted: &WantedTopics) -> Vec<CheckResult> {
     let servers = connector.bootstrap_servers();
     match brokers::ask(&connector.admin_config()) {
         Err(reason) => vec![CheckResult {
@@ -112,39 +183,47 @@ fn check_kafka(
             let detail = format!("{servers}, {brokers} {}", plural(brokers, "broker"));
             let found =
                 CheckResult { name: "brokers", outcome: Outcome::Ok, detail, next_step: None };
-            let letters = letters.map(|topic| dead_letters(&metadata, topic));
-            [found, topics(&metadata, replacement)].into_iter().chain(letters).collect()
+            let beside = [("dead letters", &wanted.letters), ("heartbeats", &wanted.heartbeats)];
+            let beside = beside.into_iter().filter_map(|(name, topic)| {
+                Some(topic_beside(&metadata, name, topic.as_deref()?, wanted.are_made))
+            });
+            [found, topics(&metadata, wanted)].into_iter().chain(beside).collect()
         }
     }
 }
 
-fn dead_letters(metadata: &Metadata, topic: &str) -> CheckResult {
-    let name = "dead letters";
+fn topic_beside(
+    metadata: &Metadata,
+    name: &'static str,
+    topic: &str,
+    is_made: bool,
+) -> CheckResult {
+    let ok = |detail| CheckResult { name, outcome: Outcome::Ok, detail, next_step: None };
     match metadata.topics().iter().any(|found| found.name() == topic) {
-        true => {
-            let detail = format!("topic {topic} is there");
-            CheckResult { name, outcome: Outcome::Ok, detail, next_step: None }
-        }
+        true => ok(format!("topic {topic} is there")),
+        false if is_made => ok(format!("topic {topic} will be created")),
         false => CheckResult {
             name,
             outcome: Outcome::Warn,
             detail: format!("topic {topic} does not exist"),
-            next_step: Some(
-                "create it, unless the brokers do; dead letters wait until it is there".to_owned(),
-            ),
+            next_step: Some(format!(
+                "create it, unless the brokers do; {name} wait until it is there"
+            )),
         },
     }
 }
 
 /// Which topics the events go to is known only when they come, so this is a
 /// hint and no verdict.
-fn topics(metadata: &Metadata, replacement: &str) -> CheckResult {
+fn topics(metadata: &Metadata, wanted: &WantedTopics) -> CheckResult {
+    let WantedTopics { replacement, are_made, .. } = wanted;
     let prefix = replacement.split(['$', '\\']).next().unwrap_or_default();
     let mut names: Vec<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
     names.retain(|name| name.starts_with(prefix) && !name.starts_with("__"));
     names.sort_unstable();
     let count = names.len();
     let (outcome, next_step) = match count {
+        0 if *are_made => (Outcome::Ok, None),
         0 => (
             Outcome::Warn,
             Some(
@@ -192,7 +271,8 @@ fn as_text(groups: &[(&str, Vec<CheckResult>)]) -> String {
     text
 }
 
-fn as_json(groups: &[(&str, Vec<CheckResult>)], is_ok: bool) -> serde_json::Value {
+/// `connector` are the verdicts on its properties, where there is one.
+fn as_json(groups: &[(&str, Vec<CheckResult>)], is_ok: bool, connector: Option<&Value>) -> Value {
     let mut checks = Vec::new();
     for (group, results) in groups {
         checks.extend(results.iter().map(|result| {
@@ -205,7 +285,11 @@ fn as_json(groups: &[(&str, Vec<CheckResult>)], is_ok: bool) -> serde_json::Valu
             })
         }));
     }
-    json!({ "ok": is_ok, "checks": checks })
+    let mut told = json!({ "ok": is_ok, "checks": checks });
+    if let Some(connector) = connector {
+        told["connector"] = connector.clone();
+    }
+    told
 }
 
 #[cfg(test)]
@@ -233,7 +317,7 @@ mod tests {
 
     #[test]
     fn json_has_every_check() {
-        let json = as_json(&groups(), false);
+        let json = as_json(&groups(), false, None);
         assert_eq!(json["ok"], false);
         assert_eq!(json["checks"][1]["outcome"], "fail");
         assert_eq!(json["checks"][1]["next_step"], "create");

@@ -19,6 +19,7 @@ Sets of tables:
   --set inbox        that of received events
   --set idempotency  that of requests under idempotency keys
   --set webhook      those of webhooks that are sent
+  --set connect      that of connectors that are created over HTTP
   --set all          all of them
 Without one: relay and consumer, with sink.kind = \"webhook\" relay and webhook;
 the others are brought up to date where they are there already.";
@@ -124,6 +125,7 @@ fn take_sets(assignments: &mut Vec<String>) -> Option<&'static [Set]> {
             "inbox" => &[Set::Inbox],
             "idempotency" => &[Set::Idempotency],
             "webhook" => &[Set::Webhook],
+            "connect" => &[Set::Connect],
             "all" => Set::ALL,
             _ => return true,
         });
@@ -188,6 +190,7 @@ mod tests {
             ("inbox", &[Set::Inbox][..]),
             ("idempotency", &[Set::Idempotency]),
             ("webhook", &[Set::Webhook]),
+            ("connect", &[Set::Connect]),
             ("all", Set::ALL),
         ] {
             assert_eq!(take_sets(&mut vec![text.to_owned()]), Some(set));

@@ -1,14 +1,17 @@
 //! One file for each command: its arguments, and what it does.
 
+mod beside;
 pub(crate) mod brokers;
 mod cells;
 pub(crate) mod check;
 pub(crate) mod config;
+pub(crate) mod connector;
 pub(crate) mod consumer;
 pub(crate) mod contracts;
 pub(crate) mod demo;
 pub(crate) mod demo_consumer;
 pub(crate) mod grants;
+mod held;
 pub(crate) mod idempotency;
 pub(crate) mod inbox;
 pub(crate) mod migrate;
@@ -21,6 +24,8 @@ pub(crate) mod requeue;
 pub(crate) mod retention;
 pub(crate) mod run;
 pub(crate) mod senders;
+pub(crate) mod serve;
+pub(crate) mod shadow;
 pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod sql;

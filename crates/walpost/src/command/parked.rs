@@ -10,7 +10,7 @@ use walpost_event::Lsn;
 pub(crate) use self::contents::{for_terminal, json_for_terminal};
 use self::{ask::Wish, contents::Part};
 use crate::{
-    command::{grants::Grants, sql},
+    command::{cells::line, grants::Grants, sql},
     config::{Config, ConfigArgs, SinkKind},
     failure::{Exit, Failure},
     output,
@@ -247,13 +247,6 @@ impl Parked {
             json["contents"] = parts.iter().map(Part::json).collect();
         }
         json
-    }
-}
-
-fn line(text: &str, max_chars: usize) -> String {
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => for_terminal(&text[..end]) + "…",
-        None => for_terminal(text),
     }
 }
 

@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use walpost_relay::{MoveOrder, MovePlan, MovedTable, make_move, plan_move};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    command::connector,
+    config::ConfigArgs,
     failure::{Exit, Failure},
     output,
     table::{Table, thousands},
@@ -62,7 +63,7 @@ struct Move {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let Command::Move(args) = &args.command;
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     let (database, relay, id_column) =
         (config.database()?, config.relay()?, config.router()?.event_id);
     let order = MoveOrder {

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use walpost_relay::{Pruned, RetentionConfig, prunable, prunable_parked, prune, prune_parked};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    command::connector,
+    config::ConfigArgs,
     failure::Failure,
     output,
     table::{Table, thousands},
@@ -26,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     let (database, relay, retention) = (config.database()?, config.relay()?, config.retention()?);
     let id_column = config.router()?.event_id;
     let (mut told, mut so_far) = (Instant::now(), Vec::<Pruned>::new());

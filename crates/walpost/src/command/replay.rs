@@ -8,7 +8,8 @@ use walpost_relay::{
 };
 
 use crate::{
-    config::{Config, ConfigArgs},
+    command::connector,
+    config::ConfigArgs,
     failure::{Exit, Failure},
     output,
     signals::Signals,
@@ -114,7 +115,7 @@ impl Args {
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     config.must_go_to_kafka("`walpost webhook retry` sends deliveries again")?;
     let (database, connector) = (config.database()?, config.kafka_beside()?);
     let window_hours = config.dedup_window_hours()?;

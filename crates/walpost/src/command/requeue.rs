@@ -2,7 +2,8 @@ use serde_json::json;
 use walpost_relay::{Requeue, Requeued};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    command::connector,
+    config::ConfigArgs,
     failure::{Exit, Failure},
     output,
 };
@@ -52,7 +53,7 @@ impl Which {
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     let (database, relay) = (config.database()?, config.relay()?);
     let Some(polling) = config.polling()? else {
         let text = "nothing to requeue: pipeline.source is not \"polling\"";

@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use walpost_relay::{RecoveryPlan, plan_recovery, request_recovery};
 
 use crate::{
-    config::{Config, ConfigArgs},
+    command::connector,
+    config::ConfigArgs,
     failure::{Exit, Failure},
     output,
     table::{Table, thousands},
@@ -49,7 +50,7 @@ struct Recover {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let Command::Recover(args) = &args.command;
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     let (database, relay) = (config.database()?, config.relay()?);
     let (messages, deleted) = (args.accept_lost_messages, args.accept_deleted_rows);
     let plan = match args.yes {

@@ -3,7 +3,8 @@ use serde_json::json;
 use walpost_relay::{RelayError, SourceSwitch, SwitchStep, SwitchTo, Switched};
 
 use crate::{
-    config::{Config, ConfigArgs, Sink},
+    command::connector,
+    config::{ConfigArgs, Sink},
     failure::Failure,
     log, output,
 };
@@ -50,7 +51,7 @@ enum To {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let Command::Switch(args) = &args.command;
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
     let (polling, encoding) = (config.polling_for_switch()?, config.encoding()?);
     let sink = config.sink()?;

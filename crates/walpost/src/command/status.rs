@@ -9,8 +9,8 @@ use walpost_relay::{PollingConfig, RelayConfig, WalBudget};
 
 use self::deliveries::{Backlog, Seen};
 use crate::{
-    command::{grants::Grants, sql},
-    config::{Config, ConfigArgs},
+    command::{connector, grants::Grants, sql},
+    config::ConfigArgs,
     failure::Failure,
     output,
     table::{Table, bytes, thousands},
@@ -101,7 +101,7 @@ struct Outbox {
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     if let Some(id) = &args.event {
         return event::run(&config, id, args.json).await;
     }

@@ -11,8 +11,9 @@ use walpost_relay::{
 };
 use walpost_takeover::{OffsetError, OffsetKey, StoredOffset};
 
-use self::offsets::{Store, Stored, Whose};
+use self::offsets::{Store, Stored, Whose, WhoseArgs};
 use crate::{
+    command::connector,
     config::{Config, ConfigArgs, Sink},
     failure::{Exit, Failure},
     log, output,
@@ -48,7 +49,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct From {
     #[command(flatten)]
-    whose: Whose,
+    whose: WhoseArgs,
     /// Begin where the slot stands, also where that is behind what the offset covers
     #[arg(long)]
     accept_slot_ahead: bool,
@@ -63,7 +64,7 @@ struct From {
 #[derive(Debug, clap::Args)]
 struct To {
     #[command(flatten)]
-    whose: Whose,
+    whose: WhoseArgs,
     /// Leave parked events to Walpost: the connector does not publish them
     #[arg(long)]
     leave_parked: bool,
@@ -76,7 +77,7 @@ struct To {
 }
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
-    let config = Config::load(config)?;
+    let config = connector::load(config).await?;
     match &args.command {
         Command::FromDebezium(args) => from_debezium(&config, args).await,
         Command::ToDebezium(args) => to_debezium(&config, args).await,
@@ -85,14 +86,16 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
 
 async fn from_debezium(config: &Config, args: &From) -> Result<(), Failure> {
     let (database, relay, router) = (config.database()?, config.relay()?, config.router()?);
-    let store = Store::of(config, &args.whose)?;
-    let stored = store.find(&args.whose).await?;
-    let (stored, offset) = offset(stored, &args.whose)?;
+    let encoding = config.encoding()?;
+    let whose = args.whose.with(config)?;
+    let store = Store::of(config, &whose)?;
+    let stored = store.find(&whose).await?;
+    let (stored, offset) = offset(stored, &whose)?;
     let boundary = offset.boundary().map_err(|error| unusable(error, &stored))?;
     let order = TakeOverOrder { boundary, accept_slot_ahead: args.accept_slot_ahead };
     let plan = match args.yes {
-        true => take_over(&database, &relay, &router, &order).await,
-        false => plan_take_over(&database, &relay, &router, &order).await,
+        true => take_over(&database, &relay, &router, &encoding, &order).await,
+        false => plan_take_over(&database, &relay, &router, &encoding, &order).await,
     };
     let plan = plan.map_err(|error| Failure::of_relay(error, false))?;
     if args.json {
@@ -106,9 +109,10 @@ async fn from_debezium(config: &Config, args: &From) -> Result<(), Failure> {
 
 async fn to_debezium(config: &Config, args: &To) -> Result<(), Failure> {
     let (database, relay) = (config.database()?, config.relay()?);
-    let store = Store::of(config, &args.whose)?;
-    let before = store.find(&args.whose).await?;
-    let key = key(before.as_ref(), &args.whose)?;
+    let whose = args.whose.with(config)?;
+    let store = Store::of(config, &whose)?;
+    let before = store.find(&whose).await?;
+    let key = key(before.as_ref(), &whose)?;
     let failed = |error: RelayError| Failure::of_relay(error, false);
     let (handed, is_done) = match args.yes {
         false => {

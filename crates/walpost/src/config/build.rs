@@ -4,10 +4,20 @@ use walpost_encode::{Encoder, Encoding, JsonOptions, JsonPayload, NullKey};
 use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
-use walpost_relay::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName};
-use walpost_router::{InvalidOperation, MissingColumn, NullHeader, Router, RouterConfig};
+use walpost_relay::{
+    EventEncoding, Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName,
+};
+use walpost_router::{
+    InvalidOperation, MissingColumn, NameAdjustment, NullHeader, Router, RouterConfig,
+};
 
-use super::{Config, ConfigError, polling::POLLING, settings::LogFormat, webhooks::SinkKind};
+use super::{
+    Config, ConfigError,
+    connector::{complete, new_topic, options},
+    polling::POLLING,
+    settings::LogFormat,
+    webhooks::SinkKind,
+};
 
 /// Debezium's keys whose values can be wrong in themselves, and ours.
 const ROUTER_KEYS: [(&str, &str); 3] = [
@@ -20,8 +30,16 @@ const ROUTER_KEYS: [(&str, &str); 3] = [
 const DEDUP_WINDOW_MAX_HOURS: u64 = 876_000;
 
 impl Config {
-    /// Where the outbox is.
+    /// Where the outbox is, with the statements of a connector's sessions.
     pub(crate) fn database(&self) -> Result<Database, ConfigError> {
+        let database = self.plain_database()?;
+        let Some(connector) = self.connector() else { return Ok(database) };
+        let statements = connector.database.initial_statements.iter();
+        let statements = statements.map(|statement| statement.expose().to_owned()).collect();
+        Ok(database.with_initial_statements(statements))
+    }
+
+    fn plain_database(&self) -> Result<Database, ConfigError> {
         let section = &self.settings.postgres;
         let url = match (section.url.trim(), section.url_file.as_str()) {
             ("", "") => return Err(ConfigError::Missing { key: "postgres.url" }),
@@ -29,24 +47,52 @@ impl Config {
             ("", _) => secret_file("postgres.url_file", &section.url_file)?,
             _ => return Err(ConfigError::Conflict("postgres.url", "postgres.url_file")),
         };
+        let unusable = |source| {
+            let origin = self.layers.origin("postgres", "url");
+            ConfigError::Database { key: "postgres.url", origin, source: Box::new(source) }
+        };
         if section.password_file.is_empty() {
-            return Ok(Database::parse(&url)?);
+            return Database::parse(&url).map_err(unusable);
         }
         let password = secret_file("postgres.password_file", &section.password_file)?;
-        Ok(Database::parse(&with_password(&url, &password))?)
+        Database::parse(&with_password(&url, &password)).map_err(unusable)
     }
 
-    /// The pipeline, checked.
+    /// The pipeline, checked; of a connector's filters the tables have to be
+    /// [found](Self::filters) before.
     pub(crate) fn relay(&self) -> Result<RelayConfig, ConfigError> {
+        match (self.filters(), &self.found_tables) {
+            (None, _) => self.relay_of(self.named_tables()?),
+            (Some(_), Some(found)) => self.relay_of(found.clone()),
+            (Some(_), None) => Err(ConfigError::NoTables),
+        }
+    }
+
+    /// Checks the pipeline, whatever its tables are.
+    pub(crate) fn check_pipeline(&self) -> Result<(), ConfigError> {
+        match self.filters() {
+            None => self.relay_of(self.named_tables()?).map(drop),
+            Some(_) => {
+                let any = TableName { schema: "public".to_owned(), name: "outbox".to_owned() };
+                self.relay_of(vec![any]).map(drop)
+            }
+        }
+    }
+
+    fn named_tables(&self) -> Result<Vec<TableName>, ConfigError> {
+        let table = |text: &String| {
+            text.parse::<TableName>().map_err(|problem| self.wrong("pipeline", "tables", &problem))
+        };
+        self.settings.pipeline.tables.iter().map(table).collect()
+    }
+
+    fn relay_of(&self, tables: Vec<TableName>) -> Result<RelayConfig, ConfigError> {
         let section = self.settings.pipeline.clone();
         let mut config = RelayConfig::new(&section.name);
         if !section.slot.is_empty() {
             config.slot = section.slot;
         }
-        let table = |text: &String| {
-            text.parse::<TableName>().map_err(|problem| self.wrong("pipeline", "tables", &problem))
-        };
-        config.tables = section.tables.iter().map(table).collect::<Result<_, _>>()?;
+        config.tables = tables;
         if !section.row_filter.is_empty() {
             config.publication = format!("walpost_{}", section.name);
             config.row_filter = Some(section.row_filter);
@@ -104,15 +150,24 @@ impl Config {
         config.position_header = section.position_header;
         config.source_header = section.source_header;
         config.placed_columns = self.webhook_columns()?;
+        self.complete(&mut config);
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
     }
 
+    /// What no key of ours says, where there is a connector.
+    fn complete(&self, config: &mut RelayConfig) {
+        let Some(connector) = self.connector() else { return };
+        complete(connector, self.layers.is_set("pipeline", "message_prefixes"), config);
+    }
+
     /// The publication that `walpost migrate` makes with the outbox table: of all
-    /// its rows, so never that of a pipeline with a row filter.
+    /// its rows, so never that of a pipeline with a row filter, nor a connector's,
+    /// which is of the connector's own tables.
     pub(crate) fn migrated_publication(&self) -> &str {
         let section = &self.settings.pipeline;
-        match section.publication.is_empty() || !section.row_filter.is_empty() {
+        let is_connectors = self.connector.is_some();
+        match is_connectors || section.publication.is_empty() || !section.row_filter.is_empty() {
             true => "walpost",
             false => &section.publication,
         }
@@ -158,6 +213,9 @@ impl Config {
                 &[("send", NullHeader::Send), ("omit", NullHeader::Omit)],
             )?,
             tombstone_on_empty_payload: section.tombstone_on_empty_payload,
+            field_names: self
+                .connector()
+                .map_or(NameAdjustment::None, |connector| connector.handling.field_names),
         };
         // Its texts name Debezium's keys, which stand beside ours in the
         // default file.
@@ -178,8 +236,26 @@ impl Config {
         Ok(config)
     }
 
-    /// How records become bytes.
-    pub(crate) fn encoding(&self) -> Result<Encoding, ConfigError> {
+    /// How events become bytes: as the connector says it, where there is one.
+    pub(crate) fn encoding(&self) -> Result<EventEncoding, ConfigError> {
+        let Some(connector) = self.connector() else { return Ok(self.plain_encoding()?.into()) };
+        let rivals = ["key", "value", "json_payload", "null_key"];
+        if let Some(key) = rivals.into_iter().find(|key| self.layers.is_set("encode", key)) {
+            let problem = format!(
+                "encode.{key} is set, and the connector's converters make the bytes; remove it"
+            );
+            return Err(self.wrong("encode", key, &problem));
+        }
+        if self.sink_kind()? == SinkKind::Webhook {
+            let problem = "sink.kind is \"webhook\", and a connector publishes to Kafka alone; \
+                           leave the connector's file out, or remove it";
+            return Err(self.wrong("sink", "kind", problem));
+        }
+        Ok(options(connector, &self.settings.router).into())
+    }
+
+    /// The same of a pipeline without a connector.
+    pub(super) fn plain_encoding(&self) -> Result<Encoding, ConfigError> {
         let section = &self.settings.encode;
         let options = JsonOptions {
             json_payload: self.choice(
@@ -216,7 +292,11 @@ impl Config {
         }
         let bytes = self.settings.sink.queue_max_bytes;
         let bytes = self.number("sink", "queue_max_bytes", bytes)?;
-        Ok(KafkaConnector::new(settings)?.queue_max_bytes(bytes))
+        let kafka = KafkaConnector::new(settings)?.queue_max_bytes(bytes);
+        Ok(match self.connector().and_then(|connector| connector.topic_creation.clone()) {
+            Some(creation) => kafka.create_topics(move |topic| new_topic(&creation, topic)),
+            None => kafka,
+        })
     }
 
     /// For how long consumers deduplicate, in hours; `None` for ever.
@@ -296,7 +376,8 @@ impl Config {
     /// A problem with the value of a key.
     pub(crate) fn wrong(&self, section: &str, key: &str, problem: &str) -> ConfigError {
         let origin = self.layers.origin(section, key);
-        ConfigError::Value { origin, problem: problem.to_owned() }
+        let problem = self.layers.without_secret(section, key, problem);
+        ConfigError::Value { origin, problem }
     }
 
     /// A problem of the pipeline, whose text begins with the key.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 /// Reads `200ms`, `5s`, `30m` or `4h`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
     let factor_ms = match unit {

@@ -7,7 +7,13 @@ use std::{
 use clap::Args;
 use toml::{Value, de::DeTable};
 
-use super::{error::ConfigError, nearest::nearest, settings::Settings};
+use super::{
+    connector::{ConnectorArgs, ConnectorFile},
+    error::ConfigError,
+    nearest::nearest,
+    origin::Origin,
+    settings::Settings,
+};
 
 /// Every key with its default and its meaning.
 pub(crate) const DEFAULT_FILE: &str = include_str!("../../config.default.toml");
@@ -38,7 +44,7 @@ const NO_SETTINGS: [&str; 5] =
 const TEST_PREFIX: &str = "WALPOST_TEST_";
 
 /// Of these options in the help, below those of a command.
-const HEADING: &str = "Configuration";
+pub(super) const HEADING: &str = "Configuration";
 
 /// Where the configuration comes from.
 #[derive(Args, Clone, Debug, Default)]
@@ -60,41 +66,31 @@ pub(crate) struct ConfigArgs {
         help_heading = HEADING
     )]
     pub(crate) assignments: Vec<String>,
-}
-
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Origin {
-    Default,
-    File { file: String, line: usize },
-    Variable(String),
-    Flag(&'static str),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File { file, line } => write!(f, "{file} line {line}"),
-            Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
-        }
-    }
+    #[command(flatten)]
+    pub(crate) connector: ConnectorArgs,
 }
 
 /// One key with what holds for it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Entry {
     pub(super) value: Value,
     pub(super) origin: Origin,
     /// Line of the default file; keys that it has not come last.
     pub(super) place: usize,
+    /// Whether it must not show, whatever its key is.
+    pub(super) is_secret: bool,
 }
 
 /// All keys, by section and key.
-#[derive(Debug)]
 pub(super) struct Layers {
     pub(super) entries: BTreeMap<(String, String), Entry>,
+}
+
+/// Without the values, of which some are secrets.
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Layers")
+    }
 }
 
 /// Whether an environment variable sets a key of some section.
@@ -104,12 +100,16 @@ pub(crate) fn is_setting_variable(name: &str) -> bool {
 }
 
 impl Layers {
-    /// Lays file, environment and flags over the defaults.
+    /// Lays connector, file, environment and flags over the defaults.
     pub(super) fn read(
         args: &ConfigArgs,
+        connector: Option<&ConnectorFile>,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
         let mut layers = Self::defaults();
+        if let Some(connector) = connector {
+            layers.lay_connector(connector, |_| true)?;
+        }
         if let Some((path, text)) = user_file(args.config.as_deref())? {
             layers.lay_file(&path.display().to_string(), &text)?;
         }
@@ -138,11 +138,11 @@ impl Layers {
         Ok(layers)
     }
 
-    fn defaults() -> Self {
+    pub(super) fn defaults() -> Self {
         let mut entries = BTreeMap::new();
         let keys = parse("the default file", DEFAULT_FILE).expect("a test parses it");
         for Key { section, key, value, line } in keys {
-            let entry = Entry { value, origin: Origin::Default, place: line };
+            let entry = Entry { value, origin: Origin::Default, place: line, is_secret: false };
             entries.insert((section, key), entry);
         }
         Self { entries }
@@ -178,6 +178,11 @@ impl Layers {
     pub(super) fn origin(&self, section: &str, key: &str) -> Origin {
         let entry = self.entries.get(&(section.to_owned(), key.to_owned()));
         entry.map_or(Origin::Default, |entry| entry.origin.clone())
+    }
+
+    /// Whether anything but a default says what a key is.
+    pub(super) fn is_set(&self, section: &str, key: &str) -> bool {
+        self.origin(section, key) != Origin::Default
     }
 
     fn lay_file(&mut self, file: &str, text: &str) -> Result<(), ConfigError> {
@@ -225,7 +230,7 @@ impl Layers {
         self.lay(section, key, value, origin)
     }
 
-    fn lay(
+    pub(super) fn lay(
         &mut self,
         section: &str,
         key: &str,
@@ -233,13 +238,14 @@ impl Layers {
         origin: Origin,
     ) -> Result<(), ConfigError> {
         let place = (section.to_owned(), key.to_owned());
+        self.give_way(section, key);
         if section == FREE_SECTION {
             value = Value::String(match value {
                 Value::String(text) => text,
                 other => other.to_string(),
             });
             let line = self.entries.get(&place).map_or(usize::MAX, |entry| entry.place);
-            self.entries.insert(place, Entry { value, origin, place: line });
+            self.entries.insert(place, Entry { value, origin, place: line, is_secret: false });
             return Ok(());
         }
         let known = (known_as(section).to_owned(), key.to_owned());
@@ -260,7 +266,7 @@ impl Layers {
             let key = format!("{section}.{key}");
             return Err(ConfigError::Type { key, origin, found, expected });
         }
-        self.entries.insert(place, Entry { value, origin, place: line });
+        self.entries.insert(place, Entry { value, origin, place: line, is_secret: false });
         Ok(())
     }
 

@@ -1,23 +1,31 @@
-//! Configuration: the default file, a file of the user's, the environment and
-//! flags, in this order.
+//! Configuration: the default file, a connector's file, a file of the user's, the
+//! environment and flags, in this order.
 
 mod build;
+pub(crate) mod connector;
 mod destination;
 mod duration;
 mod error;
 mod layers;
 mod nearest;
+mod origin;
 mod polling;
 mod print;
 mod retention;
 mod secret;
+mod serving;
 mod settings;
 mod webhooks;
 
-use self::layers::Layers;
+use walpost_connector::Connector;
+use walpost_relay::TableName;
+
+use self::{connector::ConnectorFile, layers::Layers};
 pub(crate) use self::{
+    duration::duration,
     error::ConfigError,
-    layers::{ConfigArgs, DEFAULT_FILE, Origin, is_setting_variable},
+    layers::{ConfigArgs, DEFAULT_FILE, is_setting_variable},
+    origin::Origin,
     retention::{Placed, Pruners},
     settings::{LogFormat, Settings},
     webhooks::{Sink, SinkKind, Webhooks},
@@ -28,24 +36,61 @@ pub(crate) use self::{
 pub(crate) struct Config {
     pub(crate) settings: Settings,
     layers: Layers,
+    /// Nothing of it is refused.
+    connector: Option<ConnectorFile>,
+    /// What the connector's filters mean in the database, once it was asked.
+    found_tables: Option<Vec<TableName>>,
 }
 
 impl Config {
     /// Reads all layers.
     pub(crate) fn load(args: &ConfigArgs) -> Result<Self, ConfigError> {
+        Self::load_over(args, args.connector.read()?)
+    }
+
+    /// Reads all layers but the connector's, which was read.
+    pub(crate) fn load_over(
+        args: &ConfigArgs,
+        connector: Option<ConnectorFile>,
+    ) -> Result<Self, ConfigError> {
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        Self::load_with(args, variables)
+        Self::load_with(args, connector, variables)
     }
 
     fn load_with(
         args: &ConfigArgs,
+        connector: Option<ConnectorFile>,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let layers = Layers::read(args, variables)?;
+        if let Some(connector) = &connector {
+            connector.check()?;
+        }
+        let layers = Layers::read(args, connector.as_ref(), variables)?;
         let settings = layers.settings()?;
-        Ok(Self { settings, layers })
+        Ok(Self { settings, layers, connector, found_tables: None })
+    }
+
+    /// The connector's file, where there is one.
+    pub(crate) fn connector_file(&self) -> Option<&ConnectorFile> {
+        self.connector.as_ref()
+    }
+
+    /// What no key of ours says, where there is a connector.
+    pub(crate) fn connector(&self) -> Option<&Connector> {
+        self.connector.as_ref()?.connector()
+    }
+
+    /// The connector whose filters say which tables are outboxes: without
+    /// [`found_tables`](Self::found_tables) there is no pipeline.
+    pub(crate) fn filters(&self) -> Option<&Connector> {
+        self.connector().filter(|_| !self.layers.is_set("pipeline", "tables"))
+    }
+
+    /// Sets what the filters mean.
+    pub(crate) fn set_found_tables(&mut self, tables: Vec<TableName>) {
+        self.found_tables = Some(tables);
     }
 }
 

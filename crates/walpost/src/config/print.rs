@@ -2,7 +2,11 @@ use std::fmt::Write;
 
 use toml::Value;
 
-use super::{Config, layers::Entry, secret::hide};
+use super::{
+    Config,
+    layers::Entry,
+    secret::{HIDDEN, hide},
+};
 
 impl Config {
     /// What holds, as a file, with the origin of each value that is no
@@ -39,6 +43,7 @@ fn entries_of<'a>(
 
 fn line(section: &str, key: &str, entry: &Entry) -> String {
     let value = match &entry.value {
+        Value::String(_) if entry.is_secret => Value::String(HIDDEN.to_owned()),
         Value::String(text) => Value::String(hide(section, key, text)),
         Value::Array(parts) => {
             let hidden = |part: &Value| match part {
@@ -52,7 +57,7 @@ fn line(section: &str, key: &str, entry: &Entry) -> String {
     let bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let key = if bare { key.to_owned() } else { Value::String(key.to_owned()).to_string() };
     match &entry.origin {
-        super::layers::Origin::Default => format!("{key} = {value}"),
+        super::origin::Origin::Default => format!("{key} = {value}"),
         origin => format!("{key} = {value}  # {origin}"),
     }
 }

@@ -5,7 +5,7 @@ use walpost_inbox::Inbox;
 use walpost_postgres::Database;
 use walpost_relay::RetentionConfig;
 
-use super::{Config, ConfigError, build::secret_file, webhooks::SinkKind};
+use super::{Config, ConfigError, Origin, build::secret_file, webhooks::SinkKind};
 
 /// Ten years.
 const DAYS_MAX: u64 = 3_653;
@@ -150,10 +150,17 @@ fn elsewhere(
     url: &str,
     url_file: &str,
 ) -> Result<Option<Database>, ConfigError> {
+    let parse = |url: &str, key| {
+        let unusable = |source| {
+            let source = Box::new(source);
+            ConfigError::Database { key, origin: Origin::Default, source }
+        };
+        Database::parse(url).map(Some).map_err(unusable)
+    };
     match (url.trim(), url_file) {
         ("", "") => Ok(None),
-        (url, "") => Ok(Some(Database::parse(url)?)),
-        ("", file) => Ok(Some(Database::parse(&secret_file(file_key, file)?)?)),
+        (url, "") => parse(url, url_key),
+        ("", file) => parse(&secret_file(file_key, file)?, file_key),
         _ => Err(ConfigError::Conflict(url_key, file_key)),
     }
 }

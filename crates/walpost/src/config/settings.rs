@@ -22,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) idempotency: IdempotencySection,
     pub(crate) replay: ReplaySection,
     pub(crate) http: HttpSection,
+    pub(crate) connect: ConnectSection,
     pub(crate) log: LogSection,
 }
 
@@ -269,6 +270,15 @@ pub(crate) struct ReplaySection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpSection {
     pub(crate) listen: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConnectSection {
+    pub(crate) listen: String,
+    pub(crate) token_file: String,
+    pub(crate) token_variable: String,
+    pub(crate) worker_id: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -4,6 +4,8 @@
 
 mod cli;
 mod config;
+mod connector;
+mod connector_run;
 mod consumer;
 mod consumer_parked;
 mod consumer_prune;
@@ -24,4 +26,5 @@ mod ready;
 mod rig;
 mod rows;
 mod security;
+mod serve;
 mod webhook;

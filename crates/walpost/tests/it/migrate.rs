@@ -23,13 +23,13 @@ fn printed_sql_is_that_of_the_set() {
 #[test]
 fn the_sets_are_told_by_the_program() {
     let help = stdout(&walpost(&["migrate", "--help"], &[]));
-    for set in ["relay", "consumer", "inbox", "idempotency", "webhook", "all"] {
+    for set in ["relay", "consumer", "inbox", "idempotency", "webhook", "connect", "all"] {
         assert!(help.contains(&format!("--set {set} ")), "{help}");
     }
     let output = walpost(&["migrate", "--set", "foo"], &[]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    let told = "or one of relay, consumer, inbox, idempotency, webhook, all, not \"foo\"";
+    let told = "or one of relay, consumer, inbox, idempotency, webhook, connect, all, not \"foo\"";
     assert!(text.contains(told), "{text}");
 }
 

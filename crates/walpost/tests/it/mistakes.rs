@@ -157,6 +157,15 @@ fn a_column_that_the_outbox_has_not_is_named_with_its_key() {
     let error = ["--set", "router.additional_missing=error"];
     refused(&url, &[placed, error].concat(), &[told]);
 
+    // There, but of a type with which each of its events would be parked.
+    for (key, value, told) in [
+        ("router.event_timestamp", "aggregateid", "is text and has to be timestamp or timestamptz"),
+        ("router.additional_placement", "xid:partition", "is xid8 and has to be integer"),
+    ] {
+        let named = format!("which {key} names, {told}");
+        refused(&url, &["--set", &format!("{key}={value}")], &[&named, "name a column of that"]);
+    }
+
     // Webhooks, each of their columns.
     let output = walpost(&["migrate", "--set", "webhook", "--postgres", &url], &[]);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -29,7 +29,7 @@ fn get(port: u16, accept: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-async fn answers(port: u16, code: &str, reason: &str) -> String {
+pub(crate) async fn answers(port: u16, code: &str, reason: &str) -> String {
     let what = format!("{code}, {reason}");
     until(LIMIT, &what, async || {
         let (status, body) = get(port, "*/*");

@@ -109,15 +109,17 @@ fn wrong_timestamps() -> Vec<Case> {
     };
     let one = "'2019-03-24 20:52:59.123456'";
     vec![
-        dies("timestamp: with time zone", "timestamptz", one, "INT64"),
+        dies("timestamp: with time zone", "timestamptz", one, "INT64").goes_out(),
         dies("timestamp: bigint", "bigint", "1553460779123", "Unsupported"),
         dies("timestamp: text", "text", one, "INT64"),
         dies("timestamp: date", "date", "'2019-03-24'", "INT64"),
         dies("timestamp: time, which is microseconds too", "time", "'20:52:59'", "Unsupported"),
         dies("timestamp: of the mode connect", "timestamp", one, "ClassCastException")
-            .set("time.precision.mode", "connect"),
+            .set("time.precision.mode", "connect")
+            .goes_out(),
         dies("timestamp: of the mode isostring", "timestamp", one, "INT64")
-            .set("time.precision.mode", "isostring"),
+            .set("time.precision.mode", "isostring")
+            .goes_out(),
         dies(
             "timestamp: two milliseconds before 1970",
             "timestamp",
@@ -161,7 +163,14 @@ fn versions() -> Vec<Case> {
             .router("table.expand.json.payload", "true")
             .insert([("version", "1"), ("payload", r#"'{"a": 1}'"#)])
             .dies("do not match")
+            .goes_out()
             .insert([("version", "1"), ("payload", r#"'{"b": "x"}'"#)]),
+        case("version: a tombstone that comes first names the schema of all")
+            .router("route.tombstone.on.empty.payload", "true")
+            .place("type:envelope")
+            .value(JsonWithSchema)
+            .insert([("aggregatetype", "'{n}User'"), ("payload", "null")])
+            .insert([]),
         case("version: the first type names the schema of all")
             .place("type:envelope")
             .value(JsonWithSchema)

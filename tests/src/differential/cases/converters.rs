@@ -111,7 +111,9 @@ fn options() -> Vec<Case> {
             .insert([("amount", "-99999999.99"), ("rate", "1e20")])
             .insert([("amount", "0"), ("rate", "100.0")])
     };
-    vec![
+    let encodings = ["US-ASCII", "latin1", "ISO-8859-15", "cp1252", "UTF-16", "UTF-16LE"];
+    let mut all: Vec<Case> = encodings.map(encoded).into();
+    all.extend([
         decimal("option: decimals as base64", "BASE64"),
         decimal("option: decimals as numbers", "NUMERIC"),
         decimal("option: decimals as numbers, in small letters", "numeric"),
@@ -135,5 +137,23 @@ fn options() -> Vec<Case> {
             .set("value.converter", "io.debezium.converters.ByteArrayConverter")
             .dies("ByteArrayConverter")
             .insert([]),
-    ]
+    ]);
+    all
+}
+
+/// Text of keys, values and headers in an encoding.
+fn encoded(encoding: &str) -> Case {
+    const TEXT: &str = "org.apache.kafka.connect.storage.StringConverter";
+    let start = case(format!("option: text in {encoding}")).column("payload", "text");
+    ["key", "value", "header"]
+        .into_iter()
+        .fold(start, |case, part| {
+            case.set(&format!("{part}.converter"), TEXT)
+                .set(&format!("{part}.converter.converter.encoding"), encoding)
+        })
+        // Whose UUID is known in UTF-8 alone.
+        .set("extended.headers.enabled", "false")
+        .place("type:header")
+        .insert([("payload", "'é€🎉 Š¤'"), ("type", "'ÿ\u{80}'")])
+        .insert([("payload", "''"), ("aggregateid", "'ключ'"), ("type", "''")])
 }

@@ -97,6 +97,7 @@ fn others() -> Vec<Case> {
             .set("provide.transaction.metadata", "true")
             .key(Json)
             .value(Json)
+            .refused_by_walpost("begin and end of every transaction")
             .insert([])
             .and(2),
         case("keys: of the change, which the router does not see")
@@ -113,8 +114,14 @@ fn others() -> Vec<Case> {
             .place("type:envelope")
             .value(JsonWithSchema)
             .insert([]),
-        case("a property that nobody knows").set("no.such.property", "x").insert([]),
-        case("an option of the router that nobody knows").router("no.such.option", "x").insert([]),
+        case("a property that nobody knows")
+            .set("no.such.property", "x")
+            .refused_by_walpost("there is no such property")
+            .insert([]),
+        case("an option of the router that nobody knows")
+            .router("no.such.option", "x")
+            .refused_by_walpost("there is no such property")
+            .insert([]),
         case("no topic prefix").unset("topic.prefix").refused("topic.prefix"),
         case("a topic prefix that is none").set("topic.prefix", "a b").refused("topic.prefix"),
         case("a producer of its own settings")

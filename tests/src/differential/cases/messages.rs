@@ -1,7 +1,7 @@
 //! `pg_logical_emit_message`: passed through, or an outbox without a table.
 
 use super::{
-    super::case::Converter::{Json, JsonWithSchema, Text},
+    super::case::Converter::{BinaryOrJson, Bytes, Json, JsonWithSchema, Text},
     Case,
     Group::Messages,
 };
@@ -72,6 +72,17 @@ fn decoded() -> Vec<Case> {
         table("decode: without a table").set("publication.name", "none_{n}"),
         both(decoding("decode: with schemas").value(JsonWithSchema).key(JsonWithSchema)),
         both(decoding("decode: as text").value(Text)),
+        both(decoding("decode: with a converter of bytes beside").value(BinaryOrJson)),
+        decoding("decode: with a converter of bytes alone")
+            .value(Bytes)
+            .dies("ByteArrayConverter")
+            .silent(&emit("o", event)),
+        both(
+            decoding("decode: into an envelope with schemas")
+                .value(JsonWithSchema)
+                .header(JsonWithSchema)
+                .place("type:envelope,id:header:e"),
+        ),
         both(
             decoding("decode: into an envelope and headers")
                 .place("type:envelope,type:header,id:envelope:e"),
@@ -82,6 +93,15 @@ fn decoded() -> Vec<Case> {
             .set("transforms.decode.fields.null.include", "true")
             .publishes(1, &emit("o", nested))
             .publishes(1, &emit("o", nulls)),
+        decoding("decode: tombstones")
+            .set("transforms.decode.fields.null.include", "true")
+            .router("route.tombstone.on.empty.payload", "true")
+            .publishes(1, &emit("o", nulls))
+            .publishes(1, &emit("o", event)),
+        decoding("decode: expanded with schemas")
+            .router("table.expand.json.payload", "true")
+            .value(JsonWithSchema)
+            .publishes(1, &emit("o", &event.replace("\"text\"", r#""{\"a\": [{\"b\": 1}]}""#))),
         decoding("decode: expanded")
             .router("table.expand.json.payload", "true")
             .publishes(1, &emit("o", &event.replace("\"text\"", r#""{\"a\": 1}""#))),
@@ -90,6 +110,10 @@ fn decoded() -> Vec<Case> {
             .dies("Unsupported")
             .silent(&emit("o", &event.replace("\"id\"", "\"at\": 1553460779123, \"id\""))),
         decoding("decode: the columns have other names")
+            .without_outbox()
+            .setup(
+                "create table outbox (event_id text primary key, key text, body jsonb, kind text)",
+            )
             .router("table.field.event.id", "event_id")
             .router("table.field.event.key", "key")
             .router("table.field.event.payload", "body")

@@ -1,7 +1,9 @@
 //! The cases, a file for each group or two.
 
+mod avro;
 mod columns;
 mod converters;
+mod examples;
 mod expansion;
 mod framework;
 mod handling;
@@ -28,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         nulls::all(),
         expansion::all(),
         converters::all(),
+        avro::all(),
         types::all(),
         handling::all(),
         operations::all(),
@@ -36,6 +39,7 @@ pub fn cases() -> Vec<Case> {
         snapshots::all(),
         transforms::all(),
         framework::all(),
+        examples::all(),
     ]
     .concat()
 }
@@ -53,6 +57,6 @@ mod tests {
         assert_eq!(names.len(), all.len());
         assert!(all.len() >= 120, "{}", all.len());
         let groups: BTreeSet<Group> = all.iter().map(|case| case.group).collect();
-        assert_eq!(groups.len(), 14);
+        assert_eq!(groups.len(), 16);
     }
 }

@@ -68,6 +68,7 @@ fn deletes() -> Vec<Case> {
             .set("skipped.operations", "none")
             .insert([])
             .dies("Exception")
+            .goes_out()
             .silent("truncate outbox")
             .insert([]),
     ]

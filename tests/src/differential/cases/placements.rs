@@ -114,7 +114,8 @@ fn missing() -> Vec<Case> {
         dies("missing: envelope", "nothing:envelope"),
         dies("missing: partition", "nothing:partition"),
         dies("missing: the former option is read by nobody", "nothing:header")
-            .router("table.fields.additional.error.on.missing", "false"),
+            .router("table.fields.additional.error.on.missing", "false")
+            .goes_out(),
         dies("missing: error", "nothing:header").router(MISSING, "ERROR"),
         case("missing: ignored", "nothing:header,nothing:envelope,nothing:partition,type:header")
             .value(Json)

@@ -63,6 +63,10 @@ fn by_pattern() -> Vec<Case> {
         pattern("pattern: a reluctant match replaces its first find", "{n}O.*?", "{n}y"),
         pattern("pattern: without regard to case", "(?i)(Z.+Z)order", "$1.o"),
         pattern("pattern: classes and bounds", "^(z\\d{4}z)([A-Z]\\p{Lower}+)$", "$1.$2"),
+        pattern("pattern: look-behind", "(z.+(?<=z))((?!User).+)", "$1.$2.behind"),
+        pattern("pattern: a possessive quantifier", "(z[0-9]++z)(\\w*+)", "$1.$2.kept"),
+        pattern("pattern: a reference back", "(z)(.+?)\\1(?<kind>O\\p{L}+)", "$1$2$1.${kind}"),
+        pattern("pattern: case of ASCII alone", "(?i)(Z.+Z)(ORDER|ÜSER)", "$1.$2.case"),
         pattern("pattern: look-ahead", "(z.+z)(?=O)(.*)", "$1.$2.ahead"),
         pattern("pattern: an empty name stays the value", "(?<routedByValue>.*)", "{n}"),
     ]
@@ -118,6 +122,7 @@ fn wrong() -> Vec<Case> {
             .router("route.by.field", "kind")
             .router("route.topic.replacement", "{n}.${routedByValue}")
             .dies("'kind' is not of type STRING")
+            .goes_out()
             .insert([("kind", "1")]),
         case("route: a column that is not there")
             .router("route.by.field", "nothing")

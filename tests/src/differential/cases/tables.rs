@@ -49,7 +49,8 @@ fn several() -> Vec<Case> {
             .insert([]),
         two("tables: all but some")
             .unset(TABLES)
-            .set("table.exclude.list", "public.other")
+            // Walpost's own tables are no outboxes, which Debezium cannot know.
+            .set("table.exclude.list", "public.other,walpost[.].*")
             .publishes(1, &row("sales.outbox", 1))
             .silent(&row("other", 2))
             .insert([]),
@@ -61,14 +62,13 @@ fn several() -> Vec<Case> {
             .publishes(1, &row("sales.outbox", 1)),
         two("tables: not of a schema")
             .unset(TABLES)
-            .set("schema.exclude.list", "sales")
+            .set("schema.exclude.list", "sales,walpost")
             .silent(&row("sales.outbox", 1))
             .publishes(1, &row("other", 2))
             .insert([]),
         two("tables: one that is no outbox")
             .setup("create table plain (id int primary key, x text)")
             .set(TABLES, "public.outbox,public.plain")
-            .insert([])
             .dies("Unable to find payload field payload in event")
             .silent("insert into plain values (1, 'x')")
             .insert([]),

@@ -173,6 +173,20 @@ fn further() -> Vec<Case> {
         .place("type:envelope")
         .value(Json)
         .insert([]),
+        next(
+            "InsertField: topic, partition and a required constant",
+            "InsertField$Value",
+            &[
+                ("topic.field", "topic"),
+                ("partition.field", "shard?"),
+                ("static.field", "source!"),
+                ("static.value", "db"),
+            ],
+        )
+        .column("shard", "int")
+        .place("type:envelope,shard:partition")
+        .value(JsonWithSchema)
+        .insert([("shard", "0")]),
         Case::new(Transforms, "two routers of topics, in their order")
             .set("transforms", "outbox,one,two")
             .set("transforms.one.type", &format!("{PACKAGE}RegexRouter"))

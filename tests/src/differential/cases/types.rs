@@ -173,7 +173,7 @@ fn together((number, kinds): (usize, &[Type])) -> [Case; 2] {
     })
 }
 
-fn with(case: Case, column: &str, kind: &Type) -> Case {
+pub(super) fn with(case: Case, column: &str, kind: &Type) -> Case {
     let case = if kind.setup.is_empty() { case } else { case.setup(kind.setup) };
     case.column(column, kind.name)
 }

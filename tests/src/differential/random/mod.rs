@@ -21,6 +21,8 @@ const ROWS: usize = 60;
 const ROWS_AT_ONCE: usize = 6;
 /// Where a column other than the usual one is the key, it may be NULL.
 const KEY: &str = "transforms.outbox.table.field.event.key";
+const EXPAND: &str = "transforms.outbox.table.expand.json.payload";
+const EMPTY_ARRAY: &str = "transforms.outbox.table.json.payload.empty.array.behavior";
 
 /// Cases with `records` records together, or a few more.
 #[must_use]
@@ -31,7 +33,10 @@ pub fn random_cases(records: usize, seed: u64) -> Vec<Case> {
 
 /// A column beside those that every outbox has.
 struct Column {
+    /// As SQL names it.
     name: String,
+    /// As a placement does.
+    placed: String,
     kind: &'static Type,
 }
 
@@ -40,7 +45,8 @@ fn random_case(seed: u64, index: usize) -> Case {
     let mix = u64::try_from(index).expect("a usize fits in a u64").wrapping_mul(0x9e37_79b9);
     let seeded = &mut Seeded::new(seed ^ mix);
     let case = Case::new(Group::Random, format!("random {seed}-{index}"));
-    let columns = columns(seeded);
+    let (case, hyphen) = names(case, seeded);
+    let columns = columns(hyphen, seeded);
     let payload = *one(seeded, &["jsonb", "text", "bytea", "json", "varchar"]);
     let case = columns.iter().fold(case, |case, column| {
         let case = match column.kind.setup {
@@ -53,24 +59,40 @@ fn random_case(seed: u64, index: usize) -> Case {
     let (case, in_envelope) = placements(case, &columns, seeded);
     let case = converters(case, payload, in_envelope, seeded);
     let case = routes(case, seeded);
-    let case = modes(case, seeded);
+    let case = modes(case, payload, seeded);
     let case = switches(case, seeded);
-    rows(case, &columns, payload, seeded)
+    rows(case, &columns, payload, in_envelope, seeded)
 }
 
 fn one<'a, T>(seeded: &mut Seeded, all: &'a [T]) -> &'a T {
     &all[seeded.below(all.len())]
 }
 
+/// How names of columns are adjusted, and what becomes of a hyphen in one; nothing
+/// where none has any.
+fn names(case: Case, seeded: &mut Seeded) -> (Case, Option<&'static str>) {
+    let modes =
+        [None, None, Some(("none", "-")), Some(("avro", "_")), Some(("avro_unicode", "_u002d"))];
+    match *one(seeded, &modes) {
+        None => (case, None),
+        Some((mode, hyphen)) => (case.set("field.name.adjustment.mode", mode), Some(hyphen)),
+    }
+}
+
 /// Different types, so that what one needs is set up once.
-fn columns(seeded: &mut Seeded) -> Vec<Column> {
+fn columns(hyphen: Option<&str>, seeded: &mut Seeded) -> Vec<Column> {
     let mut kinds: Vec<&'static Type> = TYPES.iter().collect();
     let number = 1 + seeded.below(7);
     let mut taken = Vec::new();
     for index in 0..number {
         let kind = kinds.swap_remove(seeded.below(kinds.len()));
         kinds.retain(|other| other.setup.is_empty() || other.setup != kind.setup);
-        taken.push(Column { name: format!("c{index}"), kind });
+        // The first one may be the key, whose name has to stay.
+        let (name, placed) = match hyphen.filter(|_| index > 0) {
+            Some(hyphen) => (format!("\"c-{index}\""), format!("c{hyphen}{index}")),
+            None => (format!("c{index}"), format!("c{index}")),
+        };
+        taken.push(Column { name, placed, kind });
     }
     taken
 }
@@ -80,7 +102,7 @@ fn placements(case: Case, columns: &[Column], seeded: &mut Seeded) -> (Case, boo
     let mut all = Vec::new();
     let mut in_envelope = false;
     let may_envelope = seeded.chance(50);
-    for Column { name, .. } in columns {
+    for Column { placed: name, .. } in columns {
         let place = if may_envelope && seeded.chance(50) { "envelope" } else { "header" };
         in_envelope |= place == "envelope";
         all.push(match seeded.below(3) {
@@ -105,7 +127,17 @@ fn converters(case: Case, payload: &str, in_envelope: bool, seeded: &mut Seeded)
         (_, false) => &[Text, Text, Json, JsonWithSchema, BinaryOrText, BinaryOrJson],
     };
     let headers = [Simple, Simple, Simple, Json, JsonWithSchema];
-    case.key(*one(seeded, &keys)).value(*one(seeded, of_values)).header(*one(seeded, &headers))
+    let case =
+        case.key(*one(seeded, &keys)).value(*one(seeded, of_values)).header(*one(seeded, &headers));
+    // Converters other than of text pass over it.
+    let encodings = ["utf8", "ISO-8859-1", "windows-1252", "US-ASCII", "UTF-16", "UTF-16LE"];
+    ["key", "value"].into_iter().fold(case, |case, part| match seeded.chance(30) {
+        true => {
+            let name = format!("{part}.converter.converter.encoding");
+            case.set(&name, encodings[seeded.below(encodings.len())])
+        }
+        false => case,
+    })
 }
 
 fn routes(case: Case, seeded: &mut Seeded) -> Case {
@@ -117,19 +149,30 @@ fn routes(case: Case, seeded: &mut Seeded) -> Case {
             ("(z.+z)(?:Order|User)", "$1.known"),
             ("(?<id>z[0-9]+z)(?<kind>[A-Z][a-z]+)", "${kind}_${id}-v1"),
             (".*Order", "{n}.orders"),
+            ("(z\\d+z)(?=O|U)(\\p{L}+?)(Line)?", "$2.$1$3"),
+            ("(?i)(Z\\w+?Z)(?!user)([a-z]++)", "$1-$2"),
+            ("(?<a>[^z]*)(?<b>z)(.+)\\k<b>(.*)$", "${b}$3${b}.$4"),
         ],
     );
     case.router("route.topic.regex", regex).router("route.topic.replacement", replacement)
 }
 
-fn modes(case: Case, seeded: &mut Seeded) -> Case {
-    let all: [(&str, &[&str]); 5] = [
+fn modes(case: Case, payload: &str, seeded: &mut Seeded) -> Case {
+    let all: [(&str, &[&str]); 7] = [
         ("time.precision.mode", &["adaptive", "adaptive_time_microseconds", "microseconds"]),
         ("decimal.handling.mode", &["precise", "double", "string"]),
         ("interval.handling.mode", &["numeric", "string"]),
         ("hstore.handling.mode", &["json", "map"]),
         ("extended.headers.enabled", &["true", "false"]),
+        ("topic.delimiter", &["_", "-", "."]),
+        ("schema.name.adjustment.mode", &["avro", "avro_unicode"]),
     ];
+    let binary = ["base64", "base64-url-safe", "hex"];
+    // A converter of bytes may be there for the payload.
+    let case = match payload != "bytea" && seeded.chance(30) {
+        true => case.set("binary.handling.mode", binary[seeded.below(binary.len())]),
+        false => case,
+    };
     all.into_iter().fold(case, |case, (name, modes)| match seeded.chance(50) {
         true => {
             let mode: &&str = one(seeded, modes);
@@ -155,13 +198,23 @@ fn switches(case: Case, seeded: &mut Seeded) -> Case {
     case.differs(Difference::MemberOrder)
 }
 
-fn rows(mut case: Case, columns: &[Column], payload: &str, seeded: &mut Seeded) -> Case {
+fn rows(
+    mut case: Case,
+    columns: &[Column],
+    payload: &str,
+    in_envelope: bool,
+    seeded: &mut Seeded,
+) -> Case {
     let is_keyed = case.property(KEY).is_none();
+    // An array at the top makes the task fail but for one without elements, where
+    // that has no schema and is in no envelope.
+    let is_expanded = case.property(EXPAND).is_some() && case.property(EMPTY_ARRAY).is_none();
+    let has_arrays = is_expanded && !in_envelope;
     let mut written = 0;
     while written < ROWS {
         let number = if seeded.chance(30) { 1 + seeded.below(ROWS_AT_ONCE) } else { 1 };
         let number = number.min(ROWS - written);
-        let next = |next| row(columns, payload, is_keyed, written + next, seeded);
+        let next = |next| row(columns, payload, [is_keyed, has_arrays], written + next, seeded);
         let all: Vec<String> = (0..number).map(next).collect();
         written += number;
         let rows = all.join("; ");
@@ -180,7 +233,7 @@ fn rows(mut case: Case, columns: &[Column], payload: &str, seeded: &mut Seeded) 
 fn row(
     columns: &[Column],
     payload: &str,
-    is_keyed: bool,
+    [is_keyed, has_arrays]: [bool; 2],
     number: usize,
     seeded: &mut Seeded,
 ) -> String {
@@ -190,6 +243,7 @@ fn row(
     let key = if seeded.chance(90) { seeded.below(9).to_string() } else { sql::word(seeded) };
     let payload = match payload {
         _ if seeded.chance(10) => "null".to_owned(),
+        "jsonb" | "json" | "text" if has_arrays && seeded.chance(10) => "'[]'".to_owned(),
         "jsonb" | "json" => sql::quoted(&json(seeded)),
         "bytea" => sql::bytes(seeded),
         _ if seeded.chance(50) => sql::quoted(&json(seeded)),

@@ -15,6 +15,7 @@ use self::{
 use super::{
     options::NameAdjustment,
     schema::Schema,
+    typed::TypedValue,
     value::{Text, Value},
 };
 use crate::memory::Memory;
@@ -75,8 +76,8 @@ pub enum Difference {
     /// An array at the top, such as `[1, 2]`: Debezium's task fails, but under
     /// `StringConverter`, which writes the text.
     TopLevelArray,
-    /// `[]` at the top: Debezium writes a JSON text of it without a schema,
-    /// and fails where columns are placed in the envelope.
+    /// `[]` at the top, where columns are placed in the envelope: Debezium's task
+    /// fails. Elsewhere it stays a text, which has no schema any more.
     TopLevelEmptyArray,
     /// An integer beyond 64 bits: Debezium's task fails.
     IntegerTooLarge,
@@ -108,7 +109,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TopLevelArray => "is an array",
-            Self::TopLevelEmptyArray => "is an empty array",
+            Self::TopLevelEmptyArray => "is an empty array, which no envelope can hold",
             Self::IntegerTooLarge => "has an integer beyond 64 bits",
             Self::MixedTypes => "has values of different types in one array",
             Self::LostMember => "has objects of different shapes in one array",
@@ -139,10 +140,15 @@ impl Expander {
         Self { options, known: Memory::new(MAX_SCHEMAS, MAX_SCHEMAS_BYTES) }
     }
 
+    pub(crate) fn on_difference(&self) -> OnDifference {
+        self.options.on_difference
+    }
+
     /// The value of a payload's text with its schema, named after `column`;
     /// `None` where Debezium leaves the text as it is: it is no JSON object or
     /// array from its first character on, or an array in it has elements of
-    /// different types, or none that is not null.
+    /// different types, or none that is not null. `[]` at the top is a text
+    /// without a schema, unless empty arrays have one.
     ///
     /// Of an array of objects of different shapes the fields come in the order
     /// of the text; in Debezium, in no order that could be told.
@@ -153,7 +159,7 @@ impl Expander {
         &mut self,
         column: &Arc<str>,
         text: &Text,
-    ) -> Result<Option<(Arc<Schema>, Value)>, Difference> {
+    ) -> Result<Option<TypedValue>, Difference> {
         match self.try_expand(column, text) {
             Err(_) if self.options.on_difference == OnDifference::PassUnexpanded => Ok(None),
             result => result,
@@ -164,7 +170,7 @@ impl Expander {
         &mut self,
         column: &Arc<str>,
         text: &Text,
-    ) -> Result<Option<(Arc<Schema>, Value)>, Difference> {
+    ) -> Result<Option<TypedValue>, Difference> {
         if !text.starts_with(['{', '[']) {
             return Ok(None);
         }
@@ -175,7 +181,9 @@ impl Expander {
         };
         let schema = match infer::schema(Some(column), &node, self.options) {
             Ok(Some(schema)) => schema,
-            Ok(None) => return Err(Difference::TopLevelEmptyArray),
+            Ok(None) => {
+                return Ok(Some(TypedValue { schema: None, value: Value::String(text.clone()) }));
+            }
             Err(NoSchema::Unfit) => return Ok(None),
             Err(NoSchema::TooLarge) => return Err(Difference::TooLarge),
         };
@@ -183,7 +191,7 @@ impl Expander {
             return Err(Difference::TopLevelArray);
         }
         let value = value::value(&node, &schema, self.options)?;
-        Ok(Some((self.remember(schema), value)))
+        Ok(Some(TypedValue { schema: Some(self.remember(schema)), value }))
     }
 
     /// The content of a logical message, as

@@ -6,7 +6,19 @@ use super::*;
 use crate::connect::{JsonConverter, JsonConverterOptions, Kind};
 
 fn expand(payload: &str) -> Result<Option<(Arc<Schema>, Value)>, Difference> {
-    Expander::default().expand(&"payload".into(), &payload.into())
+    let expanded = Expander::default().expand(&"payload".into(), &payload.into())?;
+    Ok(expanded.map(|typed| (typed.schema.expect("no empty array at the top"), typed.value)))
+}
+
+#[test]
+fn an_empty_array_at_the_top_is_text_without_a_schema_unless_it_has_one() {
+    let expanded = Expander::default().expand(&"payload".into(), &"[ ]".into());
+    let text = TypedValue { schema: None, value: Value::String("[ ]".into()) };
+    assert_eq!(expanded, Ok(Some(text)));
+    let empty_array = EmptyArray::OptionalString;
+    let options = ExpandOptions { empty_array, ..ExpandOptions::default() };
+    let expanded = Expander::new(options).expand(&"payload".into(), &"[]".into());
+    assert_eq!(expanded, Err(Difference::TopLevelArray));
 }
 
 fn expanded(payload: &str) -> (Arc<Schema>, Value) {
@@ -99,7 +111,8 @@ fn time_grows_with_the_payload_alone() {
 fn equal_payloads_share_a_schema() {
     let mut expander = Expander::default();
     let mut schema = |payload: &str| {
-        expander.expand(&"payload".into(), &payload.into()).unwrap().expect("an object").0
+        let expanded = expander.expand(&"payload".into(), &payload.into()).unwrap();
+        expanded.and_then(|typed| typed.schema).expect("an object")
     };
     let one = schema(r#"{"a":1,"b":[{"x":"y"}]}"#);
     assert!(Arc::ptr_eq(&one, &schema(r#"{"a":2,"b":[{"x":"z"},{"x":""}]}"#)));

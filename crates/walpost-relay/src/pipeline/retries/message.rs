@@ -4,6 +4,7 @@ use walpost_event::{Generation, Header, Message, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
 use crate::{
+    convert::{Unmade, content},
     headers::{OwnHeaders, REPLAY_HEADER, parked_replay},
     parked::{Contents, ParkReason, Parking, StoredEvent},
     pipeline::Pipeline,
@@ -14,7 +15,7 @@ use crate::{
 impl<S: Source, K: Sink> Pipeline<S, K> {
     /// The record of a parked event, marked: the one that was kept, or else the
     /// one that it becomes with the configuration of today.
-    pub(super) fn retried_message(&mut self, event: StoredEvent) -> Result<Message, Parking> {
+    pub(super) fn retried_message(&mut self, event: StoredEvent) -> Result<Message, Unmade> {
         let StoredEvent { id, generation, position, source, contents, .. } = event;
         let unreadable = || Parking {
             reason: ParkReason::Undecodable,
@@ -22,20 +23,21 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                      it once its effect is made otherwise"
                 .to_owned(),
         };
-        let row = match contents.ok_or_else(unreadable)? {
+        let (row, emitted) = match contents.ok_or_else(unreadable)? {
             Contents::Record(mut message) => {
                 mark_retried(&mut message, id, generation, position);
                 return Ok(message);
             }
-            Contents::Row(row) => row,
+            Contents::Row(row) => (row, None),
             Contents::Message(content) => {
                 let lsn = position.commit_lsn;
                 let message = LogicalMessage { transactional: true, lsn, prefix: source, content };
-                self.converter.message_row(&message)?
+                (self.converter.message_row(&message)?, Some(message))
             }
-            Contents::LeftOut => return Err(left_out()),
+            Contents::LeftOut => return Err(left_out().into()),
         };
-        let mut message = self.converter.message(&RowChange::insert(row))?;
+        let mut message =
+            self.converter.message(&RowChange::insert(row), content(emitted.as_ref()))?;
         OwnHeaders::new(&self.config, generation).add(&mut message.headers, position);
         mark_retried(&mut message, id, generation, position);
         Ok(message)

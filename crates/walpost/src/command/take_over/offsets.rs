@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use walpost_connector::Setting;
 use walpost_takeover::OffsetKey;
 
 use super::{file::OffsetsFile, topic::Topic};
@@ -10,31 +11,75 @@ use crate::{
     failure::{Exit, Failure},
 };
 
-/// Whose offset, and where it is kept.
+/// Whose offset, and where it is kept; a connector's file says all of it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Whose {
-    /// Name of the connector; of Debezium Server, kafka
-    #[arg(long)]
-    pub(super) connector: String,
+pub(super) struct WhoseArgs {
+    /// Name of the connector, unless --connector names its file; of Debezium Server, kafka
+    #[arg(long, value_name = "NAME")]
+    connector_name: Option<String>,
     /// Its topic.prefix; may be left out where the connector has one offset
     #[arg(long)]
-    pub(super) topic_prefix: Option<String>,
-    #[command(flatten)]
-    place: Place,
-}
-
-/// One of the two.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
-struct Place {
+    topic_prefix: Option<String>,
     /// The topic with its offsets: the worker's offset.storage.topic, or the connector's
     /// offsets.storage.topic
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_name = "TOPIC", conflicts_with = "offsets_file")]
     offsets_topic: Option<String>,
     /// The file with its offsets: offset.storage.file.filename of a standalone worker, or of
     /// Debezium's engine or server
     #[arg(long, value_name = "FILE")]
     offsets_file: Option<PathBuf>,
+}
+
+/// The same, whoever said it.
+#[derive(Clone, Debug)]
+pub(super) struct Whose {
+    pub(super) connector: String,
+    pub(super) topic_prefix: Option<String>,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Topic(String),
+    File(PathBuf),
+}
+
+impl WhoseArgs {
+    /// The options, and for what they do not say the connector's file.
+    pub(super) fn with(&self, config: &Config) -> Result<Whose, Failure> {
+        let connector = config.connector();
+        let missing =
+            |what: &str, write: &str| Failure::found(Exit::Configuration, what).next_step(write);
+        let its_name = || {
+            let is_name = |setting: &&Setting| setting.property == "name";
+            let setting = connector?.settings.iter().find(is_name)?;
+            setting.value.as_text().map(str::to_owned)
+        };
+        let its_place = || {
+            let offsets = &connector?.offsets;
+            let topic = offsets.topic.clone().map(Place::Topic);
+            topic.or_else(|| offsets.file.clone().map(Place::File))
+        };
+        let name = self.connector_name.clone().or_else(its_name).ok_or_else(|| {
+            missing(
+                "no connector is named",
+                "name it with --connector-name, or its file with \
+                                              --connector",
+            )
+        })?;
+        let topic = self.offsets_topic.clone().map(Place::Topic);
+        let place = topic.or_else(|| self.offsets_file.clone().map(Place::File));
+        let place = place.or_else(its_place).ok_or_else(|| {
+            missing(
+                "nothing says where the connector's offsets are",
+                "name the place with --offsets-topic or --offsets-file, or the worker's file with \
+                 --worker beside --connector",
+            )
+        })?;
+        let its_prefix = || connector.map(|connector| connector.topic_prefix.clone());
+        let topic_prefix = self.topic_prefix.clone().or_else(its_prefix);
+        Ok(Whose { connector: name, topic_prefix, place })
+    }
 }
 
 /// An offset as it is kept.
@@ -58,11 +103,11 @@ pub(super) enum Store {
 
 impl Store {
     pub(super) fn of(config: &Config, whose: &Whose) -> Result<Self, Failure> {
-        Ok(match (&whose.place.offsets_topic, &whose.place.offsets_file) {
-            (Some(name), _) => {
+        Ok(match &whose.place {
+            Place::Topic(name) => {
                 Self::Topic(Topic { name: name.clone(), settings: config.kafka_client()? })
             }
-            (None, file) => Self::File(OffsetsFile { path: file.clone().unwrap_or_default() }),
+            Place::File(path) => Self::File(OffsetsFile { path: path.clone() }),
         })
     }
 
@@ -170,7 +215,7 @@ mod tests {
         let whose = Whose {
             connector: "orders".to_owned(),
             topic_prefix: topic_prefix.map(str::to_owned),
-            place: Place { offsets_topic: None, offsets_file: None },
+            place: Place::Topic("offsets".to_owned()),
         };
         choose(stored, &whose)
             .map(|one| one.and_then(|one| one.partition))

@@ -4,6 +4,7 @@ use tokio_postgres::Row;
 use super::{OF, Parked, Place, Which};
 use crate::{
     command::{
+        cells::{as_json, line},
         parked::{contents::Part, for_terminal, json_for_terminal},
         sql,
     },
@@ -81,7 +82,7 @@ pub(super) async fn list(place: &Place, args: &ListArgs) -> Result<(), Failure> 
         .map_err(parked.failed())?;
     let shown = &rows[..rows.len().min(*limit as usize)];
     if *json {
-        let lines = shown.iter().map(|row| json_for_terminal(&object(fields(row))) + "\n");
+        let lines = shown.iter().map(|row| json_for_terminal(&as_json(fields(row))) + "\n");
         output::print(lines.collect::<String>())?;
     } else if shown.is_empty() {
         output::print("no event of the kind is parked\n")?;
@@ -106,7 +107,7 @@ pub(super) async fn show(place: &Place, args: &ShowArgs) -> Result<(), Failure> 
     };
     let parts = if args.payload { contents(&parked, args).await? } else { Vec::new() };
     if args.json {
-        let mut json = object(fields(&row));
+        let mut json = as_json(fields(&row));
         if args.payload {
             json["contents"] = parts.iter().map(Part::json).collect();
         }
@@ -158,7 +159,8 @@ fn listed(rows: &[Row]) -> Table {
         ["id", "parked at", "state", "letter", "consumer", "place", "event", "behind", "reason"];
     let mut table = Table::titled(titles).right([0, 7]);
     for row in rows {
-        let text = |name: &str| cell(row.get::<_, Option<&str>>(name).unwrap_or("-"));
+        let text =
+            |name: &str| line(row.get::<_, Option<&str>>(name).unwrap_or("-"), CELL_MAX_CHARS);
         let (topic, part, off): (&str, i32, i64) =
             (row.get("topic"), row.get("part"), row.get("off"));
         let state = match row.get::<_, Option<&str>>("request") {
@@ -171,7 +173,7 @@ fn listed(rows: &[Row]) -> Table {
             state,
             text("dead_letter"),
             text("consumer"),
-            cell(&format!("{topic}[{part}]@{off}")),
+            line(&format!("{topic}[{part}]@{off}"), CELL_MAX_CHARS),
             text("event_id"),
             row.get::<_, i64>("behind").to_string(),
             text("reason"),
@@ -211,17 +213,6 @@ fn fields(row: &Row) -> Vec<(&'static str, Value)> {
         int("value_bytes"),
         ("headers", json!(row.get::<_, Vec<Option<String>>>("header_names"))),
     ]
-}
-
-fn object(fields: Vec<(&'static str, Value)>) -> Value {
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn cell(text: &str) -> String {
-    match text.char_indices().nth(CELL_MAX_CHARS) {
-        Some((end, _)) => for_terminal(&text[..end]) + "…",
-        None => for_terminal(text),
-    }
 }
 
 fn plain(value: &Value) -> String {

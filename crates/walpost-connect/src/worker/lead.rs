@@ -1,0 +1,390 @@
+//! Who leads: it alone writes to the table, and has connectors run.
+
+use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+
+use tokio::{
+    sync::watch,
+    time::{Interval, MissedTickBehavior, interval},
+};
+use walpost_event::{error_chain, jitter};
+
+use super::{LOOK_INTERVAL, Reply, Role, Snapshot, View, Worker, refusal, runs::Runs};
+use crate::{
+    config::{Config, invalid, masked, patched, unmasked},
+    error::ApiError,
+    runner::Problem,
+    state::{Event, Machine, State, Step, Target},
+    store::{Store, StoreError, Stored},
+    worker::{Done, Request},
+};
+
+/// Looks at which another process was found to lead, before this one gives up:
+/// the server may not know yet that our own session is over.
+const REFUSALS_MAX: u32 = 20;
+
+pub(super) struct Leading<'a> {
+    worker: &'a mut Worker,
+    /// `None` while there is no session that has the lock.
+    store: Option<Store>,
+    refusals: u32,
+    connectors: BTreeMap<String, Entry>,
+    runs: Runs,
+    ticks: Interval,
+}
+
+struct Entry {
+    config: Arc<Config>,
+    machine: Machine,
+    stop: Option<watch::Sender<bool>>,
+    /// It is deleted, and its run ends.
+    is_leaving: bool,
+    /// Who waits for the end of its run.
+    waiting: Vec<Reply>,
+}
+
+/// Why it leads no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Stopped,
+    Succeeded,
+}
+
+impl Over {
+    pub(super) fn is_stopped(self) -> bool {
+        self == Self::Stopped
+    }
+}
+
+impl<'a> Leading<'a> {
+    /// Begins what the table has.
+    pub(super) async fn begin(worker: &'a mut Worker, store: Store) -> Result<Self, StoreError> {
+        let all = store.load().await?;
+        let mut ticks = interval(LOOK_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let runs = Runs::new(worker.plugin.clone(), worker.runner.clone());
+        let connectors = BTreeMap::new();
+        let mut leading = Self { worker, store: Some(store), refusals: 0, connectors, runs, ticks };
+        tracing::info!(connectors = all.len(), "this process runs the connectors");
+        for (name, stored) in all {
+            leading.insert(&name, stored);
+        }
+        leading.publish();
+        Ok(leading)
+    }
+
+    /// Leads until `stop` is ready or another process does; then ends all runs.
+    pub(super) async fn run(mut self, mut stop: Pin<&mut impl Future<Output = ()>>) -> Over {
+        let mut over = None;
+        loop {
+            if let Some(over) = over
+                && self.connectors.values().all(|entry| entry.machine.is_idle())
+            {
+                return over;
+            }
+            tokio::select! {
+                biased;
+                () = stop.as_mut(), if over != Some(Over::Stopped) => {
+                    over = Some(Over::Stopped);
+                    self.shut_down();
+                }
+                (name, event) = self.runs.next() => self.on(&name, event),
+                Some((request, reply)) = self.worker.requests.recv() => {
+                    match over {
+                        Some(_) => drop(reply.send(Err(refusal(&Role::StandsBy)))),
+                        None => self.carry_out(request, reply).await,
+                    }
+                }
+                _ = self.ticks.tick(), if over.is_none() => {
+                    if self.look().await {
+                        tracing::warn!("another process runs the connectors; ending them here");
+                        over = Some(Over::Succeeded);
+                        self.shut_down();
+                    }
+                }
+            }
+            self.publish();
+        }
+    }
+
+    fn shut_down(&mut self) {
+        let names: Vec<String> = self.connectors.keys().cloned().collect();
+        for name in names {
+            self.on(&name, Event::ShutDown);
+        }
+    }
+
+    fn insert(&mut self, name: &str, stored: Stored) {
+        let (machine, step) = Machine::new(stored.target);
+        let config = Arc::new(stored.config);
+        let entry = Entry { config, machine, stop: None, is_leaving: false, waiting: Vec::new() };
+        self.connectors.insert(name.to_owned(), entry);
+        self.take(name, step);
+    }
+
+    /// Whether another process leads. Opens a new session where the last one is
+    /// over.
+    async fn look(&mut self) -> bool {
+        if let Some(store) = &self.store {
+            if store.is_alive().await {
+                return false;
+            }
+            tracing::warn!("the session that leads is over; the connectors go on meanwhile");
+            self.store = None;
+        }
+        match self.worker.try_to_lead().await {
+            Ok(Some(store)) => {
+                match store.load().await {
+                    Ok(all) => {
+                        tracing::info!("this process leads again");
+                        self.refusals = 0;
+                        self.store = Some(store);
+                        self.follow(all);
+                    }
+                    Err(error) => {
+                        let error = error_chain(&error);
+                        tracing::warn!(error, "the connectors cannot be read; trying again");
+                    }
+                }
+                false
+            }
+            Ok(None) => {
+                self.refusals += 1;
+                self.refusals >= REFUSALS_MAX
+            }
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "no session that leads; trying again");
+                false
+            }
+        }
+    }
+
+    /// Does what the table says, which may be other than what was kept last:
+    /// of a statement without an answer nobody knows what became.
+    fn follow(&mut self, mut all: BTreeMap<String, Stored>) {
+        let names: Vec<String> = self.connectors.keys().cloned().collect();
+        for name in names {
+            let entry = self.connectors.get_mut(&name).expect("one of the names");
+            let Some(stored) = all.remove(&name) else {
+                entry.is_leaving = true;
+                self.on(&name, Event::Target(Target::Stopped));
+                continue;
+            };
+            let is_as_before = *entry.config == stored.config;
+            entry.config = Arc::new(stored.config);
+            if entry.machine.target() != stored.target {
+                self.on(&name, Event::Target(stored.target));
+            }
+            if !is_as_before {
+                self.on(&name, Event::Reconfigured);
+            }
+        }
+        for (name, stored) in all {
+            self.insert(&name, stored);
+        }
+    }
+
+    fn on(&mut self, name: &str, event: Event) {
+        let Some(entry) = self.connectors.get_mut(name) else { return };
+        if let Event::Ended(_, Err(failure)) = &event {
+            tracing::error!(connector = name, error = failure.text, "the connector has failed");
+        }
+        let step = entry.machine.on(event, jitter());
+        self.take(name, step);
+    }
+
+    /// Does what the machine says, and tells those who wait for its end.
+    fn take(&mut self, name: &str, step: Option<Step>) {
+        let Some(entry) = self.connectors.get_mut(name) else { return };
+        match step {
+            Some(Step::Start(number)) => {
+                entry.stop = Some(self.runs.start(name, number, &entry.config));
+            }
+            Some(Step::Stop(_)) => drop(entry.stop.as_ref().map(|stop| stop.send_replace(true))),
+            Some(Step::RetryIn(number, wait)) => self.runs.wait(name, number, wait),
+            None => {}
+        }
+        if !entry.machine.is_idle() {
+            return;
+        }
+        let waiting = std::mem::take(&mut entry.waiting);
+        if entry.is_leaving {
+            self.connectors.remove(name);
+        }
+        // So that whoever asks next finds it so.
+        self.publish();
+        for reply in waiting {
+            let _ = reply.send(Ok(Done::Changed));
+        }
+    }
+
+    async fn carry_out(&mut self, request: Request, reply: Reply) {
+        let name = request.name().to_owned();
+        let waits = matches!(
+            request,
+            Request::Delete { .. } | Request::Target { target: Target::Stopped, .. }
+        );
+        match self.change(request).await {
+            Ok(done) => {
+                let idle = self.connectors.get_mut(&name).filter(|one| !one.machine.is_idle());
+                match idle.filter(|_| waits) {
+                    Some(entry) => entry.waiting.push(reply),
+                    None => {
+                        self.publish();
+                        let _ = reply.send(Ok(done));
+                    }
+                }
+            }
+            Err(error) => drop(reply.send(Err(error))),
+        }
+    }
+
+    async fn change(&mut self, request: Request) -> Result<Done, ApiError> {
+        match request {
+            Request::Create { name, config, target } => {
+                let config = unmasked(config, &Config::new())?;
+                self.check(&name, &config)?;
+                if self.connectors.contains_key(&name) {
+                    let text = format!("Connector {name} already exists");
+                    return Err(ApiError::conflict(text));
+                }
+                self.create(&name, Stored { config, target }).await
+            }
+            Request::Put { name, config } => match self.connectors.get(&name) {
+                Some(entry) => {
+                    let config = unmasked(config, &entry.config)?;
+                    self.replace(&name, config).await
+                }
+                None => {
+                    let config = unmasked(config, &Config::new())?;
+                    self.check(&name, &config)?;
+                    self.create(&name, Stored { config, target: Target::Running }).await
+                }
+            },
+            Request::Patch { name, patch } => {
+                let stored = self.entry(&name)?.config.clone();
+                // As if all of it were sent back: what is not named in the request is known
+                // to whoever asks as it is shown, and no better.
+                let config = unmasked(patched(masked(&stored), patch), &stored)?;
+                self.replace(&name, config).await
+            }
+            Request::Target { name, target } => {
+                self.entry(&name).map_err(|_| match target {
+                    Target::Stopped => ApiError::no_connector(&name),
+                    Target::Running | Target::Paused => {
+                        ApiError::not_found(format!("Unknown connector {name}"))
+                    }
+                })?;
+                self.kept(async |store| store.set_target(&name, target).await).await?;
+                self.on(&name, Event::Target(target));
+                Ok(Done::Changed)
+            }
+            Request::Restart { name, restart } => {
+                let unknown = || ApiError::not_found(format!("Unknown connector: {name}"));
+                let restarted =
+                    self.entry(&name).map_err(|_| unknown())?.machine.restarted(restart);
+                self.on(&name, Event::Restart(restart));
+                Ok(Done::Restarting(restarted))
+            }
+            Request::RestartTask { name } => {
+                self.entry(&name)?;
+                self.on(&name, Event::RestartTask);
+                Ok(Done::Changed)
+            }
+            Request::Delete { name } => {
+                self.entry(&name)?;
+                self.kept(async |store| store.delete(&name).await).await?;
+                tracing::info!(connector = name, "deleted; its slot stays");
+                let entry = self.connectors.get_mut(&name).expect("it was found");
+                entry.is_leaving = true;
+                self.on(&name, Event::Target(Target::Stopped));
+                Ok(Done::Changed)
+            }
+        }
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, ApiError> {
+        let found = self.connectors.get(name).filter(|entry| !entry.is_leaving);
+        found.ok_or_else(|| ApiError::no_connector(name))
+    }
+
+    async fn create(&mut self, name: &str, stored: Stored) -> Result<Done, ApiError> {
+        self.kept(async |store| store.put(name, &stored).await).await?;
+        tracing::info!(connector = name, target = stored.target.as_str(), "created");
+        self.insert(name, stored);
+        Ok(Done::Created)
+    }
+
+    async fn replace(&mut self, name: &str, config: Config) -> Result<Done, ApiError> {
+        self.check(name, &config)?;
+        let entry = self.entry(name)?;
+        let target = entry.machine.target();
+        let is_as_before = *entry.config == config;
+        let stored = Stored { config, target };
+        self.kept(async |store| store.put(name, &stored).await).await?;
+        let entry = self.connectors.get_mut(name).expect("it was found");
+        entry.config = Arc::new(stored.config);
+        // What runs as it is told to goes on, as in Kafka Connect.
+        if !is_as_before || entry.machine.is_idle() {
+            self.on(name, Event::Reconfigured);
+        }
+        Ok(Done::Changed)
+    }
+
+    /// Whether a configuration is a connector's, and none that is here already
+    /// has its slot.
+    fn check(&self, name: &str, config: &Config) -> Result<(), ApiError> {
+        let judged = self.worker.plugin.check(config)?;
+        let problems = (self.worker.runner.check)(&judged.properties);
+        if !problems.is_empty() {
+            let line = |problem: &Problem| format!("{}: {}", problem.property, problem.text);
+            return Err(invalid(&problems.iter().map(line).collect::<Vec<_>>()));
+        }
+        let others = self.connectors.iter().filter(|(other, _)| *other != name);
+        for (other, entry) in others {
+            // One whose placeholders lead nowhere now has no slot either.
+            let Ok(theirs) = self.worker.plugin.check(&entry.config) else { continue };
+            if theirs.slot == judged.slot {
+                let text = format!("slot.name: connector {other} has this slot of this database");
+                return Err(invalid(&[text]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to the table, or says why not.
+    async fn kept(
+        &mut self,
+        write: impl AsyncFnOnce(&Store) -> Result<(), StoreError>,
+    ) -> Result<(), ApiError> {
+        let without = "the database of the connectors does not answer; nothing was changed";
+        let store = self.store.as_ref().ok_or_else(|| ApiError::internal(without))?;
+        let Err(error) = write(store).await else { return Ok(()) };
+        let text = error_chain(&error);
+        tracing::error!(error = text, "a request was not kept");
+        // Whether it was is not known, where no answer came: the next look finds out.
+        if matches!(error, StoreError::TimedOut { .. }) {
+            self.store = None;
+        }
+        Err(ApiError::internal(text))
+    }
+
+    fn publish(&self) {
+        let view = |entry: &Entry| View {
+            config: entry.config.clone(),
+            target: entry.machine.target(),
+            shown: entry.machine.shown(),
+            is_idle: entry.machine.is_idle(),
+        };
+        let all: BTreeMap<String, View> =
+            self.connectors.iter().map(|(name, entry)| (name.clone(), view(entry))).collect();
+        for state in State::ALL {
+            let is_so = |view: &&View| view.shown.task.unwrap_or(view.shown.connector) == state;
+            let count = all.values().filter(is_so).count();
+            metrics::gauge!("walpost_connect_connectors", "state" => state.as_str())
+                .set(count as f64);
+        }
+        self.worker
+            .snapshot
+            .send_replace(Snapshot { role: Role::Leads, connectors: Arc::new(all) });
+    }
+}

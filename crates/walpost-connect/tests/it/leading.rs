@@ -1,0 +1,111 @@
+use serde_json::json;
+use walpost_connect::{Access, StoreError, Worker};
+use walpost_connector::{Allowed, Providers};
+use walpost_testkit::{until, until_some};
+
+use crate::support::{Behaviour, LIMIT, Served, Stage, config, database, with};
+
+async fn start(database: &str, stage: &Stage) -> Served {
+    Served::start_with(database, stage.clone(), Access::open(), Allowed::nothing()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_leads_and_another_takes_over() {
+    let (database, stage) = (database().await, Stage::new());
+    let first = start(&database, &stage).await.leads().await;
+    first.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
+    first.until("orders", "RUNNING").await;
+
+    let second = start(&database, &stage).await;
+    until_some(LIMIT, "the second one to stand by", async || {
+        let (code, health) = second.ask("GET", "/health", None).await;
+        let is_so = health["message"].as_str().unwrap().contains("stands by");
+        (code == 503 && is_so).then_some(())
+    })
+    .await;
+    for (method, path) in [("GET", "/connectors"), ("PUT", "/connectors/orders/pause")] {
+        let (code, error) = second.ask(method, path, None).await;
+        assert_eq!(code, 409);
+        assert!(error["message"].as_str().unwrap().contains("ask that one"), "{error}");
+    }
+    assert_eq!(stage.begun("orders"), 1);
+
+    first.kill().await;
+    let second = second.leads().await;
+    second.until("orders", "RUNNING").await;
+    assert_eq!((stage.begun("orders"), stage.running("orders")), (2, 1));
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_session_ends_no_connector() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
+    served.until("orders", "RUNNING").await;
+    let (client, connection) =
+        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let cut = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' \
+               and database = (select oid from pg_database where datname = current_database())";
+    let cut: i64 = client.query_one(cut, &[]).await.unwrap().get(0);
+    assert_eq!(cut, 1);
+    // What is asked meanwhile is not kept, and says so; later it is.
+    until(LIMIT, "a request to be kept again", async || {
+        let changed = with("orders", "poll.interval.ms", "7");
+        let (code, _) = served.ask("PUT", "/connectors/orders/config", Some(&changed)).await;
+        assert!([200, 500].contains(&code), "{code}");
+        code == 200
+    })
+    .await;
+    until(LIMIT, "the changed one", async || stage.begun("orders") == 2).await;
+    served.until("orders", "RUNNING").await;
+    drop(client);
+    connection.await.unwrap().unwrap();
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_takes_long_to_end_is_waited_for() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    stage.behaviour.send_replace(Behaviour::Linger);
+    served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
+    served.until("orders", "RUNNING").await;
+    let served = std::sync::Arc::new(served);
+    let asking = served.clone();
+    let deleting =
+        tokio::spawn(async move { asking.ask("DELETE", "/connectors/orders", None).await });
+    // It is deleted already, and still there.
+    until(LIMIT, "the row to leave", async || rows(&database).await == 0).await;
+    assert_eq!(stage.running("orders"), 1);
+    let body = json!({ "name": "orders", "config": config("orders") });
+    assert_eq!(served.ask("POST", "/connectors", Some(&body)).await.0, 409);
+    assert!(!deleting.is_finished());
+    stage.behaviour.send_replace(Behaviour::Work);
+    assert_eq!(deleting.await.unwrap().0, 204);
+    assert_eq!(served.ask("POST", "/connectors", Some(&body)).await.0, 201);
+    std::sync::Arc::into_inner(served).unwrap().stop().await;
+}
+
+async fn rows(database: &str) -> i64 {
+    let (client, connection) =
+        tokio_postgres::connect(database, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let rows = client.query_one("select count(*) from walpost.connector", &[]).await.unwrap();
+    drop(client);
+    connection.await.unwrap().unwrap();
+    rows.get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_table_it_ends_and_says_what_to_do() {
+    let database = walpost_testkit::fresh_database().await;
+    let database = walpost_postgres::Database::parse(database.url()).unwrap();
+    let plugin = walpost_connect::Plugin::new(Providers::new(Allowed::nothing()));
+    let runner = walpost_connect::Runner::new(|_| async { Ok(()) });
+    let (worker, _connectors) = Worker::new(database, "walpost", plugin, runner);
+    let error = worker.run(std::future::pending()).await.unwrap_err();
+    assert!(matches!(error, StoreError::NoTable { .. }), "{error}");
+    assert!(error.to_string().contains("walpost migrate --set connect"), "{error}");
+}

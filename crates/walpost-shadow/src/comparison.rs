@@ -1,0 +1,380 @@
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use walpost_event::Bytes;
+
+use crate::{
+    difference::{self, Difference, Member, Part, Partitioner},
+    documented::{Documented, is_member_order, names_java_object},
+    lanes::{Aligned, Lanes},
+    partitions::Partitions,
+    recent::Recent,
+    record::{self, Event, Expected, Finding, Observed, Parked},
+    summary::Summary,
+    waiting::Waiting,
+};
+
+/// Bounds on what waits for a partner.
+const MOST_WAITING: usize = 200_000;
+const MOST_WAITING_BYTES: usize = 256 * 1024 * 1024;
+/// How a pair counts of which Walpost parks the event.
+const PARKED: &str = "parked by Walpost";
+
+/// How the two are compared.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long one side waits for the other. Default 30 s.
+    pub grace: Duration,
+    /// The partition of a key among so many, as the producer chooses it.
+    pub partitioner: Partitioner,
+    /// `table.expand.json.payload`: arrays are merged, and the order of the members
+    /// in them is documented to differ. Default false.
+    pub expands_json: bool,
+}
+
+impl Settings {
+    /// The defaults.
+    pub fn new(partitioner: Partitioner) -> Self {
+        Self { grace: Duration::from_secs(30), partitioner, expands_json: false }
+    }
+}
+
+/// A record of Debezium's that waits.
+#[derive(Debug)]
+struct Unpaired {
+    observed: Observed,
+    id: Bytes,
+    /// Debezium has gone back to before the start, and come by it.
+    is_rewound: bool,
+}
+
+/// Both sides, as far as they have come.
+#[derive(Debug)]
+pub struct Comparison {
+    settings: Settings,
+    events: Waiting<Event>,
+    records: Waiting<Unpaired>,
+    lanes: Lanes,
+    partitions: Partitions,
+    recent: Recent,
+    /// Topics of which events have no id.
+    without_ids: HashSet<Arc<str>>,
+    findings: Vec<Finding>,
+    summary: Summary,
+    has_ended: bool,
+}
+
+impl Comparison {
+    /// Nothing has come yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            events: Waiting::default(),
+            records: Waiting::default(),
+            lanes: Lanes::default(),
+            partitions: Partitions::default(),
+            recent: Recent::default(),
+            without_ids: HashSet::new(),
+            findings: Vec::new(),
+            summary: Summary::default(),
+            has_ended: false,
+        }
+    }
+
+    /// How many partitions a topic has. While that is not known, they are not
+    /// compared.
+    pub fn set_partitions(&mut self, topic: &str, partitions: i32) {
+        self.partitions.set_count(topic, partitions);
+    }
+
+    /// Every record of a partition from this offset on is of an event behind the
+    /// start.
+    ///
+    /// Where that was not told, a record without a partner counts as one of an event
+    /// from before the start (it is [older](Summary::older)) if it comes before the
+    /// first record of its partition that both have: Debezium writes in commit order.
+    /// So does one that comes right before a duplicate: Debezium has begun anew
+    /// before the start.
+    pub fn begins_at(&mut self, topic: &Arc<str>, partition: i32, offset: i64) {
+        self.partitions.begin_at((topic.clone(), partition), offset);
+    }
+
+    /// An event, in commit order.
+    pub fn expect(&mut self, now: Duration, event: Event) {
+        let Some(id) = event.id() else {
+            return match event {
+                Event::Made(expected) => self.expect_without_id(now, expected),
+                Event::Parked(_) if self.has_ended => {}
+                Event::Parked(_) => drop(self.events.add(now, None, event.bytes(), event)),
+            };
+        };
+        let topic = event.topic().cloned();
+        let of_topic = |record: &Unpaired| {
+            topic.as_ref().is_none_or(|topic| *topic == record.observed.message.topic)
+        };
+        match self.records.take_by_id(&id, of_topic) {
+            Some(record) => self.pair(event, record.observed),
+            None if self.has_ended => {}
+            None => drop(self.events.add(now, Some(id), event.bytes(), event)),
+        }
+    }
+
+    fn expect_without_id(&mut self, now: Duration, expected: Expected) {
+        if !self.without_ids.contains(&expected.message.topic) {
+            self.without_ids.insert(expected.message.topic.clone());
+        }
+        let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
+        let aligned = self.lanes.expect(now, expected, alike(partitions, partitioner));
+        self.take(aligned);
+    }
+
+    /// A record of Debezium's, in the order of its partition.
+    pub fn observe(&mut self, now: Duration, observed: Observed) {
+        let Some(id) = record::id(&observed.message) else {
+            let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
+            let aligned = self.lanes.observe(now, observed, alike(partitions, partitioner));
+            return self.take(aligned);
+        };
+        let topic = observed.message.topic.clone();
+        let of_topic = |event: &Event| event.topic().is_none_or(|other| *other == topic);
+        if let Some(event) = self.events.take_by_id(&id, of_topic) {
+            return self.pair(event, observed);
+        }
+        if self.has_ended {
+            return;
+        }
+        let (place, offset) = (place(&observed), observed.offset);
+        if self.recent.contains(hash(&observed)) {
+            for number in self.partitions.again(&place, offset) {
+                if let Some(record) = self.records.get_mut(number) {
+                    record.is_rewound = true;
+                }
+            }
+        }
+        let bytes = observed.message.size_bytes();
+        let record = Unpaired { observed, id: id.clone(), is_rewound: false };
+        let number = self.records.add(now, Some(id), bytes, record);
+        self.partitions.waits(place, offset, number);
+    }
+
+    /// Judges what has waited for its partner for as long as it may.
+    pub fn settle(&mut self, now: Duration) {
+        let grace = self.settings.grace;
+        while let Some(record) = self.records.take_expired(now, grace) {
+            let is_new = self.is_new(&record);
+            let other = if is_new { self.events.take_by_id(&record.id, |_| true) } else { None };
+            match other {
+                Some(event) => self.pair(event, record.observed),
+                None => self.unmatched(record.observed, record.is_rewound),
+            }
+        }
+        while let Some(event) = self.events.take_expired(now, grace) {
+            let recent = &self.recent;
+            let is_first = |record: &Unpaired| !recent.contains(hash(&record.observed));
+            let other = event.id().and_then(|id| self.records.take_by_id(&id, is_first));
+            match (event, other) {
+                (event, Some(record)) => self.pair(event, record.observed),
+                (Event::Made(expected), None) => self.extra(expected),
+                (Event::Parked(_), None) => self.documented(Documented::TaskFails),
+            }
+        }
+        let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
+        let is_known = |observed: &Observed| self.recent.contains(hash(observed));
+        let aligned = self.lanes.settle(now, grace, alike(partitions, partitioner), is_known);
+        self.take(aligned);
+    }
+
+    /// No more is compared than what waits now: what comes from here on may be its
+    /// partner, and is passed over otherwise.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// Whether nothing waits any more that a partner could come for.
+    pub fn is_settled(&self) -> bool {
+        let is_new = |observed: &Observed| self.verdict(observed, false) == Verdict::Missing;
+        self.events.len() == 0
+            && self.lanes.expected() == 0
+            && self.records.iter().all(|record| !self.is_new(record))
+            && !self.lanes.observed().any(is_new)
+    }
+
+    /// Whether so much waits that neither side should be read on before some of it is
+    /// settled.
+    pub fn is_full(&self) -> bool {
+        let waiting = self.events.len() + self.records.len() + self.lanes.len();
+        let bytes = self.events.bytes() + self.records.bytes() + self.lanes.bytes();
+        waiting >= MOST_WAITING || bytes >= MOST_WAITING_BYTES
+    }
+
+    /// What was found since the last time.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// Pairs so far.
+    pub fn compared(&self) -> u64 {
+        self.summary.compared()
+    }
+
+    /// How many there are of each so far. What still waits is
+    /// [pending](Summary::pending), unless it is known to be a duplicate or older.
+    pub fn summary(&self) -> Summary {
+        let mut summary = self.summary.clone();
+        let waiting = self.events.len() + self.lanes.expected();
+        summary.pending = waiting as u64;
+        let records = self.records.iter().map(|record| (&record.observed, record.is_rewound));
+        let lanes = self.lanes.observed().map(|observed| (observed, false));
+        for (observed, is_rewound) in records.chain(lanes) {
+            match self.verdict(observed, is_rewound) {
+                Verdict::Duplicate => summary.duplicates += 1,
+                Verdict::Older => summary.older += 1,
+                Verdict::Foreign | Verdict::Missing => summary.pending += 1,
+            }
+        }
+        summary
+    }
+
+    fn is_new(&self, record: &Unpaired) -> bool {
+        self.verdict(&record.observed, record.is_rewound) == Verdict::Missing
+    }
+
+    /// What a record is that has no partner.
+    fn verdict(&self, observed: &Observed, is_rewound: bool) -> Verdict {
+        let has_id = record::id(&observed.message).is_some();
+        if self.recent.contains(hash(observed)) {
+            Verdict::Duplicate
+        } else if !has_id && !self.without_ids.contains(&observed.message.topic) {
+            Verdict::Foreign
+        } else if is_rewound || self.partitions.is_older(&place(observed), observed.offset) {
+            Verdict::Older
+        } else {
+            Verdict::Missing
+        }
+    }
+
+    fn unmatched(&mut self, observed: Observed, is_rewound: bool) {
+        let verdict = self.verdict(&observed, is_rewound);
+        match verdict {
+            Verdict::Duplicate => {
+                self.summary.duplicates += 1;
+                self.findings.push(Finding::Duplicate(observed));
+            }
+            Verdict::Foreign => self.summary.foreign += 1,
+            Verdict::Older | Verdict::Missing => {
+                self.recent.add(hash(&observed));
+                if verdict == Verdict::Older {
+                    self.summary.older += 1;
+                } else {
+                    self.summary.missing += 1;
+                    self.findings.push(Finding::Missing(observed));
+                }
+            }
+        }
+    }
+
+    fn extra(&mut self, expected: Expected) {
+        self.summary.extra += 1;
+        self.findings.push(Finding::Extra(expected));
+    }
+
+    fn documented(&mut self, documented: Documented) {
+        *self.summary.documented.entry(documented).or_default() += 1;
+    }
+
+    fn take(&mut self, aligned: Vec<Aligned>) {
+        for one in aligned {
+            match one {
+                Aligned::Pair(expected, observed) => self.pair(Event::Made(expected), observed),
+                Aligned::Extra(expected) => self.extra(expected),
+                Aligned::Unmatched(observed) => self.unmatched(observed, false),
+            }
+        }
+    }
+
+    fn pair(&mut self, event: Event, observed: Observed) {
+        self.recent.add(hash(&observed));
+        match event {
+            Event::Made(expected) => self.compare(expected, observed),
+            Event::Parked(parked) => self.compare_parked(parked, observed),
+        }
+    }
+
+    fn compare_parked(&mut self, parked: Parked, observed: Observed) {
+        self.partitions.common(place(&observed), observed.offset, None);
+        if names_java_object(&observed) {
+            return self.documented(Documented::JavaObject);
+        }
+        *self.summary.different.entry(PARKED.to_owned()).or_default() += 1;
+        self.findings.push(Finding::WouldPark { parked, observed });
+    }
+
+    fn compare(&mut self, expected: Expected, observed: Observed) {
+        let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
+        let mut differences =
+            difference::differences(&expected, &observed, partitions, partitioner);
+        // In another partition it has the order of that one.
+        let is_moved =
+            differences.iter().any(|one| matches!(one.member, Member::Topic | Member::Partition));
+        let position = (!is_moved).then_some(expected.position);
+        if !self.partitions.common(place(&observed), observed.offset, position) {
+            differences.push(out_of_order(&expected, &observed));
+        }
+        if differences.is_empty() {
+            self.summary.equal += 1;
+        } else if self.settings.expands_json && is_member_order(&differences) {
+            self.documented(Documented::MemberOrder);
+        } else {
+            let members: Vec<String> =
+                differences.iter().map(|one| one.member.to_string()).collect();
+            *self.summary.different.entry(members.join(", ")).or_default() += 1;
+            self.findings.push(Finding::Different { expected, observed, differences });
+        }
+    }
+}
+
+/// What a record without a partner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Duplicate,
+    Foreign,
+    Older,
+    Missing,
+}
+
+fn out_of_order(expected: &Expected, observed: &Observed) -> Difference {
+    Difference {
+        member: Member::Order,
+        debezium: Part::Plain(format!("offset {}", observed.offset)),
+        walpost: Part::Plain(format!("position {}", expected.position)),
+    }
+}
+
+fn place(observed: &Observed) -> (Arc<str>, i32) {
+    (observed.message.topic.clone(), observed.partition)
+}
+
+/// By which a second one is known: topic and id, or all of it.
+fn hash(observed: &Observed) -> u64 {
+    let message = &observed.message;
+    match record::id(message) {
+        Some(id) => Recent::hash_of(&(&message.topic, id)),
+        None => {
+            let headers = message.headers.iter().map(|header| (&header.name, &header.value));
+            let headers: Vec<_> = headers.collect();
+            Recent::hash_of(&(&message.topic, &message.key, &message.value, headers))
+        }
+    }
+}
+
+fn alike(
+    partitions: &Partitions,
+    partitioner: Partitioner,
+) -> impl Fn(&Expected, &Observed) -> bool {
+    move |expected, observed| {
+        difference::differences(expected, observed, partitions, partitioner).is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

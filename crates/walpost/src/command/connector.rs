@@ -1,0 +1,196 @@
+//! A connector of Debezium's, in the database: the tables that its filters mean.
+//! And its verdicts, for people and programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+use walpost_connector::{Connector, Origin, Verdict};
+use walpost_postgres::{ConnectError, Database};
+use walpost_relay::TableName;
+
+use crate::{
+    command::{cells::line, parked::for_terminal},
+    config::{
+        Config, ConfigArgs,
+        connector::{ConnectorFile, FoundTable, Reach, is_publication_changed, outboxes},
+    },
+    failure::{Exit, Failure},
+    table::Table,
+};
+
+/// Between two attempts to reach the database.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Characters of a property and of its value in the table.
+const SHOWN_VALUE: usize = 120;
+
+/// The configuration with the tables of the connector's filters, if there is one.
+pub(crate) async fn load(args: &ConfigArgs) -> Result<Config, Failure> {
+    let mut config = Config::load(args)?;
+    find_tables(&mut config).await?;
+    Ok(config)
+}
+
+/// Asks the database which tables the connector's filters mean, once it is there.
+/// `waits` is told why it is not, at each attempt.
+pub(crate) async fn find_tables_patiently(
+    config: &mut Config,
+    mut waits: impl FnMut(&ConnectError),
+) -> Result<(), Failure> {
+    if config.filters().is_none() {
+        return Ok(());
+    }
+    // What is wrong in itself is told before anything is waited for.
+    config.check_pipeline()?;
+    let database = config.database()?;
+    let limit = Some(config.settings.pipeline.start_timeout_ms).filter(|limit| *limit > 0);
+    let deadline = limit.map(|limit| Instant::now() + Duration::from_millis(limit));
+    let client = loop {
+        match database.connect().await {
+            Ok(client) => break client,
+            Err(error)
+                if error.is_transient() && deadline.is_none_or(|end| Instant::now() < end) =>
+            {
+                waits(&error);
+                sleep(PAUSE).await;
+            }
+            Err(error) => return Err(Failure::of_connect(error)),
+        }
+    };
+    look(config, &client).await
+}
+
+/// Asks the database which tables the connector's filters mean.
+pub(crate) async fn find_tables(config: &mut Config) -> Result<(), Failure> {
+    if config.filters().is_none() {
+        return Ok(());
+    }
+    let database: Database = config.database()?.without_hidden_rows();
+    let client = database.connect().await.map_err(Failure::of_connect)?;
+    look(config, &client).await
+}
+
+async fn look(config: &mut Config, client: &Client) -> Result<(), Failure> {
+    let Some(connector) = config.filters() else { return Ok(()) };
+    let failed = |error| Failure::postgres(error).context("reading the catalogue failed");
+    let publication = &config.settings.pipeline.publication;
+    let reach = reach(client, connector, publication).await.map_err(failed)?;
+    let schema = &config.settings.pipeline.schema;
+    let there = there(&reach, schema);
+    let found = outboxes(connector, schema, reach);
+    if found.is_empty() {
+        return Err(none_found(config, publication, &there));
+    }
+    config.set_found_tables(found);
+    Ok(())
+}
+
+fn none_found(config: &Config, publication: &str, there: &str) -> Failure {
+    let file = config.connector_file().map_or("", |file| &file.file);
+    let text = format!(
+        "{file}: no table passes table.include.list, schema.include.list and their counterparts; \
+         {there}"
+    );
+    let next_step = format!(
+        "write the outbox there, as schema.table, after creating it where it is missing; with \
+         publication.autocreate.mode = disabled publication {publication:?} has to have it too"
+    );
+    Failure::found(Exit::Postgres, &text).next_step(next_step)
+}
+
+/// The first tables that there are, but for those of Walpost's `schema`.
+fn there(reach: &Reach, schema: &str) -> String {
+    const MOST: usize = 5;
+    let (place, tables): (_, Vec<&TableName>) = match reach {
+        Reach::Published(tables) => ("the publication has", tables.iter().collect()),
+        Reach::Any { tables, .. } => {
+            ("the database has", tables.iter().map(|table| &table.name).collect())
+        }
+    };
+    let others = tables.into_iter().filter(|table| table.schema != schema);
+    let mut names: Vec<String> = others.map(ToString::to_string).collect();
+    names.sort_unstable();
+    let more = if names.len() > MOST { ", …" } else { "" };
+    names.truncate(MOST);
+    match names.is_empty() {
+        true => format!("{place} none"),
+        false => format!("{place} {}{more}", names.join(", ")),
+    }
+}
+
+async fn reach(
+    client: &Client,
+    connector: &Connector,
+    publication: &str,
+) -> Result<Reach, tokio_postgres::Error> {
+    let sql = "select pubviaroot from pg_publication where pubname = $1";
+    let via_root = client.query_opt(sql, &[&publication]).await?.map(|row| row.get(0));
+    let name = |schema, name| TableName { schema, name };
+    if via_root.is_some() && !is_publication_changed(connector) {
+        let sql = "select schemaname::text, tablename::text from pg_publication_tables \
+                   where pubname = $1";
+        let rows = client.query(sql, &[&publication]).await?;
+        return Ok(Reach::Published(rows.iter().map(|row| name(row.get(0), row.get(1))).collect()));
+    }
+    // What is temporary or unlogged is in no stream.
+    let sql = "select n.nspname::text, c.relname::text, c.relkind = 'p', \
+               rn.nspname::text, rc.relname::text \
+               from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               left join pg_class rc on c.relispartition and rc.oid = pg_partition_root(c.oid) \
+               left join pg_namespace rn on rn.oid = rc.relnamespace \
+               where c.relkind in ('r', 'p') and c.relpersistence = 'p' \
+               and n.nspname not in ('pg_catalog', 'information_schema')";
+    let rows = client.query(sql, &[]).await?;
+    let tables = rows.iter().map(|row| FoundTable {
+        name: name(row.get(0), row.get(1)),
+        is_partitioned: row.get(2),
+        root: row.get::<_, Option<String>>(3).zip(row.get(4)).map(|(s, table)| name(s, table)),
+    });
+    Ok(Reach::Any { tables: tables.collect(), via_root })
+}
+
+/// One line for each property, and how many there are of each verdict.
+pub(crate) fn as_text(file: &ConnectorFile) -> String {
+    let mut table = Table::titled(["property", "value", "verdict", "note"]);
+    for row in file.verdicts().rows() {
+        let value = line(row.value.as_deref().unwrap_or("(not given)"), SHOWN_VALUE);
+        let note = match row.verdict {
+            Verdict::Mapped if !row.note.is_empty() => format!("to {}", row.note),
+            _ => row.note.clone(),
+        };
+        let (property, note) = (line(&row.property, SHOWN_VALUE), for_terminal(&note));
+        table.row([&property, &value, row.verdict.name(), &note]);
+    }
+    let counts = file.verdicts().counts();
+    format!(
+        "{table}{} honoured, {} mapped, {} ignored, {} refused\n",
+        counts.honoured, counts.mapped, counts.ignored, counts.refused
+    )
+}
+
+/// The same for programs.
+pub(crate) fn as_json(file: &ConnectorFile) -> Value {
+    let row = |row: &walpost_connector::Row| {
+        json!({
+            "property": row.property,
+            "value": row.value,
+            "of": match row.origin {
+                Origin::Connector => "connector",
+                Origin::Worker => "worker",
+            },
+            "line": row.at.map(|at| at.line),
+            "verdict": row.verdict.name(),
+            "note": row.note,
+        })
+    };
+    let counts = file.verdicts().counts();
+    json!({
+        "file": file.file,
+        "honoured": counts.honoured,
+        "mapped": counts.mapped,
+        "ignored": counts.ignored,
+        "refused": counts.refused,
+        "properties": file.verdicts().rows().iter().map(row).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,182 @@
+//! The topics that Debezium writes, read by a thread of their own.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{mpsc, oneshot};
+use walpost_kafka::{KafkaConnector, Tail, TailRecord};
+use walpost_relay::RelayError;
+use walpost_shadow::TopicPattern;
+
+/// Bound on one wait for a record.
+const POLL: Duration = Duration::from_millis(50);
+/// Between two looks for topics that are wanted and not there.
+const LOOK_FOR_MISSING: Duration = Duration::from_secs(1);
+/// Between two looks for topics and partitions that are new.
+const LOOK_FOR_NEW: Duration = Duration::from_secs(10);
+/// Records on their way from the thread.
+const ON_THEIR_WAY: usize = 1_024;
+
+/// What the thread has to tell.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// A topic that is read has so many partitions.
+    Topic(Arc<str>, i32),
+    /// A record.
+    Record(Box<TailRecord>),
+    /// An answer to [`Reader::ask_ends`]: topic, partition, offset.
+    End(Arc<str>, i32, i64),
+    /// It has ended.
+    Failed(RelayError),
+}
+
+/// Which topics are read: those that are named, and those with such names.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) named: BTreeSet<Arc<str>>,
+    pub(super) pattern: Option<TopicPattern>,
+}
+
+/// A thread that reads. It ends with this value.
+pub(super) struct Reader {
+    told: mpsc::Receiver<Read>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    wanted: Mutex<Wanted>,
+    has_more: AtomicBool,
+    wants_ends: AtomicBool,
+    is_done: AtomicBool,
+}
+
+impl Reader {
+    /// Takes note of where all topics end, and begins to read there.
+    pub(super) async fn start(
+        connector: KafkaConnector,
+        wanted: Wanted,
+    ) -> Result<Self, RelayError> {
+        let (tell, told) = mpsc::channel(ON_THEIR_WAY);
+        let shared = Arc::new(Shared { wanted: Mutex::new(wanted), ..Shared::default() });
+        let (reading, (open, opened)) = (shared.clone(), oneshot::channel());
+        let thread = thread::spawn(move || {
+            let tail = match Tail::open(&connector) {
+                Ok(tail) => tail,
+                Err(error) => return drop(open.send(Err(error))),
+            };
+            if open.send(Ok(())).is_err() {
+                return;
+            }
+            if let Err(error) = reading.read(tail, &tell) {
+                drop(tell.blocking_send(Read::Failed(error)));
+            }
+        });
+        let detail = || "reading what is published was interrupted".to_owned();
+        let ended = |_| Err(RelayError::Sink { detail: detail(), transient: true });
+        opened.await.unwrap_or_else(ended)?;
+        Ok(Self { told, shared, thread: Some(thread) })
+    }
+
+    /// Reads this topic too, from where it was at the start.
+    pub(super) fn want(&self, topic: &Arc<str>) {
+        if self.shared.wanted().named.insert(topic.clone()) {
+            self.shared.has_more.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Has it tell where the topics end that are read now.
+    pub(super) fn ask_ends(&self) {
+        self.shared.wants_ends.store(true, Ordering::Relaxed);
+    }
+
+    /// What comes next. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Read {
+        match self.told.recv().await {
+            Some(read) => read,
+            // The thread has told why before it ended.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.is_done.store(true, Ordering::Relaxed);
+        self.told.close();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until nobody listens.
+    fn read(&self, mut tail: Tail, tell: &mpsc::Sender<Read>) -> Result<(), RelayError> {
+        let mut known = HashMap::new();
+        let mut look_at = now();
+        while !self.is_done.load(Ordering::Relaxed) {
+            if self.has_more.swap(false, Ordering::Relaxed) || now() >= look_at {
+                let is_complete = self.look(&mut tail, &mut known, tell)?;
+                look_at = now() + if is_complete { LOOK_FOR_NEW } else { LOOK_FOR_MISSING };
+            }
+            if self.wants_ends.swap(false, Ordering::Relaxed) {
+                for (topic, partition, end) in tail.ends()? {
+                    drop(tell.blocking_send(Read::End(topic, partition, end)));
+                }
+            }
+            if let Some(record) = tail.next(POLL)? {
+                drop(tell.blocking_send(Read::Record(Box::new(record))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is wanted and there; whether all that is named is.
+    fn look(
+        &self,
+        tail: &mut Tail,
+        known: &mut HashMap<Arc<str>, i32>,
+        tell: &mpsc::Sender<Read>,
+    ) -> Result<bool, RelayError> {
+        let topics = match tail.topics() {
+            Ok(topics) => topics,
+            // Brokers that are away come back.
+            Err(RelayError::Sink { detail, .. }) => {
+                tracing::warn!(detail, "looking for topics");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let (named, pattern) = {
+            let wanted = self.wanted();
+            (wanted.named.clone(), wanted.pattern.clone())
+        };
+        let is_meant = |topic: &str| pattern.as_ref().is_some_and(|names| names.matches(topic));
+        for (topic, partitions) in topics {
+            let is_wanted = named.contains(&topic) || is_meant(&topic);
+            if is_wanted && known.get(&topic) != Some(&partitions) {
+                tail.follow(&topic, partitions)?;
+                drop(tell.blocking_send(Read::Topic(topic.clone(), partitions)));
+                known.insert(topic, partitions);
+            }
+        }
+        Ok(named.iter().all(|topic| known.contains_key(topic)))
+    }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
