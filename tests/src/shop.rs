@@ -10,7 +10,7 @@ use walpost_testkit::{
 use crate::binary::walpost_binary;
 
 /// Bound on everything that a test waits for.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// What `walpost check` asks for of an outbox that is polled.
 pub const POLLED_COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
