@@ -1,13 +1,13 @@
 //! Kafka Connect with Debezium's PostgreSQL connector on a shop's outbox.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tokio_postgres::config::Host;
 use walpost_testkit::{
     Process, kafka,
-    local::{fetch_debezium, find_java, free_port},
+    local::{fetch_apicurio_converter, fetch_debezium, find_java, free_port},
     until,
 };
 use walpost_tests::{Shop, http_ask};
@@ -17,6 +17,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// Name of the connector, as its file has it.
 pub(crate) const CONNECTOR: &str = "orders";
 const CONFIG: &str = include_str!("../../connectors/orders.json");
+/// Where the classes of Apicurio's converters are, which are no part of Debezium.
+const APICURIO: &str = "io.apicurio.";
 const JVM_ARGS: [&str; 5] = [
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -54,7 +56,11 @@ impl Connect {
         let make = format!("select pg_create_logical_replication_slot('{slot}', 'pgoutput')");
         shop.connect().await.batch_execute(&make).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir_all(folder.path().join("plugins")).unwrap();
+        let plugins = folder.path().join("plugins");
+        fs::create_dir_all(&plugins).unwrap();
+        if more.iter().any(|(_, value)| value.starts_with(APICURIO)) {
+            symlink(fetch_apicurio_converter().unwrap(), plugins.join("apicurio")).unwrap();
+        }
         let config = config(shop, &slot, more);
         let (name, port) = (shop.name.clone(), free_port().unwrap());
         let mut connect = Self { worker, folder, name, config, port, process: None };

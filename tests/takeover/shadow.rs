@@ -1,7 +1,7 @@
 //! `walpost shadow` beside a Debezium that runs.
 
 use serde_json::Value;
-use walpost_testkit::{Process, until};
+use walpost_testkit::{Process, local::Registry, until};
 use walpost_tests::{Shop, Writer, walpost_binary};
 
 use crate::{
@@ -23,11 +23,16 @@ struct Live {
 
 impl Live {
     async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// With settings of the connector beside those of its file.
+    async fn with(more: &[(&str, &str)]) -> Self {
         let shop = Shop::open(6).await;
         // It needs none of them.
         let of_walpost = "drop table walpost.checkpoint, walpost.parked, walpost.move cascade";
         shop.connect().await.batch_execute(of_walpost).await.unwrap();
-        let connect = Connect::start(&shop, Worker::Standalone, &[]).await;
+        let connect = Connect::start(&shop, Worker::Standalone, more).await;
         let writer = Writer::start(&shop, 0).await;
         records(&shop, FIRST).await;
         Self { shop, connect, writer }
@@ -104,6 +109,30 @@ async fn beside_a_live_debezium_every_record_is_alike_and_nothing_is_written() {
     assert!(summary["equal"].as_u64().unwrap() >= COMPARED as u64, "{summary}");
     assert_eq!((&summary["differs"], &summary["pending"]), (&false.into(), &0.into()));
     live.nothing_was_written(&slots, &publications).await;
+}
+
+#[tokio::test]
+async fn records_in_avro_have_the_ids_that_a_live_debezium_has_registered() {
+    let registry = tokio::task::spawn_blocking(|| Registry::start_new().unwrap()).await.unwrap();
+    let live = Live::with(&[
+        ("schema.name.adjustment.mode", "avro"),
+        ("transforms.outbox.table.expand.json.payload", "true"),
+        ("value.converter", "io.apicurio.registry.utils.converter.AvroConverter"),
+        ("value.converter.apicurio.registry.url", &registry.own_url()),
+        ("value.converter.apicurio.registry.auto-register", "true"),
+        ("value.converter.apicurio.registry.as-confluent", "true"),
+        ("value.converter.apicurio.registry.use-id", "contentId"),
+        ("value.converter.apicurio.registry.headers.enabled", "false"),
+    ])
+    .await;
+    let count = COMPARED.to_string();
+    let file = live.connect.connector_file();
+    let shadow = live.shadow(&file, &["--json", "--records", &count]);
+    let (code, told) = live.ended(shadow).await;
+    let [summary] = &told[..] else { panic!("differences: {told:?}") };
+    assert_eq!((code, &summary["differs"]), (Some(0), &false.into()), "{summary}");
+    assert!(summary["equal"].as_u64().unwrap() >= COMPARED as u64, "{summary}");
+    drop((live, registry));
 }
 
 #[tokio::test]
