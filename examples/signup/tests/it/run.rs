@@ -72,10 +72,13 @@ async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     assert!(first.log().contains("none twice; the next start goes on"), "{}", first.log());
     let second = start(&[], &environment);
     assert!(second.wait(LIMIT).success(), "{}", second.log());
+    // What a server has not answered in time, as on a busy machine, nobody knows.
+    let settled = start(&["settle"], &environment);
+    assert!(settled.wait(LIMIT).success(), "{}", settled.log());
     let mails = mails(spool.path());
     assert_eq!((mails.len(), mails.values().sum()), (ACCOUNTS, ACCOUNTS), "{}", second.log());
     let done = format!("done: {ACCOUNTS} accounts, {ACCOUNTS} mails, none twice");
-    assert_eq!(second.log().lines().last(), Some(&*done), "{}", second.log());
+    assert_eq!(settled.log().lines().last(), Some(&*done), "{}", settled.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
