@@ -243,23 +243,27 @@ impl<'a> Leading<'a> {
             Request::Create { name, config, target } => {
                 let config = unmasked(config, &Config::new())?;
                 self.check(&name, &config)?;
+                self.is_not_leaving(&name)?;
                 if self.connectors.contains_key(&name) {
                     let text = format!("Connector {name} already exists");
                     return Err(ApiError::conflict(text));
                 }
                 self.create(&name, Stored { config, target }).await
             }
-            Request::Put { name, config } => match self.connectors.get(&name) {
-                Some(entry) => {
-                    let config = unmasked(config, &entry.config)?;
-                    self.replace(&name, config).await
+            Request::Put { name, config } => {
+                self.is_not_leaving(&name)?;
+                match self.connectors.get(&name) {
+                    Some(entry) => {
+                        let config = unmasked(config, &entry.config)?;
+                        self.replace(&name, config).await
+                    }
+                    None => {
+                        let config = unmasked(config, &Config::new())?;
+                        self.check(&name, &config)?;
+                        self.create(&name, Stored { config, target: Target::Running }).await
+                    }
                 }
-                None => {
-                    let config = unmasked(config, &Config::new())?;
-                    self.check(&name, &config)?;
-                    self.create(&name, Stored { config, target: Target::Running }).await
-                }
-            },
+            }
             Request::Patch { name, patch } => {
                 let stored = self.entry(&name)?.config.clone();
                 // As if all of it were sent back: what is not named in the request is known
@@ -305,6 +309,16 @@ impl<'a> Leading<'a> {
     fn entry(&self, name: &str) -> Result<&Entry, ApiError> {
         let found = self.connectors.get(name).filter(|entry| !entry.is_leaving);
         found.ok_or_else(|| ApiError::no_connector(name))
+    }
+
+    /// Not with one of the same name whose run has not ended: two would have one slot.
+    fn is_not_leaving(&self, name: &str) -> Result<(), ApiError> {
+        match self.connectors.get(name) {
+            Some(entry) if entry.is_leaving => Err(ApiError::conflict(format!(
+                "Connector {name} is being deleted, and its run has not ended yet; try again"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn create(&mut self, name: &str, stored: Stored) -> Result<Done, ApiError> {

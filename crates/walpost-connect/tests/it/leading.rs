@@ -80,7 +80,11 @@ async fn a_run_that_takes_long_to_end_is_waited_for() {
     until(LIMIT, "the row to leave", async || rows(&database).await == 0).await;
     assert_eq!(stage.running("orders"), 1);
     let body = json!({ "name": "orders", "config": config("orders") });
-    assert_eq!(served.ask("POST", "/connectors", Some(&body)).await.0, 409);
+    let leaving = "Connector orders is being deleted, and its run has not ended yet; try again";
+    let refused = (409, json!({ "error_code": 409, "message": leaving }));
+    assert_eq!(served.ask("POST", "/connectors", Some(&body)).await, refused);
+    let path = "/connectors/orders/config";
+    assert_eq!(served.ask("PUT", path, Some(&config("orders"))).await, refused);
     assert!(!deleting.is_finished());
     stage.behaviour.send_replace(Behaviour::Work);
     assert_eq!(deleting.await.unwrap().0, 204);
