@@ -197,7 +197,8 @@ async fn a_killed_shadow_leaves_no_slot_and_a_killed_debezium_repeats_without_a_
 fn alike(shadow: &Process) -> usize {
     let log = shadow.log();
     let progress = log.lines().rev().find_map(|line| line.split_once(" equal, "));
-    progress.map_or(0, |(before, _)| before.rsplit(' ').next().unwrap().parse().unwrap())
+    let count = progress.and_then(|(before, _)| before.rsplit(' ').next()).unwrap_or("0");
+    count.replace(',', "").parse().unwrap()
 }
 
 /// What it has printed as JSON.
