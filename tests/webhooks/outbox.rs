@@ -1,7 +1,11 @@
 //! The ERP's outbox, which has no column that Walpost would have added: its rows
 //! leave once they say that they arrived.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use tempfile::TempDir;
 use tokio_postgres::Client;
@@ -26,6 +30,8 @@ const SETTINGS: [&str; 7] = [
     "destination.nobody.events=invoice.lost",
 ];
 
+/// Longer than a snapshot takes to be proven.
+const BETWEEN_EVENTS: Duration = Duration::from_secs(3);
 const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 struct World {
@@ -74,11 +80,7 @@ impl World {
     }
 
     async fn until(&self, what: &str, sql: &str) {
-        self.until_within(LIMIT, what, sql).await;
-    }
-
-    async fn until_within(&self, limit: Duration, what: &str, sql: &str) {
-        until(limit, what, async || -> bool {
+        until(LIMIT, what, async || -> bool {
             self.client.query_one(&format!("select {sql}"), &[]).await.unwrap().get(0)
         })
         .await;
@@ -96,17 +98,24 @@ impl World {
         self.client.batch_execute(&sql).await.unwrap();
     }
 
-    /// Another event, behind which everything before it is proven.
+    /// More events, behind which everything before them is proven: a snapshot is taken
+    /// behind each, and the transactions of other tests on the server hold one up.
     async fn proven(&self, key: &str) {
         let before = "select pg_snapshot_xmax(pg_current_snapshot())::text";
         let before: String = self.client.query_one(before, &[]).await.unwrap().get(0);
-        self.insert(key, "invoice.paid").await;
         let proven = format!(
-            "coalesce((select pg_snapshot_xmin((proven ->> 'snapshot')::pg_snapshot) \
+            "select coalesce((select pg_snapshot_xmin((proven ->> 'snapshot')::pg_snapshot) \
              >= '{before}'::xid8 from walpost.checkpoint), false)"
         );
-        // Transactions of the other tests on the server hold it up as well.
-        self.until_within(3 * LIMIT, "a snapshot that is proven", &proven).await;
+        let (mut inserted, mut last) = (0, None::<Instant>);
+        until(3 * LIMIT, "a snapshot that is proven", async || -> bool {
+            if last.is_none_or(|last| last.elapsed() >= BETWEEN_EVENTS) {
+                self.insert(&format!("{key}, {inserted}"), "invoice.paid").await;
+                (inserted, last) = (inserted + 1, Some(Instant::now()));
+            }
+            self.client.query_one(&proven, &[]).await.unwrap().get(0)
+        })
+        .await;
     }
 
     /// What `walpost prune --yes` leaves in the outbox and in the archive.
