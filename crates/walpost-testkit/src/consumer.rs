@@ -7,8 +7,9 @@ use tokio::{
 };
 use walpost_consumer::{Consumer, Error, Handler, PartitionState, Status};
 
-/// Longest wait for anything.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Longest wait for anything: of a request that a broker never answers librdkafka waits
+/// a minute, and begins anew then.
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// A consumer that runs as a task.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Running {
     /// Waits until the status is as wanted.
     ///
     /// # Panics
-    /// With the status, if it is not within a minute.
+    /// With the status, if it is not in time.
     pub async fn until(&mut self, what: &str, wanted: impl FnMut(&Status) -> bool) -> Status {
         let waiting = async { self.status.wait_for(wanted).await.map(|status| status.clone()) };
         match timeout(LIMIT, waiting).await {
@@ -46,7 +47,7 @@ impl Running {
     /// Waits until as many events were applied.
     ///
     /// # Panics
-    /// If they are not within a minute.
+    /// If they are not in time.
     pub async fn until_applied(&mut self, count: u64) -> Status {
         self.until("effects", |status| status.counts.applied >= count).await
     }
@@ -54,7 +55,7 @@ impl Running {
     /// Waits until so many partitions run, and no other is assigned.
     ///
     /// # Panics
-    /// If they do not within a minute.
+    /// If they do not in time.
     pub async fn until_running(&mut self, count: usize) -> Status {
         let runs = |state: &PartitionState| matches!(state, PartitionState::Running);
         self.until("running partitions", |status| {
@@ -67,7 +68,7 @@ impl Running {
     /// Waits until one partition is halted, and says why.
     ///
     /// # Panics
-    /// If none is within a minute.
+    /// If none is in time.
     pub async fn until_halted(&mut self) -> String {
         let reason = |status: &Status| {
             status.partitions.values().find_map(|partition| match &partition.state {
@@ -85,7 +86,7 @@ impl Running {
     /// That of the consumer.
     ///
     /// # Panics
-    /// If it panicked, or does not end within a minute.
+    /// If it panicked, or does not end in time.
     pub async fn stop(self) -> Result<(), Error> {
         let _ = self.stop.send(());
         within(self.task).await.expect("the consumer does not panic")
@@ -97,7 +98,7 @@ impl Running {
     /// That of the consumer.
     ///
     /// # Panics
-    /// If it panicked, or does not end within a minute.
+    /// If it panicked, or does not end in time.
     pub async fn end(self) -> Result<(), Error> {
         within(self.task).await.expect("the consumer does not panic")
     }
