@@ -147,6 +147,41 @@ pub(crate) fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// An array of what `write_item` writes.
+pub(crate) fn write_list<T>(
+    items: &[T],
+    out: &mut Vec<u8>,
+    write_item: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeErrorKind>,
+) -> Result<(), EncodeErrorKind> {
+    write_between([b'[', b']'], items, out, write_item)
+}
+
+/// An object; `write_member` writes name, colon and value.
+pub(crate) fn write_object<T>(
+    members: &[T],
+    out: &mut Vec<u8>,
+    write_member: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeErrorKind>,
+) -> Result<(), EncodeErrorKind> {
+    write_between([b'{', b'}'], members, out, write_member)
+}
+
+fn write_between<T>(
+    [open, close]: [u8; 2],
+    items: &[T],
+    out: &mut Vec<u8>,
+    write_item: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeErrorKind>,
+) -> Result<(), EncodeErrorKind> {
+    out.push(open);
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_item(item, out)?;
+    }
+    out.push(close);
+    Ok(())
+}
+
 /// A string literal with the escapes that Kafka Connect's JSON writer uses:
 /// short ones where there are, else `\u` with capital digits; beyond ASCII only
 /// what takes two characters in Java, and then both.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::EncodeErrorKind,
-    json::{write_base64, write_string},
+    json::{write_base64, write_list, write_object, write_string},
     memory::Memory,
     number::{java_double, java_single},
 };
@@ -301,22 +301,6 @@ pub(crate) fn date_number(schema: Option<&Schema>, millis: i64) -> Result<i64, E
     }
 }
 
-fn write_list<T>(
-    items: &[T],
-    out: &mut Vec<u8>,
-    write_item: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeErrorKind>,
-) -> Result<(), EncodeErrorKind> {
-    out.push(b'[');
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_item(item, out)?;
-    }
-    out.push(b']');
-    Ok(())
-}
-
 /// An object where keys are text, else a list of pairs.
 fn write_map(
     schema: Option<&Schema>,
@@ -335,17 +319,11 @@ fn write_map(
             Ok(())
         });
     }
-    out.push(b'{');
-    for (index, (key, value)) in entries.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
+    write_object(entries, out, |(key, value), out| {
         write(of_key, key, options, out)?;
         out.push(b':');
-        write(of_value, value, options, out)?;
-    }
-    out.push(b'}');
-    Ok(())
+        write(of_value, value, options, out)
+    })
 }
 
 fn write_struct(

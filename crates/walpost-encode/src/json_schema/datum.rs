@@ -3,7 +3,7 @@
 use crate::{
     connect::{DecimalFormat, Kind, Schema, Value, date_number, decimal_scale},
     error::EncodeErrorKind,
-    json::{write_base64, write_string},
+    json::{write_base64, write_list, write_object, write_string},
     number::{java_double, java_single},
 };
 
@@ -45,7 +45,7 @@ pub(super) fn write(
         Value::Date(millis) => integer(date_number(Some(schema), *millis)?, out),
         Value::Array(elements) => {
             let items = schema.element().ok_or(EncodeErrorKind::InvalidJsonSchema)?;
-            list(elements, out, |element, out| write_or_null(items, element, options, out))?;
+            write_list(elements, out, |element, out| write_or_null(items, element, options, out))?;
         }
         Value::Map(entries) => write_map(schema, entries, options, out)?,
         Value::Struct(values) => write_struct(schema, values, options, out)?,
@@ -87,7 +87,7 @@ fn write_map(
 ) -> Result<(), EncodeErrorKind> {
     let (of_key, of_value) = schema.entry().ok_or(EncodeErrorKind::InvalidJsonSchema)?;
     if !is_object(of_key) {
-        return list(entries, out, |(key, value), out| {
+        return write_list(entries, out, |(key, value), out| {
             out.extend_from_slice(b"{\"key\":");
             write_or_null(of_key, key, options, out)?;
             out.extend_from_slice(b",\"value\":");
@@ -96,17 +96,11 @@ fn write_map(
             Ok(())
         });
     }
-    out.push(b'{');
-    for (index, (key, value)) in entries.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
+    write_object(entries, out, |(key, value), out| {
         write_or_null(of_key, key, options, out)?;
         out.push(b':');
-        write_or_null(of_value, value, options, out)?;
-    }
-    out.push(b'}');
-    Ok(())
+        write_or_null(of_value, value, options, out)
+    })
 }
 
 /// A member that is missing, as the schema has no NULL, is left out.
@@ -133,21 +127,5 @@ fn write_struct(
         }
     }
     out.push(b'}');
-    Ok(())
-}
-
-fn list<T>(
-    items: &[T],
-    out: &mut Vec<u8>,
-    write_item: impl Fn(&T, &mut Vec<u8>) -> Result<(), EncodeErrorKind>,
-) -> Result<(), EncodeErrorKind> {
-    out.push(b'[');
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_item(item, out)?;
-    }
-    out.push(b']');
     Ok(())
 }
