@@ -1,10 +1,9 @@
 use std::{fmt, str::FromStr};
 
+use walpost_router::NameFilter;
+
 use crate::{
-    filters::{NameFilter, SkippedOperations},
-    heartbeat::Heartbeat,
-    moves::crossing,
-    snapshot_modes::Snapshot,
+    filters::SkippedOperations, heartbeat::Heartbeat, moves::crossing, snapshot_modes::Snapshot,
 };
 
 /// Bound on [`RelayConfig::row_filter`].

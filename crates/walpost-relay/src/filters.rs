@@ -4,7 +4,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use walpost_event::{Operation, Relation, Row, RowChange, Value};
-use walpost_router::Pattern;
+use walpost_router::NameFilter;
 
 use crate::{
     config::{RelayConfig, TableName},
@@ -12,30 +12,6 @@ use crate::{
     error::RelayError,
     moves::crossing,
 };
-
-/// Which names of one kind are meant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum NameFilter {
-    /// Whatever there is.
-    #[default]
-    All,
-    /// What one of these matches as a whole.
-    Include(Vec<Pattern>),
-    /// What none of these matches.
-    Exclude(Vec<Pattern>),
-}
-
-impl NameFilter {
-    /// Whether a name is meant.
-    pub fn passes(&self, name: &str) -> bool {
-        let found = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
-        match self {
-            Self::All => true,
-            Self::Include(patterns) => found(patterns),
-            Self::Exclude(patterns) => !found(patterns),
-        }
-    }
-}
 
 /// Operations in the stream that are passed over (`skipped.operations`). Deletes
 /// and truncations are no events either way, and rows from before the stream are
@@ -163,6 +139,7 @@ pub(crate) fn no_signal(signals: Option<&TableName>, change: &RowChange) -> Resu
 #[cfg(test)]
 mod tests {
     use walpost_event::{Column, ReplicaIdentity, type_oid};
+    use walpost_router::Pattern;
 
     use super::*;
 

@@ -72,7 +72,7 @@ pub use crate::{
     dead_letters::DeadLetters,
     encoding::{ConnectOptions, ContextHeaders, EventEncoding, Registries},
     error::{RelayError, ServerError, SourceError},
-    filters::{NameFilter, SkippedOperations},
+    filters::SkippedOperations,
     forms::Forms,
     headers::{DEAD_LETTER_HEADER, ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     heartbeat::{Heartbeat, Heartbeats},

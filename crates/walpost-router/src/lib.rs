@@ -49,6 +49,7 @@ mod error;
 mod headers;
 mod java_regex;
 mod message;
+mod name_filter;
 mod names;
 mod pattern;
 mod placement;
@@ -66,6 +67,7 @@ pub use crate::{
     error::{ConfigError, RouteError, RouteErrorKind},
     java_regex::{GaveUp, JavaOnly},
     message::{MESSAGE_RELATION, MESSAGE_SCHEMA},
+    name_filter::NameFilter,
     names::NameAdjustment,
     pattern::{Pattern, PatternError},
     placement::PlacementProblem,

@@ -1,41 +1,17 @@
-use walpost_router::Pattern;
+use walpost_router::NameFilter;
 
 use crate::judge::Scope;
-
-/// What is read, of names of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Filter {
-    /// Whatever there is.
-    #[default]
-    All,
-    /// What one of these matches as a whole.
-    Include(Vec<Pattern>),
-    /// What none of these matches.
-    Exclude(Vec<Pattern>),
-}
-
-impl Filter {
-    /// Whether something of this name is read.
-    pub fn passes(&self, name: &str) -> bool {
-        let found = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
-        match self {
-            Self::All => true,
-            Self::Include(patterns) => found(patterns),
-            Self::Exclude(patterns) => !found(patterns),
-        }
-    }
-}
 
 /// Which tables are read, and which of their columns. Patterns match whole names
 /// of any case, `schema.table` and `schema.table.column`, without quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// `schema.include.list` or `schema.exclude.list`.
-    pub schemas: Filter,
+    pub schemas: NameFilter,
     /// `table.include.list` or `table.exclude.list`.
-    pub tables: Filter,
+    pub tables: NameFilter,
     /// `column.include.list` or `column.exclude.list`.
-    pub columns: Filter,
+    pub columns: NameFilter,
     /// `table.ignore.builtin`, default true.
     pub ignores_builtin: bool,
     /// `signal.data.collection`: no outbox. A row in it asks for something that
@@ -72,7 +48,7 @@ impl Tables {
 
     /// Whether no filter says which tables are outboxes.
     pub fn has_no_filter(&self) -> bool {
-        self.schemas == Filter::All && self.tables == Filter::All
+        self.schemas == NameFilter::All && self.tables == NameFilter::All
     }
 }
 
@@ -116,16 +92,16 @@ fn signals(scope: &mut Scope<'_>) -> Option<SignalTable> {
 }
 
 /// `<of>.include.list` and `<of>.exclude.list`, not both.
-pub(crate) fn filter(scope: &mut Scope<'_>, of: &str) -> Filter {
+pub(crate) fn filter(scope: &mut Scope<'_>, of: &str) -> NameFilter {
     let (include, exclude) = (format!("{of}.include.list"), format!("{of}.exclude.list"));
     let (included, excluded) = (scope.patterns(&include), scope.patterns(&exclude));
     match (included.is_empty(), excluded.is_empty()) {
         (false, false) => {
             scope.refuse(&exclude, format!("{include} is given too; remove one of them"));
-            Filter::Include(included)
+            NameFilter::Include(included)
         }
-        (false, true) => Filter::Include(included),
-        (true, false) => Filter::Exclude(excluded),
-        (true, true) => Filter::All,
+        (false, true) => NameFilter::Include(included),
+        (true, false) => NameFilter::Exclude(excluded),
+        (true, true) => NameFilter::All,
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod transforms;
 pub use self::{
     converters::{Avro, Converter, Converters, HeaderConverter, Json, JsonSchema, Protobuf},
     database::Database,
-    filters::{Filter, SignalTable, Tables},
+    filters::{SignalTable, Tables},
     handling::{ContextHeaders, Handling, SkippedOperations},
     operations::{Heartbeat, Messages, Offsets},
     registry::{Login, Registry, SubjectStrategy},

@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 
-use super::filters::{self, Filter};
+use walpost_router::NameFilter;
+
+use super::filters;
 use crate::{
     choices::{ExactlyOnce, LsnFlushMode, TransactionBoundary},
     judge::Scope,
@@ -25,7 +27,7 @@ pub struct Heartbeat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Messages {
     /// `message.prefix.include.list` or `message.prefix.exclude.list`.
-    pub prefixes: Filter,
+    pub prefixes: NameFilter,
 }
 
 /// Where Kafka Connect keeps its position, for a take-over.

@@ -1,8 +1,8 @@
 //! What of the stream is an event, by pattern and operation; and what is passed
 //! over aloud.
 
-use walpost_relay::{NameFilter, Outcome, Phase, SkippedOperations, StreamOrigin};
-use walpost_router::{MissingColumn, Pattern};
+use walpost_relay::{Outcome, Phase, SkippedOperations, StreamOrigin};
+use walpost_router::{MissingColumn, NameFilter, Pattern};
 use walpost_testkit::{postgres_of, until};
 
 use crate::rig::{Rig, SOON, phase, status, stop};

@@ -1,10 +1,9 @@
 //! What no key of ours says of a pipeline: its filters, its snapshots, its slot and
 //! its heartbeats, as the connector has them.
 
-use walpost_connector::{Connector, Filter, LsnFlushMode, OffsetMismatch, SnapshotMode};
+use walpost_connector::{Connector, LsnFlushMode, OffsetMismatch, SnapshotMode};
 use walpost_relay::{
-    Heartbeat, NameFilter, RelayConfig, SelectOverride, SkippedOperations, Snapshot, StreamOrigin,
-    TableName,
+    Heartbeat, RelayConfig, SelectOverride, SkippedOperations, Snapshot, StreamOrigin, TableName,
 };
 
 /// Completes the configuration of a connector's pipeline. `has_own_prefixes`:
@@ -14,9 +13,9 @@ pub(crate) fn complete(connector: &Connector, has_own_prefixes: bool, config: &m
     config.snapshot = snapshot(connector);
     if connector.transforms.decodes_messages() && !has_own_prefixes {
         config.message_prefixes = Vec::new();
-        config.message_filter = Some(filter(&connector.messages.prefixes));
+        config.message_filter = Some(connector.messages.prefixes.clone());
     }
-    config.columns = filter(&connector.tables.columns);
+    config.columns = connector.tables.columns.clone();
     config.skipped =
         SkippedOperations { insert: connector.skipped.insert, update: connector.skipped.update };
     config.signal_table = connector
@@ -83,12 +82,4 @@ pub(super) fn unreadable(connector: &Connector) -> impl Iterator<Item = (String,
                 .to_owned(),
         )
     })
-}
-
-fn filter(filter: &Filter) -> NameFilter {
-    match filter {
-        Filter::All => NameFilter::All,
-        Filter::Include(patterns) => NameFilter::Include(patterns.clone()),
-        Filter::Exclude(patterns) => NameFilter::Exclude(patterns.clone()),
-    }
 }

@@ -4,9 +4,10 @@ use clap::Parser;
 use walpost_connector::Verdict;
 use walpost_encode::connect::{Action, Converter, HeaderConverter};
 use walpost_relay::{
-    ContextHeaders, EventEncoding, Heartbeat, Initial, LostSlot, NameFilter, RelayConfig, Snapshot,
+    ContextHeaders, EventEncoding, Heartbeat, Initial, LostSlot, RelayConfig, Snapshot,
     StreamOrigin,
 };
+use walpost_router::NameFilter;
 
 use super::ConnectorFile;
 use crate::config::{Config, ConfigArgs, ConfigError};
