@@ -1,9 +1,12 @@
-use std::{ffi::CStr, slice};
+use std::slice;
 
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as native;
 
-use crate::topic_id::{Event, TopicId, TopicIdError, descriptions};
+use crate::{
+    admin::{Event, Refusal, answered, check},
+    topic_id::{TopicId, TopicIdError, descriptions},
+};
 
 /// What a question of [`Questions`](crate::Questions) brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,13 @@ pub enum AnswerError {
 
 impl AnswerError {
     fn of(code: RDKafkaErrorCode) -> Self {
-        Self::Kafka { code, reason: code.to_string() }
+        Refusal::from(code).into()
+    }
+}
+
+impl From<Refusal> for AnswerError {
+    fn from(Refusal { code, detail }: Refusal) -> Self {
+        Self::Kafka { code, reason: detail }
     }
 }
 
@@ -104,7 +113,7 @@ fn offset(event: &Event) -> Result<LogEnd, AnswerError> {
     let found = unsafe { native::rd_kafka_ListOffsetsResultInfo_topic_partition(infos[0]) };
     // SAFETY: a partition that the information owns.
     let found = unsafe { &*found };
-    check(found.err)?;
+    check(found.err).map_err(AnswerError::of)?;
     // Of a leader that did not answer there is neither an error nor an offset.
     if found.offset < 0 {
         return Err(AnswerError::of(RDKafkaErrorCode::LeaderNotAvailable));
@@ -112,28 +121,4 @@ fn offset(event: &Event) -> Result<LogEnd, AnswerError> {
     // SAFETY: the partition is alive.
     let epoch = unsafe { native::rd_kafka_topic_partition_get_leader_epoch(found) };
     Ok(LogEnd { offset: found.offset, leader_epoch: (epoch >= 0).then_some(epoch) })
-}
-
-/// Whether the request as a whole was answered.
-fn answered(event: &Event) -> Result<(), AnswerError> {
-    // SAFETY: the event is alive.
-    let error = unsafe { native::rd_kafka_event_error(event.ptr()) };
-    let Err(AnswerError::Kafka { code, .. }) = check(error) else {
-        return Ok(());
-    };
-    // SAFETY: the event is alive.
-    let reason = unsafe { native::rd_kafka_event_error_string(event.ptr()) };
-    if reason.is_null() {
-        return Err(AnswerError::of(code));
-    }
-    // SAFETY: a C string owned by the event.
-    let reason = unsafe { CStr::from_ptr(reason) }.to_string_lossy().into_owned();
-    Err(AnswerError::Kafka { code, reason })
-}
-
-fn check(error: native::RDKafkaRespErr) -> Result<(), AnswerError> {
-    match RDKafkaErrorCode::from(error) {
-        RDKafkaErrorCode::NoError => Ok(()),
-        code => Err(AnswerError::of(code)),
-    }
 }

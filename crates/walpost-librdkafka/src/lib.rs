@@ -7,6 +7,7 @@
 //! The only crate of Walpost with `unsafe` code.
 
 mod access;
+mod admin;
 mod answer;
 mod appended;
 mod commit;

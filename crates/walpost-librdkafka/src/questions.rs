@@ -8,17 +8,15 @@ use std::{
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::{KafkaError, KafkaResult, RDKafkaErrorCode},
+    error::{KafkaError, KafkaResult},
 };
 use rdkafka_sys as native;
 
 use crate::{
+    admin::{Operation, Options},
     answer::{self, Answer},
     owned::Owned,
 };
-
-type Options = Owned<native::rd_kafka_AdminOptions_t>;
-type Operation = native::rd_kafka_admin_op_t;
 
 /// Questions to the cluster whose answers come later, so that the thread that
 /// owns a client never waits for one.
@@ -81,8 +79,10 @@ impl<C: ConsumerContext> Questions<C> {
     pub fn topic(&self, topic: &str, number: usize) -> KafkaResult<()> {
         let name = CString::new(topic)?;
         let mut names: [*const c_char; 1] = [name.as_ptr()];
-        let options = self.options(Operation::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, number)?;
-        self.choose_broker(&options)?;
+        let mut options = self.options(Operation::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, number)?;
+        if self.is_embedded() {
+            options = options.broker(1).map_err(KafkaError::AdminOp)?;
+        }
         // SAFETY: `names` holds one C string, which is copied.
         let topics =
             unsafe { native::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), 1) };
@@ -113,10 +113,7 @@ impl<C: ConsumerContext> Questions<C> {
         };
         let list = one(topic, partition, offset)?;
         let options = self.options(Operation::RD_KAFKA_ADMIN_OP_LISTOFFSETS, number)?;
-        // SAFETY: the options are alive.
-        let refused =
-            unsafe { native::rd_kafka_AdminOptions_set_isolation_level(options.ptr(), isolation) };
-        accepted(refused)?;
+        let options = options.isolation(isolation).map_err(KafkaError::AdminOp)?;
         let client = self.consumer.client().native_ptr();
         // SAFETY: as in `topic`; the list is copied.
         unsafe {
@@ -146,45 +143,14 @@ impl<C: ConsumerContext> Questions<C> {
 
     /// The controller answers for topics. The broker inside librdkafka names
     /// none; of its brokers the first one is always there.
-    fn choose_broker(&self, options: &Options) -> KafkaResult<()> {
+    fn is_embedded(&self) -> bool {
         let cluster = self.consumer.client().fetch_cluster_id(Duration::ZERO);
-        if !cluster.is_some_and(|id| id.starts_with(EMBEDDED)) {
-            return Ok(());
-        }
-        let mut message: [c_char; 256] = [0; 256];
-        // SAFETY: the options are alive, `message` has the length that is given.
-        let refused = unsafe {
-            native::rd_kafka_AdminOptions_set_broker(
-                options.ptr(),
-                1,
-                message.as_mut_ptr(),
-                message.len(),
-            )
-        };
-        check(refused)
+        cluster.is_some_and(|id| id.starts_with(EMBEDDED))
     }
 
     fn options(&self, operation: Operation, number: usize) -> KafkaResult<Options> {
-        let client = self.consumer.client().native_ptr();
-        // SAFETY: the client is alive.
-        let options = unsafe { native::rd_kafka_AdminOptions_new(client, operation) };
-        let options = Owned::new(options, native::rd_kafka_AdminOptions_destroy);
-        let limit_ms = i32::try_from(self.limit.as_millis()).unwrap_or(i32::MAX).max(1);
-        let mut message: [c_char; 256] = [0; 256];
-        // SAFETY: `message` has the length that is given.
-        let refused = unsafe {
-            native::rd_kafka_AdminOptions_set_request_timeout(
-                options.ptr(),
-                limit_ms,
-                message.as_mut_ptr(),
-                message.len(),
-            )
-        };
-        check(refused)?;
-        let number = ptr::without_provenance_mut::<c_void>(number);
-        // SAFETY: the options are alive; librdkafka only hands the number on.
-        unsafe { native::rd_kafka_AdminOptions_set_opaque(options.ptr(), number) };
-        Ok(options)
+        let options = Options::new(self.consumer.client(), operation, self.limit);
+        Ok(options.map_err(KafkaError::AdminOp)?.number(number))
     }
 }
 
@@ -217,21 +183,4 @@ fn one(topic: &str, partition: i32, offset: Offset) -> KafkaResult<TopicPartitio
     let mut list = TopicPartitionList::with_capacity(1);
     list.add_partition_offset(topic, partition, offset)?;
     Ok(list)
-}
-
-/// A setting of options gives an error to be freed, or a null.
-fn accepted(refused: *mut native::rd_kafka_error_t) -> KafkaResult<()> {
-    if refused.is_null() {
-        return Ok(());
-    }
-    let refused = Owned::new(refused, native::rd_kafka_error_destroy);
-    // SAFETY: the error is alive.
-    check(unsafe { native::rd_kafka_error_code(refused.ptr()) })
-}
-
-fn check(error: native::RDKafkaRespErr) -> KafkaResult<()> {
-    match RDKafkaErrorCode::from(error) {
-        RDKafkaErrorCode::NoError => Ok(()),
-        code => Err(KafkaError::AdminOp(code)),
-    }
 }

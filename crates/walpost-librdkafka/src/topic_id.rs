@@ -6,12 +6,15 @@ use std::{
 
 use rdkafka::{
     client::{Client, ClientContext},
-    error::{KafkaError, RDKafkaErrorCode},
+    error::RDKafkaErrorCode,
     metadata::MetadataBroker,
 };
 use rdkafka_sys as native;
 
-use crate::owned::Owned;
+use crate::{
+    admin::{self, Event, Operation, Options, check},
+    owned::Owned,
+};
 
 /// The id that Kafka gives a topic when it is created: 128 random bits.
 ///
@@ -94,7 +97,7 @@ pub fn topic_ids<C: ClientContext>(
         .collect::<Result<_, _>>()?;
     let metadata = client
         .fetch_metadata(topics.first().copied(), timeout)
-        .map_err(|error| failed(&error, timeout))?;
+        .map_err(|error| failed(error.rdkafka_error_code(), timeout))?;
     let broker = metadata.brokers().first().map(MetadataBroker::id);
     let broker = broker.ok_or(TopicIdError::Kafka(RDKafkaErrorCode::BrokerNotAvailable))?;
     let event = describe(client, &names, broker, timeout)?;
@@ -109,65 +112,27 @@ pub fn topic_ids<C: ClientContext>(
     Ok(names.iter().map(id_of).collect())
 }
 
-pub(crate) type Event = Owned<native::rd_kafka_event_t>;
-
 fn describe<C: ClientContext>(
     client: &Client<C>,
     names: &[CString],
     broker: i32,
     timeout: Duration,
 ) -> Result<Event, TopicIdError> {
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1);
-    let client = client.native_ptr();
     let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     // SAFETY: `pointers` holds as many C strings as said; they are copied.
     let collection = unsafe {
         native::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len())
     };
     let collection = Owned::new(collection, native::rd_kafka_TopicCollection_destroy);
-    let operation = native::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
-    // SAFETY: the client lives as long as the borrow of `client` above.
-    let options = unsafe { native::rd_kafka_AdminOptions_new(client, operation) };
-    let options = Owned::new(options, native::rd_kafka_AdminOptions_destroy);
-    let mut message: [c_char; 256] = [0; 256];
-    // SAFETY: `message` has the length that is given.
-    let refused = unsafe {
-        native::rd_kafka_AdminOptions_set_request_timeout(
-            options.ptr(),
-            timeout_ms,
-            message.as_mut_ptr(),
-            message.len(),
-        )
-    };
-    check(refused)?;
-    // SAFETY: as above.
-    let refused = unsafe {
-        native::rd_kafka_AdminOptions_set_broker(
-            options.ptr(),
-            broker,
-            message.as_mut_ptr(),
-            message.len(),
-        )
-    };
-    check(refused)?;
-    // SAFETY: as above, the client is alive.
-    let queue = unsafe { native::rd_kafka_queue_new(client) };
-    let queue = Owned::new(queue, native::rd_kafka_queue_destroy);
+    let options = Options::new(client, Operation::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, timeout)
+        .and_then(|options| options.broker(broker))
+        .map_err(TopicIdError::Kafka)?;
     // SAFETY: all four are alive; librdkafka copies topics and options and
     // keeps a reference to the queue of its own.
-    unsafe {
-        native::rd_kafka_DescribeTopics(client, collection.ptr(), options.ptr(), queue.ptr());
-    }
-    // SAFETY: the queue is alive.
-    let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), timeout_ms) };
-    if event.is_null() {
-        return Err(TopicIdError::TimedOut { timeout_ms: timeout.as_millis() });
-    }
-    let event = Owned::new(event, native::rd_kafka_event_destroy);
-    // SAFETY: the event is alive.
-    let failed = unsafe { native::rd_kafka_event_error(event.ptr()) };
-    check(failed)?;
-    Ok(event)
+    let event = admin::answer(client, timeout, |client, queue| unsafe {
+        native::rd_kafka_DescribeTopics(client, collection.ptr(), options.ptr(), queue);
+    });
+    event.map_err(|refusal| failed(Some(refusal.code), timeout))
 }
 
 /// The topics of an answer.
@@ -204,7 +169,7 @@ impl Description<'_> {
         // SAFETY: the description is alive; a null means no error.
         let error = unsafe { native::rd_kafka_TopicDescription_error(self.0) };
         // SAFETY: the error is alive, and a null is code 0.
-        check(unsafe { native::rd_kafka_error_code(error) })?;
+        check(unsafe { native::rd_kafka_error_code(error) }).map_err(TopicIdError::Kafka)?;
         // SAFETY: the description is alive.
         let id = unsafe { native::rd_kafka_TopicDescription_topic_id(self.0) };
         if id.is_null() {
@@ -236,19 +201,12 @@ impl Description<'_> {
     }
 }
 
-fn failed(error: &KafkaError, timeout: Duration) -> TopicIdError {
-    match error.rdkafka_error_code() {
+fn failed(code: Option<RDKafkaErrorCode>, timeout: Duration) -> TopicIdError {
+    match code {
         Some(RDKafkaErrorCode::OperationTimedOut) | None => {
             TopicIdError::TimedOut { timeout_ms: timeout.as_millis() }
         }
         Some(code) => TopicIdError::Kafka(code),
-    }
-}
-
-fn check(error: native::RDKafkaRespErr) -> Result<(), TopicIdError> {
-    match error {
-        native::RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
-        error => Err(TopicIdError::Kafka(error.into())),
     }
 }
 

@@ -1,5 +1,5 @@
 use std::{
-    ffi::{CStr, CString, c_char},
+    ffi::{CStr, CString},
     ptr, slice,
     time::Duration,
 };
@@ -10,7 +10,10 @@ use rdkafka::{
 };
 use rdkafka_sys as native;
 
-use crate::{owned::Owned, topic_id::Event};
+use crate::{
+    admin::{self, Event, Operation, Options, check, milliseconds},
+    owned::Owned,
+};
 
 /// The topics that a client uses, as one broker sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,32 +110,21 @@ fn describe_configs<C: ClientContext>(
     let asked: Vec<_> =
         topics.iter().map(|topic| question(topic, setting)).collect::<Result<_, _>>()?;
     let mut pointers: Vec<_> = asked.iter().map(Owned::ptr).collect();
-    let client = client.native_ptr();
-    let options = options(client, broker, timeout)?;
-    // SAFETY: the client lives as long as the borrow that it came from.
-    let queue = unsafe { native::rd_kafka_queue_new(client) };
-    let queue = Owned::new(queue, native::rd_kafka_queue_destroy);
+    let options = Options::new(client, Operation::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, timeout)?
+        .broker(broker)?;
     // SAFETY: as many resources as said lie at `pointers`, and all four are
     // alive; resources and options are copied, and the request keeps a
     // reference to the queue of its own.
-    unsafe {
+    let event = admin::answer(client, timeout, |client, queue| unsafe {
         native::rd_kafka_DescribeConfigs(
             client,
             pointers.as_mut_ptr(),
             pointers.len(),
             options.ptr(),
-            queue.ptr(),
+            queue,
         );
-    }
-    // SAFETY: the queue is alive.
-    let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), milliseconds(timeout)) };
-    if event.is_null() {
-        return Err(RDKafkaErrorCode::OperationTimedOut);
-    }
-    let event = Owned::new(event, native::rd_kafka_event_destroy);
-    // SAFETY: the event is alive.
-    check(unsafe { native::rd_kafka_event_error(event.ptr()) })?;
-    Ok(event)
+    });
+    event.map_err(|refusal| refusal.code)
 }
 
 /// A question for one setting of one topic.
@@ -149,37 +141,6 @@ fn question(
         native::rd_kafka_ConfigResource_set_config(resource.ptr(), setting.as_ptr(), c"".as_ptr())
     })?;
     Ok(resource)
-}
-
-fn options(
-    client: *mut native::rd_kafka_t,
-    broker: i32,
-    timeout: Duration,
-) -> Result<Owned<native::rd_kafka_AdminOptions_t>, RDKafkaErrorCode> {
-    let operation = native::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS;
-    let mut message: [c_char; 256] = [0; 256];
-    // SAFETY: the caller's client is alive.
-    let options = unsafe { native::rd_kafka_AdminOptions_new(client, operation) };
-    let options = Owned::new(options, native::rd_kafka_AdminOptions_destroy);
-    // SAFETY: the options are alive, and `message` has the length given.
-    check(unsafe {
-        native::rd_kafka_AdminOptions_set_request_timeout(
-            options.ptr(),
-            milliseconds(timeout),
-            message.as_mut_ptr(),
-            message.len(),
-        )
-    })?;
-    // SAFETY: as above.
-    check(unsafe {
-        native::rd_kafka_AdminOptions_set_broker(
-            options.ptr(),
-            broker,
-            message.as_mut_ptr(),
-            message.len(),
-        )
-    })?;
-    Ok(options)
 }
 
 fn resources(event: &Event) -> Result<Vec<Resource<'_>>, RDKafkaErrorCode> {
@@ -253,17 +214,6 @@ unsafe extern "C" fn destroy_metadata(metadata: *mut native::rd_kafka_metadata) 
     unsafe { native::rd_kafka_metadata_destroy(metadata) };
 }
 
-fn milliseconds(timeout: Duration) -> i32 {
-    i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1)
-}
-
 fn c_string(text: &str) -> Result<CString, RDKafkaErrorCode> {
     CString::new(text).map_err(|_| RDKafkaErrorCode::InvalidArgument)
-}
-
-fn check(error: native::RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
-    match error {
-        native::RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
-        error => Err(error.into()),
-    }
 }
