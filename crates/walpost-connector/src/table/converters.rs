@@ -200,6 +200,18 @@ pub(super) const AVRO: Section = converter(
     ],
 );
 
+const NO_RULES: Rule = only(
+    "validation.rules.execution",
+    "DISABLED",
+    &["DISABLED"],
+    "Walpost runs no rules of a registry; write DISABLED",
+);
+const IGNORES_DEFAULTS: Rule = honoured(
+    "ignore.default.for.nullables",
+    Boolean,
+    "false",
+    "NULL stays NULL where there is a default",
+);
 const OF_CLASSES: &str = "it is of schemas that are derived from Java classes";
 
 pub(super) const JSON_SCHEMA: Section = converter(
@@ -213,23 +225,13 @@ pub(super) const JSON_SCHEMA: Section = converter(
             "an object may have members that its schema does not name",
         ),
         honoured("decimal.format", OneOf(DecimalFormat::NAMES), "BASE64", "how numeric is written"),
-        honoured(
-            "ignore.default.for.nullables",
-            Boolean,
-            "false",
-            "NULL stays NULL where there is a default",
-        ),
+        IGNORES_DEFAULTS,
         only("generalized.sum.type.support", "false", &["false"], ALONE),
         only("preserve.additional.properties", "false", &["false"], ALONE),
         only("json.fail.invalid.schema", "false", &["false"], ALONE),
         only("json.indent.output", "false", &["false"], ALONE),
         only("json.validate.before.domain.rules", "false", &["false"], ALONE),
-        only(
-            "validation.rules.execution",
-            "DISABLED",
-            &["DISABLED"],
-            "Walpost runs no rules of a registry; write DISABLED",
-        ),
+        NO_RULES,
         ignored("json.fail.unknown.properties", Boolean, "true", OF_CLASSES),
         ignored("json.write.dates.iso8601", Boolean, "false", OF_CLASSES),
         ignored("json.schema.spec.version", Text, "draft_7", OF_CLASSES),
@@ -255,20 +257,10 @@ pub(super) const PROTOBUF: Section = converter(
             "fields that may be NULL are optional",
         ),
         honoured("wrapper.for.nullables", Boolean, "false", "fields that may be NULL are wrapped"),
-        honoured(
-            "ignore.default.for.nullables",
-            Boolean,
-            "false",
-            "NULL stays NULL where there is a default",
-        ),
+        IGNORES_DEFAULTS,
         only("generalized.sum.type.support", "false", &["false"], ALONE),
         only("skip.known.types", "true", &["true"], "known types are no references; write true"),
-        only(
-            "validation.rules.execution",
-            "DISABLED",
-            &["DISABLED"],
-            "Walpost runs no rules of a registry; write DISABLED",
-        ),
+        NO_RULES,
         refused("schema.format", "the schema is sent as the converter makes it; remove it"),
         ignored("enhanced.protobuf.schema.support", Boolean, "false", OF_READING),
         ignored("int.for.enums", Boolean, "false", OF_READING),
