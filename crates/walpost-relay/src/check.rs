@@ -53,6 +53,9 @@ pub enum Outcome {
     Fail,
 }
 
+const OWN_TABLES: &str = "walpost's tables";
+const PUBLICATION: &str = "publication";
+
 /// Looks at everything that [`Relay::start`](crate::Relay::start) would need.
 /// Creates, takes and moves nothing. A check that cannot be made because an
 /// earlier one failed is left out.
@@ -92,7 +95,7 @@ async fn database_checks(
     table_checks(&sql, &server, config, router, results).await;
     let application = database.config().get_application_name().unwrap_or("walpost");
     results.extend(advice::settings(&sql, application).await?);
-    if own_tables_fail(results) {
+    if has_failed(results, OWN_TABLES) {
         return Ok(());
     }
     // The slot first, as it follows the checkpoint.
@@ -120,7 +123,11 @@ async fn database_checks(
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
-    results.push(slot_check(&sql, database, config, &server, slot, checkpoint).await);
+    // Without its publication nobody can tell what the slot brings: one that is named
+    // wrongly is not one that was dropped.
+    if publication.is_some() || !has_failed(results, PUBLICATION) {
+        results.push(slot_check(&sql, database, config, &server, slot, checkpoint).await);
+    }
     if let Some(found) = failover::obstacle(&sql, &config.slot, server.version).await? {
         let (detail, next_step) = (found.problem, Some(found.remedy));
         results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
@@ -169,7 +176,7 @@ async fn table_checks(
     results: &mut Vec<CheckResult>,
 ) {
     step(results, "replication right", preflight::rights(sql).await);
-    step(results, "walpost's tables", preflight::own_tables(sql, config).await);
+    step(results, OWN_TABLES, preflight::own_tables(sql, config).await);
     for table in &config.tables {
         step(results, "outbox table", preflight::columns(sql, config, table, router).await);
         // A start that reads the table fails for it.
@@ -182,8 +189,8 @@ async fn table_checks(
         let fit = snapshot_modes::selects_fit(sql, config, router).await;
         step(results, "snapshot", fit.map(|()| "each SELECT has what the router needs".to_owned()));
     }
-    step(results, "publication", publication_found(sql, server, config).await);
-    if !own_tables_fail(results) {
+    step(results, PUBLICATION, publication_found(sql, server, config).await);
+    if !has_failed(results, OWN_TABLES) {
         results.extend(filters::check(sql, config, &router.event_id).await);
     }
     if config.mark_published {
@@ -275,12 +282,8 @@ fn step(results: &mut Vec<CheckResult>, name: &'static str, step: Result<String,
     });
 }
 
-fn own_tables_fail(results: &[CheckResult]) -> bool {
-    results.iter().any(|result| result.name == "walpost's tables" && is_fail(result))
-}
-
-fn is_fail(result: &CheckResult) -> bool {
-    result.outcome == Outcome::Fail
+fn has_failed(results: &[CheckResult], name: &str) -> bool {
+    results.iter().any(|result| result.name == name && result.outcome == Outcome::Fail)
 }
 
 fn ok(name: &'static str, detail: String) -> CheckResult {

@@ -112,6 +112,25 @@ async fn without_inserts_nothing_is_confirmed_any_more() {
     assert_eq!(rig.count(covered).await, 0, "the row is proven to be published, and is not");
 }
 
+/// Whether it was dropped or is only named wrongly is not known.
+#[tokio::test]
+async fn of_the_slot_of_a_publication_that_is_not_there_check_says_nothing() {
+    let mut rig = rig_of(18).await;
+    stop(rig.streaming().await).await;
+    rig.released().await;
+    assert_eq!(rig.checked("slot").await.0, Outcome::Ok);
+    rig.config.publication = "wallpost".to_owned();
+    rig.config.create_publication = false;
+    let results = walpost_relay::check(&rig.database, &rig.config, &rig.router).await;
+    let failed: Vec<&str> = results
+        .iter()
+        .filter(|result| result.outcome == Outcome::Fail)
+        .map(|result| result.name)
+        .collect();
+    assert_eq!(failed, ["publication"]);
+    assert!(!results.iter().any(|result| result.name == "slot"), "{results:?}");
+}
+
 /// Whether the schema was in it all the time nothing would tell.
 #[tokio::test]
 async fn a_publication_of_the_schema_alone_is_refused() {
