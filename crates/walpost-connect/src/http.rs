@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 pub use self::access::Access;
 use self::request::{Body, Params, Query};
 use crate::{
+    blocking::blocking,
     config::{masked, read_config, read_create, read_flat, read_patch},
     error::ApiError,
     plugin,
@@ -318,6 +319,8 @@ async fn plugin_config(params: Params) -> Answer {
 async fn validate(State(app): State<App>, params: Params, body: Body) -> Answer {
     let config = read_flat(&body.0)?;
     plugin::check_path(params.name(), &config)?;
-    let connectors = &app.connectors;
-    ok(&connectors.plugin.validate(&config, |properties| (connectors.runner.check)(properties))?)
+    let (plugin, runner) = (app.connectors.plugin.clone(), app.connectors.runner.clone());
+    let validated =
+        blocking(move || plugin.validate(&config, |properties| (runner.check)(properties)));
+    ok(&validated.await?)
 }

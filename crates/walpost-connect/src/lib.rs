@@ -40,6 +40,7 @@
 //! | `STOPPED` | the same, without a task |
 //! | `FAILED` | its run has ended by itself; it is tried again where that may help |
 
+mod blocking;
 mod config;
 mod error;
 mod http;

@@ -33,13 +33,20 @@ pub struct Plugin {
     unknown: Unknown,
 }
 
-/// A configuration that can be used.
-#[derive(Clone, Debug)]
-pub(crate) struct Judged {
-    /// Placeholders replaced.
-    pub(crate) properties: Properties,
-    /// Which slot of which database, that two connectors cannot share.
-    pub(crate) slot: [String; 4],
+/// Which slot of which database, that two connectors cannot share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotOf([String; 4]);
+
+impl SlotOf {
+    fn named(properties: &Properties) -> Self {
+        let value = |name, default: &str| properties.get(name).unwrap_or(default).trim().to_owned();
+        Self([
+            value("database.hostname", ""),
+            value("database.port", "5432"),
+            value("database.dbname", ""),
+            value("slot.name", "debezium"),
+        ])
+    }
 }
 
 impl Plugin {
@@ -80,8 +87,20 @@ impl Plugin {
         properties(config).resolve(|asked| providers.lookup(asked))
     }
 
-    /// Whether a connector can be made of a configuration.
-    pub(crate) fn check(&self, config: &Config) -> Result<Judged, ApiError> {
+    /// The slot of a connector; none where a placeholder leads nowhere now, as then
+    /// none runs.
+    pub(crate) fn slot(&self, config: &Config) -> Option<SlotOf> {
+        self.resolved(config).ok().as_ref().map(SlotOf::named)
+    }
+
+    /// Whether a connector can be made of a configuration, where `check` looks at
+    /// what has no error otherwise; its slot. Blocks: it reads the files of
+    /// placeholders, and compiles patterns.
+    pub(crate) fn check(
+        &self,
+        config: &Config,
+        check: impl FnOnce(&Properties) -> Vec<Problem>,
+    ) -> Result<SlotOf, ApiError> {
         check_class(config)?;
         let properties = self.resolve(config)?;
         let judgement = judge(&properties, self.worker.as_ref(), self.unknown);
@@ -91,18 +110,16 @@ impl Plugin {
                 errors.iter().map(|(name, text)| format!("{name}: {text}")).collect();
             return Err(invalid(&lines));
         }
-        let value = |name, default: &str| properties.get(name).unwrap_or(default).trim().to_owned();
-        let slot = [
-            value("database.hostname", ""),
-            value("database.port", "5432"),
-            value("database.dbname", ""),
-            value("slot.name", "debezium"),
-        ];
-        Ok(Judged { properties, slot })
+        let problems = check(&properties);
+        if !problems.is_empty() {
+            let line = |problem: &Problem| format!("{}: {}", problem.property, problem.text);
+            return Err(invalid(&problems.iter().map(line).collect::<Vec<_>>()));
+        }
+        Ok(SlotOf::named(&properties))
     }
 
-    /// The answer to `PUT /connector-plugins/{name}/config/validate`, where
-    /// `check` looks at what has no error otherwise.
+    /// The answer to `PUT /connector-plugins/{name}/config/validate`; `check` as in
+    /// [`check`](Self::check), and blocks as that.
     pub(crate) fn validate(
         &self,
         config: &Config,
@@ -360,8 +377,9 @@ mod tests {
 
     #[test]
     fn a_usable_configuration_is_a_connector_of_one_slot() {
-        let judged = plugin().check(&usable()).unwrap();
-        assert_eq!(judged.slot, ["db", "5432", "shop", "orders"]);
+        let slot = plugin().check(&usable(), nothing).unwrap();
+        assert_eq!(slot, SlotOf(["db", "5432", "shop", "orders"].map(str::to_owned)));
+        assert_eq!(plugin().slot(&usable()), Some(slot));
         let answer = plugin().validate(&usable(), nothing).unwrap();
         assert_eq!(answer["error_count"], 0);
         assert!(!answer.to_string().contains("s3cr3t"));
@@ -370,7 +388,7 @@ mod tests {
     #[test]
     fn errors_are_counted_and_stand_with_their_properties() {
         let config = with("slot.name", "No Slot");
-        let error = plugin().check(&config).unwrap_err();
+        let error = plugin().check(&config, nothing).unwrap_err();
         let first = "Connector configuration is invalid and contains the following 1 error(s):\n\
                      slot.name: ";
         assert!(error.message.starts_with(first), "{}", error.message);
@@ -396,7 +414,7 @@ mod tests {
     #[test]
     fn placeholders_from_the_network_lead_nowhere() {
         let config = with("database.password", "${file:/etc/shadow:root}");
-        let error = plugin().check(&config).unwrap_err();
+        let error = plugin().check(&config, nothing).unwrap_err();
         assert!(error.message.contains("database.password: "), "{}", error.message);
         assert_eq!(plugin().validate(&config, nothing).unwrap()["error_count"], 1);
     }
@@ -407,7 +425,7 @@ mod tests {
             let mut config = usable();
             config.remove("connector.class");
             config.extend(class.map(|class| ("connector.class".to_owned(), class.to_owned())));
-            let error = plugin().check(&config).unwrap_err();
+            let error = plugin().check(&config, nothing).unwrap_err();
             assert_eq!(error.code, 400);
             assert!(error.message.contains(said), "{}", error.message);
             assert!(!error.message.contains("s3cr3t"));

@@ -196,7 +196,7 @@ impl KafkaSink {
             if self.topics.answered(&topic, found)
                 && let Some(reason) = reason
             {
-                tracing::warn!(reason = &*reason, "events wait");
+                tracing::warn!(topic = &*topic, reason = &*reason, "its records wait");
             }
         }
     }

@@ -10,9 +10,9 @@ use walpost_event::{error_chain, jitter};
 
 use super::{LOOK_INTERVAL, Reply, Role, Snapshot, View, Worker, refusal, runs::Runs};
 use crate::{
+    blocking::blocking,
     config::{Config, invalid, masked, patched, unmasked},
     error::ApiError,
-    runner::Problem,
     state::{Event, Machine, State, Step, Target},
     store::{Store, StoreError, Stored},
     worker::{Done, Request},
@@ -242,7 +242,7 @@ impl<'a> Leading<'a> {
         match request {
             Request::Create { name, config, target } => {
                 let config = unmasked(config, &Config::new())?;
-                self.check(&name, &config)?;
+                self.check(&name, &config).await?;
                 self.is_not_leaving(&name)?;
                 if self.connectors.contains_key(&name) {
                     let text = format!("Connector {name} already exists");
@@ -259,7 +259,7 @@ impl<'a> Leading<'a> {
                     }
                     None => {
                         let config = unmasked(config, &Config::new())?;
-                        self.check(&name, &config)?;
+                        self.check(&name, &config).await?;
                         self.create(&name, Stored { config, target: Target::Running }).await
                     }
                 }
@@ -329,7 +329,7 @@ impl<'a> Leading<'a> {
     }
 
     async fn replace(&mut self, name: &str, config: Config) -> Result<Done, ApiError> {
-        self.check(name, &config)?;
+        self.check(name, &config).await?;
         let entry = self.entry(name)?;
         let target = entry.machine.target();
         let is_as_before = *entry.config == config;
@@ -346,23 +346,26 @@ impl<'a> Leading<'a> {
 
     /// Whether a configuration is a connector's, and none that is here already
     /// has its slot.
-    fn check(&self, name: &str, config: &Config) -> Result<(), ApiError> {
-        let judged = self.worker.plugin.check(config)?;
-        let problems = (self.worker.runner.check)(&judged.properties);
-        if !problems.is_empty() {
-            let line = |problem: &Problem| format!("{}: {}", problem.property, problem.text);
-            return Err(invalid(&problems.iter().map(line).collect::<Vec<_>>()));
-        }
-        let others = self.connectors.iter().filter(|(other, _)| *other != name);
-        for (other, entry) in others {
-            // One whose placeholders lead nowhere now has no slot either.
-            let Ok(theirs) = self.worker.plugin.check(&entry.config) else { continue };
-            if theirs.slot == judged.slot {
-                let text = format!("slot.name: connector {other} has this slot of this database");
-                return Err(invalid(&[text]));
+    async fn check(&self, name: &str, config: &Config) -> Result<(), ApiError> {
+        let others: Vec<(String, Arc<Config>)> = self
+            .connectors
+            .iter()
+            .filter(|(other, _)| *other != name)
+            .map(|(other, entry)| (other.clone(), entry.config.clone()))
+            .collect();
+        let (plugin, runner) = (self.worker.plugin.clone(), self.worker.runner.clone());
+        let config = config.clone();
+        blocking(move || {
+            let slot = plugin.check(&config, |properties| (runner.check)(properties))?;
+            let has_it = |config: &Config| plugin.slot(config).is_some_and(|theirs| theirs == slot);
+            match others.iter().find(|(_, config)| has_it(config)) {
+                Some((other, _)) => Err(invalid(&[format!(
+                    "slot.name: connector {other} has this slot of this database"
+                )])),
+                None => Ok(()),
             }
-        }
-        Ok(())
+        })
+        .await
     }
 
     /// Writes to the table, or says why not.

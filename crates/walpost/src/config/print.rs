@@ -28,9 +28,20 @@ impl Config {
                 let _ = writeln!(text, "{gap}[{section}]");
                 current = Some(section);
             }
-            let _ = writeln!(text, "{}", line(section, key, entry));
+            let line = match (section.as_str(), key.as_str(), self.found_by()) {
+                ("pipeline", "tables", Some(found_by)) => format!("# tables: {found_by}"),
+                _ => line(section, key, entry),
+            };
+            let _ = writeln!(text, "{line}");
         }
         text
+    }
+
+    /// Who says what the tables are, where no key of ours does.
+    fn found_by(&self) -> Option<String> {
+        self.filters()?;
+        let file = &self.connector_file()?.file;
+        Some(format!("those that the filters of {file} mean, as `walpost check` lists them"))
     }
 }
 

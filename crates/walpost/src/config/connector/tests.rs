@@ -135,6 +135,20 @@ fn a_default_of_debezium_is_told_as_one() {
     assert!(line.ends_with("shop.json (slot.name, which it does not give)"), "{line}");
 }
 
+/// Ours would be its default, which is none of the connector's.
+#[test]
+fn tables_that_filters_mean_are_not_told_by_a_default() {
+    let stand = Stand::new(&[]);
+    let shown = stand.load().unwrap().effective();
+    assert!(!shown.contains("walpost.outbox"), "{shown}");
+    let line = shown.lines().find(|line| line.starts_with("# tables: ")).unwrap();
+    assert!(line.contains("shop.json mean"), "{line}");
+    assert!(shown.parse::<toml::Table>().is_ok(), "{shown}");
+    let stand = stand.with(&["--set", "pipeline.tables=[\"public.outbox\"]"]);
+    let shown = stand.load().unwrap().effective();
+    assert!(shown.contains("tables = [\"public.outbox\"]  # "), "{shown}");
+}
+
 #[test]
 fn what_is_refused_names_the_property_and_how_many_more() {
     let stand = Stand::new(&[("slot.nmae", "a"), ("heartbeat.interval.ms", "1000")]);
