@@ -13,9 +13,9 @@ const TRACING: &str = "Walpost makes no spans, as a worker without OpenTelemetry
 /// Of `io.debezium.transforms.outbox.EventRouter`.
 pub(super) const RULES: &[Rule] = &[
     honoured("table.field.event.id", Text, "id", "column of the header id")
-        .sets("router", "event_id"),
+        .always_sets("router", "event_id"),
     honoured("table.field.event.key", Text, "aggregateid", "column of the record's key")
-        .sets("router", "event_key"),
+        .always_sets("router", "event_key"),
     ignored(
         "table.field.event.type",
         Text,
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
         "Debezium reads it nowhere; the type becomes a header by table.fields.additional.placement",
     ),
     honoured("table.field.event.payload", Text, "payload", "column of the value")
-        .sets("router", "event_payload"),
+        .always_sets("router", "event_payload"),
     honoured(
         "table.field.event.timestamp",
         Text,
@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         "column of the record's time, timestamp or, on which Debezium fails, timestamptz; else \
          the time of handling",
     )
-    .sets("router", "event_timestamp"),
+    .always_sets("router", "event_timestamp"),
     honoured(
         "table.field.event.schema.version",
         Text,
@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
         "then: members that are []",
     ),
     honoured("route.by.field", Text, "aggregatetype", "column that names the topic")
-        .sets("router", "route_by_field"),
+        .always_sets("router", "route_by_field"),
     honoured(
         "route.topic.regex",
         Text,

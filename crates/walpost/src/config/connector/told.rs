@@ -1,14 +1,5 @@
 use crate::config::{Config, origin::Origin};
 
-/// Keys that name columns, and the router's options for them.
-const COLUMNS: [(&str, &str); 5] = [
-    ("event_id", "table.field.event.id"),
-    ("event_key", "table.field.event.key"),
-    ("event_payload", "table.field.event.payload"),
-    ("event_timestamp", "table.field.event.timestamp"),
-    ("route_by_field", "route.by.field"),
-];
-
 /// What is said of values without their key: section and key, the words, and
 /// those for a connector that says what the key is.
 const WORDS: [((&str, &str), &str, &str); 5] = [
@@ -35,7 +26,9 @@ impl Config {
     /// A text with the connector's properties where it names keys of ours that
     /// these set, and the same text without a connector.
     pub(crate) fn in_properties(&self, text: &str) -> String {
-        let Some(connector) = self.connector() else { return text.to_owned() };
+        if self.connector().is_none() {
+            return text.to_owned();
+        }
         let is_connectors =
             |section, key| matches!(self.layers.origin(section, key), Origin::Property { .. });
         let mut told = text.to_owned();
@@ -50,12 +43,6 @@ impl Config {
                     format!("{name} ({file} line {line})")
                 }
                 Origin::Property { name, .. } => name,
-                Origin::Default if section == "router" => {
-                    let Some((_, option)) = COLUMNS.iter().find(|(known, _)| known == key) else {
-                        continue;
-                    };
-                    format!("transforms.{}.{option}", connector.transforms.router.alias)
-                }
                 _ => continue,
             };
             told = replaced(&told, &format!("{section}.{key}"), &name);
