@@ -119,13 +119,7 @@ impl Check<'_> {
             );
             refuse(judge, KEY, &note);
         }
-        if self.heartbeat.interval_ms.is_some() {
-            let note = "it takes bytes alone, and Debezium's task fails at the first heartbeat; \
-                        write io.debezium.converters.BinaryDataConverter with \
-                        delegate.converter.type = org.apache.kafka.connect.json.JsonConverter, or \
-                        remove heartbeat.interval.ms";
-            refuse(judge, KEY, note);
-        }
+        self.no_heartbeats(judge, KEY);
         let origin = converters::origin(judge, KEY);
         judge.plain(origin).tell(KEY, "for a key column of the type bytea alone");
     }
@@ -142,13 +136,7 @@ impl Check<'_> {
                         write bytes there";
             refuse(judge, VALUE, note);
         }
-        if self.heartbeat.interval_ms.is_some() {
-            let note = "it takes bytes alone, and Debezium's task fails at the first heartbeat; \
-                        write io.debezium.converters.BinaryDataConverter with \
-                        delegate.converter.type = org.apache.kafka.connect.json.JsonConverter, or \
-                        remove heartbeat.interval.ms";
-            refuse(judge, VALUE, note);
-        }
+        self.no_heartbeats(judge, VALUE);
         let origin = converters::origin(judge, VALUE);
         let note = match self.transforms.decodes_messages() {
             true => {
@@ -158,6 +146,17 @@ impl Check<'_> {
             false => "for a payload column of the type bytea alone",
         };
         judge.plain(origin).tell(VALUE, note);
+    }
+
+    /// No converter of bytes alone takes those, which are structures.
+    fn no_heartbeats(&self, judge: &mut Judge, converter: &str) {
+        if self.heartbeat.interval_ms.is_some() {
+            let note = "it takes bytes alone, and Debezium's task fails at the first heartbeat; \
+                        write io.debezium.converters.BinaryDataConverter with \
+                        delegate.converter.type = org.apache.kafka.connect.json.JsonConverter, or \
+                        remove heartbeat.interval.ms";
+            refuse(judge, converter, note);
+        }
     }
 
     fn text(&self, judge: &mut Judge) {

@@ -1,8 +1,8 @@
 //! Closed sets of values, under Debezium's and Kafka Connect's names of them.
 
 use walpost_encode::connect::{
-    BinaryHandling, DecimalFormat, DecimalHandling, EmptyArray, HstoreHandling, IntervalHandling,
-    NameAdjustment, NullField, TimePrecision,
+    BinaryHandling, DecimalFormat, DecimalHandling, EmptyArray, HeaderOperation, HstoreHandling,
+    IntervalHandling, NameAdjustment, NullField, TimePrecision,
 };
 
 /// An enum whose variants have names in the file. Case and blanks around do not
@@ -166,14 +166,6 @@ choices! {
         /// What the connector says; Debezium's says nothing.
         Connector = "connector",
     }
-
-    /// `operation` of `HeaderFrom`.
-    HeaderOperation {
-        /// The field stays.
-        Copy = "copy",
-        /// The field goes.
-        Move = "move",
-    }
 }
 
 names! {
@@ -220,6 +212,10 @@ names! {
     DecimalFormat {
         Base64 = "BASE64",
         Numeric = "NUMERIC",
+    }
+    HeaderOperation {
+        Copy = "copy",
+        Move = "move",
     }
 }
 

@@ -25,5 +25,5 @@ pub use self::{
     slot::{Progress, Publication, Slot},
     snapshot::{SelectOverride, Snapshot, SnapshotConfiguration},
     topics::{TopicCreation, TopicGroup},
-    transforms::{Action, Condition, Inserted, InsertedField, Test, Transform, Transforms},
+    transforms::{Action, Condition, Test, Transform, Transforms},
 };

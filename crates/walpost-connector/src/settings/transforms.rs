@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
+use walpost_encode::connect::{HeaderOperation, Inserted, InsertedField};
 use walpost_router::{Pattern, Rewrite, RewriteError};
 
 use super::router::{self, OutboxRouter};
 use crate::{
-    choices::HeaderOperation,
     judge::{Judge, Scope},
     table::{
         self, Of, PREDICATES, PredicateClass, TRANSFORMS, TransformClass, transforms as rules,
@@ -73,28 +73,6 @@ pub enum Action {
     },
     /// `Filter`: there is no record any more.
     Drop,
-}
-
-/// A field that `InsertField$Value` adds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InsertedField {
-    /// Its name.
-    pub name: String,
-    /// Whether null is a value of it: not where the name is written with `!`.
-    pub optional: bool,
-    /// What it is.
-    pub of: Inserted,
-}
-
-/// What `InsertField$Value` adds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inserted {
-    /// `topic.field`: the record's topic.
-    Topic,
-    /// `partition.field`: the partition that a column names; else null.
-    Partition,
-    /// `static.field`: the text of `static.value`.
-    Constant(String),
 }
 
 /// Under what condition a transform acts.
@@ -373,7 +351,9 @@ fn insert_fields(scope: &mut Scope<'_>) -> Option<Action> {
         fields.extend(scope.given(option).map(|name| inserted(&name, of)));
     }
     match (scope.given(FIELD), scope.trimmed(VALUE)) {
-        (Some(name), Some(value)) => fields.push(inserted(&name, Inserted::Constant(value))),
+        (Some(name), Some(value)) => {
+            fields.push(inserted(&name, Inserted::Constant(value.into())));
+        }
         (Some(_), None) => {
             scope.refuse(VALUE, "it is missing; write the value of the field");
             return None;
@@ -393,7 +373,7 @@ fn insert_fields(scope: &mut Scope<'_>) -> Option<Action> {
 fn inserted(name: &str, of: Inserted) -> InsertedField {
     let required = name.strip_suffix('!');
     let plain = required.or_else(|| name.strip_suffix('?')).unwrap_or(name);
-    InsertedField { name: plain.to_owned(), optional: required.is_none(), of }
+    InsertedField { name: plain.into(), optional: required.is_none(), of }
 }
 
 /// What stands on the wrong side of the router.

@@ -2,7 +2,8 @@ use super::{
     Kind::{Boolean, List, OneOf, Regex, Replaced, Text},
     Of, PredicateClass, Rule, Section, TransformClass, honoured, ignored, refused, router,
 };
-use crate::choices::{Choice, HeaderOperation};
+use crate::choices::Choice;
+use walpost_encode::connect::HeaderOperation;
 
 pub(super) const COMMON: Section = transform(
     "Of every transform",

@@ -1,5 +1,5 @@
-use walpost_connector::{Action, HeaderOperation, Inserted, Test, Verdict};
-use walpost_encode::connect::{EmptyArray, NameAdjustment, NullField};
+use walpost_connector::{Action, Test, Verdict};
+use walpost_encode::connect::{EmptyArray, HeaderOperation, Inserted, NameAdjustment, NullField};
 
 use super::{judged, refused, row, settings, text, verdict};
 
@@ -245,8 +245,8 @@ fn fields_are_added_to_an_envelope() {
         panic!("fields that are added")
     };
     let shown: Vec<(&str, bool, &Inserted)> =
-        fields.iter().map(|field| (field.name.as_str(), field.optional, &field.of)).collect();
-    let source = Inserted::Constant("db".to_owned());
+        fields.iter().map(|field| (&*field.name, field.optional, &field.of)).collect();
+    let source = Inserted::Constant("db".into());
     let expected = [
         ("topic", true, &Inserted::Topic),
         ("shard", true, &Inserted::Partition),

@@ -1,6 +1,4 @@
-use walpost_connector::{
-    Action, Condition, HeaderOperation, Inserted, InsertedField, Test, Transform, Transforms,
-};
+use walpost_connector::{Action, Condition, Test, Transform, Transforms};
 use walpost_encode::connect;
 
 /// The transforms beside the router, and the router's own condition.
@@ -45,33 +43,18 @@ fn action(action: &Action) -> Option<connect::Action> {
             };
             connect::Action::HeaderFromValue {
                 fields: fields.iter().map(pair).collect(),
-                operation: match operation {
-                    HeaderOperation::Copy => connect::HeaderOperation::Copy,
-                    HeaderOperation::Move => connect::HeaderOperation::Move,
-                },
+                operation: *operation,
                 replace_null_with_default: *replace_null_with_default,
             }
         }
         Action::InsertFields { fields, replace_null_with_default } => {
             connect::Action::InsertFields {
-                fields: fields.iter().map(inserted).collect(),
+                fields: fields.clone(),
                 replace_null_with_default: *replace_null_with_default,
             }
         }
         Action::Drop => connect::Action::Drop,
     })
-}
-
-fn inserted(field: &InsertedField) -> connect::InsertedField {
-    connect::InsertedField {
-        name: field.name.as_str().into(),
-        optional: field.optional,
-        of: match &field.of {
-            Inserted::Topic => connect::Inserted::Topic,
-            Inserted::Partition => connect::Inserted::Partition,
-            Inserted::Constant(text) => connect::Inserted::Constant(text.as_str().into()),
-        },
-    }
 }
 
 fn condition(condition: &Condition) -> connect::Condition {
