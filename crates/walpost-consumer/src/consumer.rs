@@ -17,6 +17,7 @@ use crate::redis_guard::keys_outlive_topics;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
     dead_letters::DeadLetters,
+    failpoint::Failpoint,
     kafka::{self, AssignmentId, GroupEvent, Started},
     meter::Meters,
     metrics,
@@ -267,6 +268,7 @@ impl<H: Handler> Members<H> {
     async fn give_back(&mut self, partitions: Vec<TopicPartition>, lost: bool) {
         let ending = partitions.iter().filter_map(|of| self.running.remove_entry(of)).collect();
         self.end(ending, lost).await;
+        self.shared.points.reached(Failpoint::BeforeRelease, None).await;
         if let Err(failure) = self.shared.kafka.release(partitions).await {
             tracing::warn!(%failure, "giving partitions back failed");
         }

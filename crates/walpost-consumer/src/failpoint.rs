@@ -27,6 +27,8 @@ pub(crate) enum Failpoint {
     BeforeLaneOffset,
     /// Before an offset is sent to Kafka.
     BeforeKafkaCommit,
+    /// Partitions that the group takes away are done with, and not yet given back.
+    BeforeRelease,
     /// A reset is in Kafka, not yet in the database.
     ResetAfterKafkaCommit,
     /// A reset is in the database, none of its effects.
@@ -35,7 +37,7 @@ pub(crate) enum Failpoint {
 
 impl Failpoint {
     #[cfg(feature = "failpoints")]
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::AfterBegin,
         Self::BeforeCommit,
         Self::BeforeLaneCommit,
@@ -46,6 +48,7 @@ impl Failpoint {
         Self::AfterDeadLetter,
         Self::BeforeLaneOffset,
         Self::BeforeKafkaCommit,
+        Self::BeforeRelease,
         Self::ResetAfterKafkaCommit,
         Self::ResetAfterRewind,
     ];
@@ -64,6 +67,7 @@ impl Failpoint {
             Self::AfterDeadLetter => "after_dead_letter",
             Self::BeforeLaneOffset => "before_lane_offset",
             Self::BeforeKafkaCommit => "before_kafka_commit",
+            Self::BeforeRelease => "before_release",
             Self::ResetAfterKafkaCommit => "reset_after_kafka_commit",
             Self::ResetAfterRewind => "reset_after_rewind",
         }

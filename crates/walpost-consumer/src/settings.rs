@@ -191,6 +191,12 @@ impl Settings {
         let alone = "cooperative-sticky does not go with others; stop all members to change it";
         refused(STRATEGY, mixed, alone.to_owned())?;
         let (setting, instance) = ("group.instance.id", kafka("group.instance.id"));
+        let stranded = format!(
+            "cooperative-sticky does not go with {setting}: one that is started again amid a \
+             rebalance leaves partitions to nobody; use roundrobin or range, or {PROTOCOL} = \
+             consumer"
+        );
+        refused(STRATEGY, instance.is_some() && strategies().any(cooperative), stranded)?;
         let empty = instance.is_some_and(|instance| instance.trim().is_empty());
         refused(setting, empty, "is empty; name each process, or leave it out".to_owned())
     }
@@ -291,6 +297,13 @@ mod tests {
             (&[("group.remote.assignor", "uniform")], "needs group.protocol = consumer"),
             (&[("partition.assignment.strategy", "range,cooperative-sticky")], "stop all members"),
             (&[("group.instance.id", "")], "name each process"),
+            (
+                &[
+                    ("group.instance.id", "pod-0"),
+                    ("partition.assignment.strategy", "cooperative-sticky"),
+                ],
+                "leaves partitions to nobody; use roundrobin",
+            ),
         ] {
             let error = with(settings).unwrap_err();
             assert!(error.contains(part), "{error}");

@@ -39,6 +39,7 @@ impl Point {
             | Failpoint::AfterCommit
             | Failpoint::AfterLaneCommit
             | Failpoint::BeforeLaneOffset
+            | Failpoint::BeforeRelease
             | Failpoint::ResetAfterKafkaCommit
             | Failpoint::ResetAfterRewind
             | Failpoint::AfterDeadLetter => None,

@@ -44,7 +44,9 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
             .set("session.timeout.ms", session_timeout_ms.to_string())
             .set("heartbeat.interval.ms", heartbeat_interval_ms(settings).to_string());
         if config.get("partition.assignment.strategy").is_none() {
-            config.set("partition.assignment.strategy", "cooperative-sticky");
+            let is_static = config.get("group.instance.id").is_some();
+            let strategy = if is_static { "roundrobin" } else { "cooperative-sticky" };
+            config.set("partition.assignment.strategy", strategy);
         }
     }
     config
@@ -104,6 +106,25 @@ pub(crate) fn heartbeat_interval_ms(settings: &Settings) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a cooperative rebalance there would be a second half that nobody begins,
+    /// where the member is started again between the two.
+    #[test]
+    fn a_static_member_is_eager() {
+        let strategy = |given: &[(&str, &str)]| {
+            let mut settings = Settings::new("shipping".into());
+            let given = given.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+            settings.kafka.extend(given);
+            let config = client_config(&settings);
+            config.get("partition.assignment.strategy").map(str::to_owned)
+        };
+        let (instance, new) = (("group.instance.id", "pod-0"), ("group.protocol", "consumer"));
+        assert_eq!(strategy(&[]).as_deref(), Some("cooperative-sticky"));
+        assert_eq!(strategy(&[instance]).as_deref(), Some("roundrobin"));
+        assert_eq!(strategy(&[instance, new]), None);
+        let given = ("partition.assignment.strategy", "range");
+        assert_eq!(strategy(&[instance, given]).as_deref(), Some("range"));
+    }
 
     #[test]
     fn a_producer_logs_in_as_the_consumer_does_and_has_none_of_its_other_settings() {

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use walpost_consumer::{Error, Status};
+use walpost_consumer::{Error, OnReset, Status};
 use walpost_testkit::local;
 
 use crate::{
     fault::{killed_as, paused_as},
-    member::Harm,
-    support::{Effects, World, each, ids, run},
+    member::{self, Harm},
+    support::{Effects, LIMIT, World, each, ids, run},
 };
 
 const EAGER: &[(&str, &str)] = &[("partition.assignment.strategy", "range")];
@@ -41,6 +41,33 @@ async fn kills_of_a_static_member_cost_no_effect_and_repeat_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_of_members_by_the_new_protocol_cost_no_effect_and_repeat_none() {
     killed_as(2, NEW).await;
+}
+
+/// The group does not hear of it: what was to be given back has to have an owner
+/// all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_killed_amid_a_rebalance_leaves_no_partition_to_nobody() {
+    let world = World::new(4).await;
+    let events = ids("a", 400);
+    let harm = Harm::Failpoint("before_release:kill");
+    let killed = member::start_as(&world, harm, STATIC, OnReset::Rerun);
+    let publish = async |from: usize| {
+        for partition in 0..4 {
+            let first = partition * 100 + from;
+            world.publish(partition as i32, &events[first..first + 50]).await;
+        }
+    };
+    publish(0).await;
+    world.until_number("select count(*) from effect", 200).await;
+    let other = world.consumer_as(&[("group.instance.id", "pod-1")]);
+    let other = run(other.handler(Effects).unwrap());
+    member::until_dead(&killed).await;
+    let back = member::start_as(&world, Harm::Nothing, STATIC, OnReset::Rerun);
+    publish(50).await;
+    world.until_number("select count(*) from effect", 400).await;
+    other.stop().await.unwrap();
+    assert!(back.terminate(LIMIT).success(), "{}", back.log());
+    assert_eq!(world.effects().await, each(&events, 1));
 }
 
 /// What it works on, and how often it has claimed anything.
