@@ -221,10 +221,7 @@ impl Layers {
                 text.replace('_', "").parse().map_or_else(|_| text_value(), Value::Integer)
             }
             Some(Value::Boolean(_)) => text.parse().map_or_else(|_| text_value(), Value::Boolean),
-            Some(Value::Array(_)) => {
-                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                parts.map(|part| Value::String(part.to_owned())).collect::<Vec<_>>().into()
-            }
+            Some(Value::Array(_)) => Value::Array(list(text)),
             _ => text_value(),
         };
         self.lay(section, key, value, origin)
@@ -442,6 +439,18 @@ fn user_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigEr
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
     }
+}
+
+/// A list as the file has it, else what commas separate.
+fn list(text: &str) -> Vec<Value> {
+    if text.trim_start().starts_with('[')
+        && let Ok(mut read) = format!("list = {text}").parse::<toml::Table>()
+        && let Some(Value::Array(list)) = read.remove("list")
+    {
+        return list;
+    }
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| Value::String(part.to_owned())).collect()
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -309,6 +309,27 @@ fn a_variable_of_a_known_section_with_an_unknown_key_is_an_error() {
 }
 
 #[test]
+fn a_list_of_a_variable_is_written_as_in_the_file_or_between_commas() {
+    for text in ["a.b,a.c", " a.b , a.c,", "[\"a.b\", 'a.c']", " [\n\"a.b\",\n\"a.c\",\n]"] {
+        let config = variables(&[("WALPOST_PIPELINE_TABLES", text)]).unwrap();
+        assert_eq!(config.settings.pipeline.tables, ["a.b", "a.c"], "{text}");
+    }
+    assert!(
+        variables(&[("WALPOST_PIPELINE_TABLES", "[]")])
+            .unwrap()
+            .settings
+            .pipeline
+            .tables
+            .is_empty()
+    );
+    // A name may begin so, and a pattern.
+    let config = variables(&[("WALPOST_PIPELINE_TABLES", "[a]b.c")]).unwrap();
+    assert_eq!(config.settings.pipeline.tables, ["[a]b.c"]);
+    let text = variables(&[("WALPOST_PIPELINE_TABLES", "[1]")]).unwrap_err().to_string();
+    assert!(text.contains("expected a list of strings"), "{text}");
+}
+
+#[test]
 fn an_assignment_without_key_or_value_is_refused_without_its_value() {
     for text in ["slot=a", "pipeline.slot", ""] {
         let (_file, mut args) = file("");

@@ -144,7 +144,7 @@ fn tables_that_filters_mean_are_not_told_by_a_default() {
     let line = shown.lines().find(|line| line.starts_with("# tables: ")).unwrap();
     assert!(line.contains("shop.json mean"), "{line}");
     assert!(shown.parse::<toml::Table>().is_ok(), "{shown}");
-    let stand = stand.with(&["--set", "pipeline.tables=[\"public.outbox\"]"]);
+    let stand = stand.with(&["--set", "pipeline.tables=public.outbox"]);
     let shown = stand.load().unwrap().effective();
     assert!(shown.contains("tables = [\"public.outbox\"]  # "), "{shown}");
 }
