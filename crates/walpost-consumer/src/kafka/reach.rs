@@ -46,6 +46,8 @@ pub(super) enum Complaint {
     UnknownTopic,
     /// A right is missing.
     Denied,
+    /// The group's other members have no strategy in common with this one.
+    Strategy,
     Other,
 }
 
@@ -65,6 +67,7 @@ impl Complaint {
             Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed
             | Code::ClusterAuthorizationFailed => Self::Denied,
+            Code::InconsistentGroupProtocol => Self::Strategy,
             _ => Self::Other,
         })
     }
@@ -259,6 +262,8 @@ mod tests {
         assert_eq!(reach.complain(unknown, "b", now), Some(Complaint::UnknownTopic));
         let denied = Code::GroupAuthorizationFailed;
         assert_eq!(reach.complain(denied, "c", now), Some(Complaint::Denied));
+        let other = Code::InconsistentGroupProtocol;
+        assert_eq!(reach.complain(other, "d", now), Some(Complaint::Strategy));
         for number in 0..100 {
             reach.complain(Code::Fail, &number.to_string(), now);
         }

@@ -214,6 +214,13 @@ impl Thread {
                 { reason = reason },
                 "Kafka denies a right; grant Read and Describe on the topics, and Read on the group"
             ),
+            Some(Complaint::Strategy) => tell!(
+                error,
+                { reason = reason },
+                "the group's other members assign otherwise, and it waits until they have gone; \
+                 stop all and start them alike: by default those with a group.instance.id assign \
+                 by roundrobin, others by cooperative-sticky (partition.assignment.strategy)"
+            ),
             Some(Complaint::Connection) => {
                 tell!(warn, { reason = reason }, "a connection to a broker failed; trying again");
             }

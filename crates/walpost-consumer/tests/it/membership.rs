@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use walpost_consumer::{Error, OnReset, Status};
-use walpost_testkit::local;
+use walpost_testkit::{self as testkit, local};
 
 use crate::{
     fault::{killed_as, paused_as},
@@ -67,6 +67,29 @@ async fn a_static_member_killed_amid_a_rebalance_leaves_no_partition_to_nobody()
     world.until_number("select count(*) from effect", 400).await;
     other.stop().await.unwrap();
     assert!(back.terminate(LIMIT).success(), "{}", back.log());
+    assert_eq!(world.effects().await, each(&events, 1));
+}
+
+/// Nobody is told that partitions are its that are another's, and it is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_whose_group_assigns_otherwise_says_so_and_joins_when_that_has_gone() {
+    let world = World::new(2).await;
+    let events = ids("a", 200);
+    let mut before = run(world.consumer().handler(Effects).unwrap());
+    before.until_running(2).await;
+    let waits = member::start_as(&world, Harm::Nothing, STATIC, OnReset::Rerun);
+    testkit::until(LIMIT, "a word on its strategy", async || {
+        assert!(waits.is_running(), "{}", waits.log());
+        waits.log().contains("stop all and start them alike")
+    })
+    .await;
+    world.publish(0, &events[..100]).await;
+    world.until_number("select count(*) from effect", 100).await;
+    assert_eq!(work(&before.status.borrow().clone()).0, BTreeSet::from([0, 1]));
+    before.stop().await.unwrap();
+    world.publish(1, &events[100..]).await;
+    world.until_number("select count(*) from effect", 200).await;
+    assert!(waits.terminate(LIMIT).success(), "{}", waits.log());
     assert_eq!(world.effects().await, each(&events, 1));
 }
 
