@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub use self::access::Access;
 use self::request::{Body, Params, Query};
 use crate::{
-    blocking::blocking,
+    blocking::Blocking,
     config::{masked, read_config, read_create, read_flat, read_patch},
     error::ApiError,
     plugin,
@@ -34,6 +34,7 @@ const KAFKA_VERSION: &str = "4.3.1";
 pub(crate) struct App {
     connectors: Connectors,
     worker_id: String,
+    validations: Blocking,
 }
 
 type Answer = Result<Response, ApiError>;
@@ -43,7 +44,8 @@ type Answer = Result<Response, ApiError>;
 ///
 /// Who may ask is the affair of `access`; see [`Access`].
 pub fn router(connectors: Connectors, worker_id: impl Into<String>, access: Access) -> Router {
-    let app = App { connectors, worker_id: worker_id.into() };
+    let validations = Blocking::new();
+    let app = App { connectors, worker_id: worker_id.into(), validations };
     let of_one = "/connectors/{name}";
     let routes: [(&str, MethodRouter<App>); 21] = [
         ("/", get(root)),
@@ -320,7 +322,6 @@ async fn validate(State(app): State<App>, params: Params, body: Body) -> Answer 
     let config = read_flat(&body.0)?;
     plugin::check_path(params.name(), &config)?;
     let (plugin, runner) = (app.connectors.plugin.clone(), app.connectors.runner.clone());
-    let validated =
-        blocking(move || plugin.validate(&config, |properties| (runner.check)(properties)));
-    ok(&validated.await?)
+    let validate = move || plugin.validate(&config, |properties| (runner.check)(properties));
+    ok(&app.validations.run(validate).await?)
 }

@@ -87,8 +87,8 @@ impl Plugin {
         properties(config).resolve(|asked| providers.lookup(asked))
     }
 
-    /// The slot of a connector; none where a placeholder leads nowhere now, as then
-    /// none runs.
+    /// The slot of a connector; none where a placeholder leads nowhere now. One that
+    /// runs all the same keeps its slot from others by itself.
     pub(crate) fn slot(&self, config: &Config) -> Option<SlotOf> {
         self.resolved(config).ok().as_ref().map(SlotOf::named)
     }

@@ -10,7 +10,7 @@ use walpost_event::{error_chain, jitter};
 
 use super::{LOOK_INTERVAL, Reply, Role, Snapshot, View, Worker, refusal, runs::Runs};
 use crate::{
-    blocking::blocking,
+    blocking::Blocking,
     config::{Config, invalid, masked, patched, unmasked},
     error::ApiError,
     state::{Event, Machine, State, Step, Target},
@@ -30,6 +30,8 @@ pub(super) struct Leading<'a> {
     connectors: BTreeMap<String, Entry>,
     runs: Runs,
     ticks: Interval,
+    /// Of its own, so that no validation holds it up.
+    checks: Blocking,
 }
 
 struct Entry {
@@ -63,7 +65,8 @@ impl<'a> Leading<'a> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let runs = Runs::new(worker.plugin.clone(), worker.runner.clone());
         let connectors = BTreeMap::new();
-        let mut leading = Self { worker, store: Some(store), refusals: 0, connectors, runs, ticks };
+        let (store, checks) = (Some(store), Blocking::new());
+        let mut leading = Self { worker, store, refusals: 0, connectors, runs, ticks, checks };
         tracing::info!(connectors = all.len(), "this process runs the connectors");
         for (name, stored) in all {
             leading.insert(&name, stored);
@@ -355,7 +358,7 @@ impl<'a> Leading<'a> {
             .collect();
         let (plugin, runner) = (self.worker.plugin.clone(), self.worker.runner.clone());
         let config = config.clone();
-        blocking(move || {
+        let check = move || {
             let slot = plugin.check(&config, |properties| (runner.check)(properties))?;
             let has_it = |config: &Config| plugin.slot(config).is_some_and(|theirs| theirs == slot);
             match others.iter().find(|(_, config)| has_it(config)) {
@@ -364,8 +367,8 @@ impl<'a> Leading<'a> {
                 )])),
                 None => Ok(()),
             }
-        })
-        .await
+        };
+        self.checks.run(check).await
     }
 
     /// Writes to the table, or says why not.
