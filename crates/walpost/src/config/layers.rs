@@ -13,6 +13,7 @@ use super::{
     nearest::nearest,
     origin::Origin,
     settings::Settings,
+    text::read,
 };
 
 /// Every key with its default and its meaning.
@@ -215,14 +216,9 @@ impl Layers {
         origin: Origin,
     ) -> Result<(), ConfigError> {
         let default = self.entries.get(&(known_as(section).to_owned(), key.to_owned()));
-        let text_value = || Value::String(text.to_owned());
-        let value = match default.map(|entry| &entry.value) {
-            Some(Value::Integer(_)) => {
-                text.replace('_', "").parse().map_or_else(|_| text_value(), Value::Integer)
-            }
-            Some(Value::Boolean(_)) => text.parse().map_or_else(|_| text_value(), Value::Boolean),
-            Some(Value::Array(_)) => Value::Array(list(text)),
-            _ => text_value(),
+        let value = match read(text, default.map(|entry| &entry.value)) {
+            Ok(value) => value,
+            Err(problem) => return Err(ConfigError::Value { origin, problem }),
         };
         self.lay(section, key, value, origin)
     }
@@ -439,18 +435,6 @@ fn user_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigEr
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path: path.to_owned(), source }),
     }
-}
-
-/// A list as the file has it, else what commas separate.
-fn list(text: &str) -> Vec<Value> {
-    if text.trim_start().starts_with('[')
-        && let Ok(mut read) = format!("list = {text}").parse::<toml::Table>()
-        && let Some(Value::Array(list)) = read.remove("list")
-    {
-        return list;
-    }
-    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    parts.map(|part| Value::String(part.to_owned())).collect()
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -15,6 +15,7 @@ mod retention;
 mod secret;
 mod serving;
 mod settings;
+mod text;
 mod webhooks;
 
 use walpost_connector::Connector;

@@ -325,6 +325,9 @@ fn a_list_of_a_variable_is_written_as_in_the_file_or_between_commas() {
     // A name may begin so, and a pattern.
     let config = variables(&[("WALPOST_PIPELINE_TABLES", "[a]b.c")]).unwrap();
     assert_eq!(config.settings.pipeline.tables, ["[a]b.c"]);
+    // So a shell hands it on.
+    let text = variables(&[("WALPOST_PIPELINE_TABLES", "[a.b,a.c]")]).unwrap_err().to_string();
+    assert!(text.starts_with("WALPOST_PIPELINE_TABLES: ") && text.contains("a,b"), "{text}");
     let text = variables(&[("WALPOST_PIPELINE_TABLES", "[1]")]).unwrap_err().to_string();
     assert!(text.contains("expected a list of strings"), "{text}");
 }
