@@ -123,9 +123,10 @@ async fn database_checks(
     results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
-    // Without its publication nobody can tell what the slot brings: one that is named
-    // wrongly is not one that was dropped.
-    if publication.is_some() || !has_failed(results, PUBLICATION) {
+    // A publication that is named wrongly is not one that was dropped.
+    let is_told = publication.is_none() && has_failed(results, PUBLICATION);
+    let has_gap = slot.is_some_and(|slot| slot.lost.as_deref() == Some(membership::BROKEN));
+    if !(is_told && has_gap) {
         results.push(slot_check(&sql, database, config, &server, slot, checkpoint).await);
     }
     if let Some(found) = failover::obstacle(&sql, &config.slot, server.version).await? {
