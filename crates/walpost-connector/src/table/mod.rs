@@ -55,7 +55,8 @@ pub struct Native {
 pub enum When {
     /// Where it is given, to its value. Its default is the key's as well.
     Given,
-    /// Always: its default is not the key's.
+    /// Always, its default too: where that is not the key's, or messages are to name
+    /// the property.
     Always,
     /// As the settings say, which look at other properties as well.
     Judged,
