@@ -271,7 +271,7 @@ class Member:
                 "isolation.level": "read_committed",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": SESSION_TIMEOUT_MS // 5,
-                # As the Rust consumers of the group have it.
+                # As the Rust consumers of the group without an instance id have it.
                 "partition.assignment.strategy": "cooperative-sticky",
             }
         )

@@ -155,14 +155,17 @@
 //! set: partitions move one by one. With `group.protocol = consumer`, which Kafka
 //! has from 4.0 on, the brokers assign instead, and session and heartbeats are
 //! settings of theirs. One whose group assigns otherwise says so, and joins when
-//! the others have gone. Settings that contradict each other are refused by
-//! [`Builder::handler`].
+//! the others have gone, also by the end of their sessions. Settings that
+//! contradict each other are refused by [`Builder::handler`].
 //!
 //! A member with a `group.instance.id` that is started again within its session
 //! gets its partitions back and moves no others. It assigns by `roundrobin` unless
 //! set, and `cooperative-sticky` is refused: between the two halves of a rebalance
 //! by that, a kill and a restart would leave partitions to nobody, until another
-//! member joins or leaves. When another process joins under that id, the one
+//! member joins or leaves. So a rebalance stops all partitions, for as long as the
+//! slowest batch of the group takes to end. One that comes back with other topics
+//! joins when the session of the one before has ended, as Kafka would give it that
+//! one's partitions alone. When another process joins under that id, the one
 //! before ends with an error that says so. One that was silent for longer than its
 //! session may end so too, and has to be started again.
 //!

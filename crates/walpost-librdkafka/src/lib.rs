@@ -1,7 +1,7 @@
 //! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
 //! partitions, settings and making of topics, the metadata of committed offsets and the
 //! headers of messages as bytes, what became of messages and asynchronous
-//! commits, questions that do not block, leader epochs, and what to do where brokers let
+//! commits, questions that do not block, the members of a group, leader epochs, and what to do where brokers let
 //! nobody in.
 //!
 //! The only crate of Walpost with `unsafe` code.
@@ -12,6 +12,7 @@ mod answer;
 mod appended;
 mod commit;
 mod committed;
+mod group;
 mod headers;
 mod kept;
 mod new_topic;
@@ -28,6 +29,7 @@ pub use crate::{
     appended::seek_behind_appended,
     commit::commit_async,
     committed::{Committed, committed, message_leader_epoch},
+    group::{Group, GroupMember, group},
     headers::{MessageHeaders, message_headers},
     kept::{Kept, KeptError, topics_kept},
     new_topic::{NewTopic, NotCreated, create_topic},

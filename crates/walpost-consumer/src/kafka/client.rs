@@ -11,6 +11,7 @@ use super::{
     },
     config::client_config,
     context::Context,
+    instance::Instance,
     signal::Signal,
     thread,
 };
@@ -51,6 +52,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Started, Error> {
     let plan = thread::Plan {
         brokers: settings.brokers().to_owned(),
         topics: settings.topics.clone(),
+        instance: Instance::of(&config),
         read_uncommitted: config.get("isolation.level") == Some("read_uncommitted"),
         commit_interval: Duration::from_millis(settings.commit_interval_ms),
         signal: signal.clone(),

@@ -60,6 +60,10 @@ impl Context {
         self.closing.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
     fn note(&self, note: Note) {
         self.served.fetch_add(1, Ordering::Relaxed);
         self.notes().push(note);
@@ -112,7 +116,7 @@ impl ConsumerContext for Context {
         kind: RDKafkaRespErr,
         list: &mut TopicPartitionList,
     ) {
-        if self.closing.load(Ordering::Relaxed) {
+        if self.is_closing() {
             give_back(consumer, list);
             return;
         }

@@ -10,6 +10,7 @@ mod context;
 mod fatal;
 mod fetch;
 mod group_offsets;
+mod instance;
 mod kept;
 #[cfg(feature = "test-kit")]
 mod memory;

@@ -19,6 +19,7 @@ use super::{
     context::{Context, Note},
     fatal,
     fetch::Fetching,
+    instance::{Instance, join},
     reach::{Complaint, Reach},
     signal::Signal,
 };
@@ -37,6 +38,8 @@ pub(super) struct Plan {
     /// As they were given.
     pub(super) brokers: String,
     pub(super) topics: Vec<String>,
+    /// Whose place in the group is looked at first.
+    pub(super) instance: Option<Instance>,
     /// Records of open transactions are read too.
     pub(super) read_uncommitted: bool,
     pub(super) commit_interval: Duration,
@@ -62,11 +65,12 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     };
     let signal = plan.signal.clone();
     consumer.set_nonempty_callback(move || signal.notify());
-    let topics: Vec<&str> = plan.topics.iter().map(String::as_str).collect();
-    if let Err(error) = consumer.subscribe(&topics) {
-        return fatal("subscribing to the topics", error.into());
-    }
     let consumer = Arc::new(consumer);
+    let joining = join(&consumer, plan.instance, plan.topics.clone(), plan.events.clone());
+    let joining = match joining {
+        Ok(joining) => joining,
+        Err((attempted, source)) => return fatal(attempted, source),
+    };
     let asking =
         match Asking::new(Arc::clone(&consumer), plan.read_uncommitted, plan.signal.clone()) {
             Ok(asking) => asking,
@@ -93,6 +97,7 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
         let _ = thread.release(&partitions);
     }
     thread.consumer.context().close();
+    drop(joining);
     drop(thread);
     if let Some(reply) = closing {
         let _ = reply.send(Ok(()));
@@ -217,9 +222,10 @@ impl Thread {
             Some(Complaint::Strategy) => tell!(
                 error,
                 { reason = reason },
-                "the group's other members assign otherwise, and it waits until they have gone; \
-                 stop all and start them alike: by default those with a group.instance.id assign \
-                 by roundrobin, others by cooperative-sticky (partition.assignment.strategy)"
+                "the group's other members assign otherwise; it joins when they have gone, and \
+                 the session of each one with a group.instance.id that was stopped has ended. Stop \
+                 all and start them alike: by default those with an instance id assign by \
+                 roundrobin, others by cooperative-sticky (partition.assignment.strategy)"
             ),
             Some(Complaint::Connection) => {
                 tell!(warn, { reason = reason }, "a connection to a broker failed; trying again");

@@ -70,6 +70,51 @@ async fn a_static_member_killed_amid_a_rebalance_leaves_no_partition_to_nobody()
     assert_eq!(world.effects().await, each(&events, 1));
 }
 
+/// The coordinator would give it what it had, and the new topic to nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_that_comes_back_with_another_topic_gets_that_too() {
+    let world = World::new(1).await;
+    let events = ids("a", 40);
+    let refunds = testkit::unique_name("refunds");
+    testkit::create_topic(testkit::kafka().bootstrap(), &refunds, 1, &[]).await;
+    let member = |topics: &[&String]| {
+        let consumer = world.consumer_as(STATIC).topics(topics.iter().copied().cloned());
+        run(consumer.handler(Effects).unwrap())
+    };
+    let mut before = member(&[&world.topic]);
+    world.publish(0, &events[..10]).await;
+    before.until_applied(10).await;
+    before.stop().await.unwrap();
+    let mut more = member(&[&world.topic, &refunds]);
+    world.publish_to(&refunds, &events[10..20]).await;
+    world.publish(0, &events[20..30]).await;
+    more.until_applied(20).await;
+    more.stop().await.unwrap();
+    let mut fewer = member(&[&refunds]);
+    world.publish_to(&refunds, &events[30..]).await;
+    fewer.until_applied(10).await;
+    let work = work(&fewer.status.borrow().clone()).0;
+    fewer.stop().await.unwrap();
+    assert_eq!((world.effects().await, work.len()), (each(&events, 1), 1));
+}
+
+/// It waits for a place that another one has, and can be stopped there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_member_that_waits_for_its_place_stops() {
+    let world = World::new(1).await;
+    let refunds = testkit::unique_name("refunds");
+    testkit::create_topic(testkit::kafka().bootstrap(), &refunds, 1, &[]).await;
+    let mut there = run(world.consumer_as(STATIC).handler(Effects).unwrap());
+    there.until_running(1).await;
+    let consumer = world.consumer_as(STATIC).topics([refunds]);
+    let mut waits = run(consumer.handler(Effects).unwrap());
+    world.publish(0, ids("a", 10)).await;
+    there.until_applied(10).await;
+    assert!(waits.status.borrow_and_update().partitions.is_empty());
+    waits.stop().await.unwrap();
+    there.stop().await.unwrap();
+}
+
 /// Nobody is told that partitions are its that are another's, and it is not lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_group_assigns_otherwise_says_so_and_joins_when_that_has_gone() {
@@ -80,7 +125,7 @@ async fn a_member_whose_group_assigns_otherwise_says_so_and_joins_when_that_has_
     let waits = member::start_as(&world, Harm::Nothing, STATIC, OnReset::Rerun);
     testkit::until(LIMIT, "a word on its strategy", async || {
         assert!(waits.is_running(), "{}", waits.log());
-        waits.log().contains("stop all and start them alike")
+        waits.log().contains("Stop all and start them alike")
     })
     .await;
     world.publish(0, &events[..100]).await;
