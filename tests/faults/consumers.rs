@@ -51,7 +51,7 @@ async fn the_harness_notices_a_fence_without_its_compare_and_set() {
         let mut setting = setting(&format!("unfenced-{run}"), &[Membership::Cooperative]);
         setting.seed += run;
         setting.sabotage = Some(Sabotage::NoFence);
-        let blows = [Blow::Zombie(Pause::AfterCommit); 2];
+        let blows = [Blow::Zombie(Pause::AfterCommit); 4];
         let violations = Box::pin(consumers(setting, &blows)).await.violations();
         if violations.iter().any(|line| line.contains("offered twice")) {
             return;

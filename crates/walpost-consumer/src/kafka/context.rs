@@ -76,8 +76,6 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // What comes behind it is not to wait for the next round.
-        self.served.fetch_add(1, Ordering::Relaxed);
         match level {
             _ if facility == FAILED => tracing::debug!(facility, "librdkafka: {message}"),
             RDKafkaLogLevel::Emerg
