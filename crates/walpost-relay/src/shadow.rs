@@ -83,6 +83,8 @@ pub struct Shadow {
     begins_at: Lsn,
     items: VecDeque<SourceItem>,
     held: Option<Held>,
+    /// Not handed out yet.
+    made: Vec<ShadowEvent>,
     /// Of the transaction that has begun: start of its commit record, and how many
     /// events it has had.
     open: Option<(Lsn, u32)>,
@@ -166,6 +168,7 @@ impl Shadow {
             begins_at: consistent,
             items: VecDeque::new(),
             held: None,
+            made: Vec::new(),
             open: None,
             read: consistent,
             confirmed: consistent,
@@ -204,24 +207,25 @@ impl Shadow {
         Ok(slot.and_then(|slot| slot.confirmed).is_some_and(|lsn| lsn >= self.begins_at))
     }
 
-    /// Appends a bounded number of events, or none where none has come. Loses
-    /// nothing when it is cancelled.
+    /// The next events, a bounded number, or none where none has come. Loses nothing
+    /// when it is cancelled.
     ///
     /// # Errors
     /// [`RelayError`]: the slot is gone with it.
-    pub async fn next(&mut self, events: &mut Vec<ShadowEvent>) -> Result<(), RelayError> {
-        self.make(events)?;
-        if !events.is_empty() {
-            return self.confirm_read().await;
-        }
-        if self.held.is_some() {
-            return self.ask().await;
+    pub async fn next(&mut self) -> Result<Vec<ShadowEvent>, RelayError> {
+        self.make()?;
+        if self.made.is_empty() && self.held.is_some() {
+            self.ask().await?;
+            return Ok(Vec::new());
         }
         self.confirm_read().await?;
-        let mut items = Vec::new();
-        self.source.next(&mut items).await?;
-        self.items.extend(items);
-        self.make(events)
+        if self.made.is_empty() {
+            let mut items = Vec::new();
+            self.source.next(&mut items).await?;
+            self.items.extend(items);
+            self.make()?;
+        }
+        Ok(std::mem::take(&mut self.made))
     }
 
     /// Keeps the session while nothing is read.
@@ -253,23 +257,23 @@ impl Shadow {
     }
 
     /// As the pipeline takes what the source yields.
-    fn make(&mut self, events: &mut Vec<ShadowEvent>) -> Result<(), RelayError> {
+    fn make(&mut self) -> Result<(), RelayError> {
         let may_ask = self.unregistered.is_none_or(|(_, again)| Instant::now() >= again);
         if may_ask
             && !self.asker.is_asking()
             && let Some(held) = self.held.take()
         {
-            self.advance(held, events);
+            self.advance(held);
         }
         while self.held.is_none()
             && let Some(item) = self.items.pop_front()
         {
-            self.take(item, events)?;
+            self.take(item)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, item: SourceItem, events: &mut Vec<ShadowEvent>) -> Result<(), RelayError> {
+    fn take(&mut self, item: SourceItem) -> Result<(), RelayError> {
         match item {
             SourceItem::Begin { commit_lsn, .. } => self.open = Some((commit_lsn, 0)),
             SourceItem::Commit { end_lsn } => {
@@ -281,18 +285,15 @@ impl Shadow {
             }
             SourceItem::KeepAlive { .. } => {}
             SourceItem::Relation(relation) => self.converter.forget(&relation),
-            SourceItem::Change(change) => return self.change(change, None, events),
+            SourceItem::Change(change) => return self.change(change, None),
             SourceItem::Oversize { change, size_bytes } => {
-                return self.change(change, Some(size_bytes), events);
+                return self.change(change, Some(size_bytes));
             }
-            SourceItem::Message(message) => self.logical_message(message, events),
+            SourceItem::Message(message) => self.logical_message(message),
             SourceItem::OversizeMessage { prefix, size_bytes } => {
                 if self.converter.is_outbox_prefix(&prefix) {
-                    self.park(
-                        None,
-                        Parking::too_large(size_bytes, self.config.max_event_bytes),
-                        events,
-                    );
+                    let most = self.config.max_event_bytes;
+                    self.park(None, Parking::too_large(size_bytes, most));
                 }
             }
         }
@@ -300,12 +301,7 @@ impl Shadow {
     }
 
     /// `too_large` are the bytes of a row whose large values were left out.
-    fn change(
-        &mut self,
-        change: RowChange,
-        too_large: Option<u64>,
-        events: &mut Vec<ShadowEvent>,
-    ) -> Result<(), RelayError> {
+    fn change(&mut self, change: RowChange, too_large: Option<u64>) -> Result<(), RelayError> {
         if !self.converter.is_outbox(change.row.relation()) {
             return Ok(());
         }
@@ -313,15 +309,12 @@ impl Shadow {
             Sorted::Event(change) => {
                 if let Some(size_bytes) = too_large {
                     let id = self.converter.identity(&change.row).event_id;
-                    self.park(
-                        id,
-                        Parking::too_large(size_bytes, self.config.max_event_bytes),
-                        events,
-                    );
+                    let most = self.config.max_event_bytes;
+                    self.park(id, Parking::too_large(size_bytes, most));
                     return Ok(());
                 }
                 let position = self.position();
-                self.advance(Held { position, change, emitted: None }, events);
+                self.advance(Held { position, change, emitted: None });
                 Ok(())
             }
             Sorted::Skipped => Ok(()),
@@ -329,26 +322,26 @@ impl Shadow {
         }
     }
 
-    fn logical_message(&mut self, message: LogicalMessage, events: &mut Vec<ShadowEvent>) {
+    fn logical_message(&mut self, message: LogicalMessage) {
         if !self.converter.is_outbox_prefix(&message.prefix) {
             return;
         }
         match self.converter.message_row(&message) {
             Ok(row) => {
                 let (position, change) = (self.position(), RowChange::insert(row));
-                self.advance(Held { position, change, emitted: Some(message) }, events);
+                self.advance(Held { position, change, emitted: Some(message) });
             }
-            Err(parking) => self.park(None, parking, events),
+            Err(parking) => self.park(None, parking),
         }
     }
 
-    fn advance(&mut self, event: Held, events: &mut Vec<ShadowEvent>) {
+    fn advance(&mut self, event: Held) {
         let Held { position, change, emitted } = event;
         match self.converter.message(&change, content(emitted.as_ref())) {
             Ok(mut message) => {
                 message.headers.retain(|header| !header.name.starts_with(OWN));
                 let made = ShadowMade::Message(Box::new(message));
-                events.push(ShadowEvent { position, made });
+                self.made.push(ShadowEvent { position, made });
             }
             Err(Unmade::Ask(question)) => {
                 self.asker.ask(question);
@@ -356,15 +349,15 @@ impl Shadow {
             }
             Err(Unmade::Park(parking)) => {
                 let id = self.converter.identity(&change.row).event_id;
-                events.push(ShadowEvent { position, made: parked(id, parking) });
+                self.made.push(ShadowEvent { position, made: parked(id, parking) });
             }
             Err(Unmade::Dropped) => self.dropped += 1,
         }
     }
 
-    fn park(&mut self, id: Option<Bytes>, parking: Parking, events: &mut Vec<ShadowEvent>) {
+    fn park(&mut self, id: Option<Bytes>, parking: Parking) {
         let position = self.position();
-        events.push(ShadowEvent { position, made: parked(id, parking) });
+        self.made.push(ShadowEvent { position, made: parked(id, parking) });
     }
 
     /// Of the next event of the transaction. A message outside of one has none of

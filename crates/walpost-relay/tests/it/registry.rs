@@ -246,7 +246,7 @@ async fn a_shadow_registers_no_schema_and_waits_until_somebody_has() {
     let mut events = Vec::new();
     let read = async {
         while events.len() < 2 {
-            shadow.next(&mut events).await.unwrap();
+            events.extend(shadow.next().await.unwrap());
             if server.asked() >= 2 {
                 server.becomes(|answers| answers.other = HERE);
             }

@@ -32,9 +32,7 @@ async fn events(shadow: &mut Shadow, count: usize) -> Vec<ShadowEvent> {
     let mut all = Vec::new();
     let read = async {
         while all.len() < count {
-            let mut events = Vec::new();
-            shadow.next(&mut events).await.unwrap();
-            all.append(&mut events);
+            all.extend(shadow.next().await.unwrap());
         }
     };
     tokio::time::timeout(SOON, read).await.expect("the events come");
@@ -124,10 +122,10 @@ async fn the_slot_of_a_shadow_keeps_no_wal_and_goes_with_its_session() {
     let now = rig.lsn("select pg_current_wal_insert_lsn()::text").await;
     let read = async {
         while rig.slot_of(&shadow).await < now {
-            let mut events = Vec::new();
-            let next = shadow.next(&mut events);
-            drop(tokio::time::timeout(Duration::from_millis(100), next).await);
-            assert!(events.is_empty());
+            let next = tokio::time::timeout(Duration::from_millis(100), shadow.next());
+            if let Ok(events) = next.await {
+                assert!(events.unwrap().is_empty());
+            }
         }
     };
     tokio::time::timeout(SOON, read).await.expect("the slot moves");

@@ -146,7 +146,6 @@ impl Running {
     async fn compare(&mut self, args: &Args, signals: &mut Signals) -> Result<Ended, Failure> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut events = Vec::new();
         // Of what is compared no more, and until when partners may come.
         let mut ending: Option<(Ended, Instant)> = None;
         loop {
@@ -156,9 +155,8 @@ impl Running {
                     output::note(format_args!("{signal}: stopping"));
                     return Ok(Ended::Signal);
                 }
-                next = self.shadow.next(&mut events), if !is_full => {
-                    next.map_err(of_postgres)?;
-                    self.expect(&mut events);
+                next = self.shadow.next(), if !is_full => {
+                    self.expect(next.map_err(of_postgres)?);
                 }
                 read = self.reader.next(), if !is_full => self.observe(read)?,
                 _ = ticks.tick() => self.tick(is_full).await?,
@@ -189,9 +187,9 @@ impl Running {
         is_enough.then_some(Ended::Records)
     }
 
-    fn expect(&mut self, events: &mut Vec<ShadowEvent>) {
+    fn expect(&mut self, events: Vec<ShadowEvent>) {
         let now = self.began.elapsed();
-        for ShadowEvent { position, made } in events.drain(..) {
+        for ShadowEvent { position, made } in events {
             let event = match made {
                 ShadowMade::Message(message) => {
                     if !self.topics.contains(&message.topic) {
