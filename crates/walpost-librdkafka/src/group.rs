@@ -10,7 +10,7 @@ use rdkafka::{
 };
 use rdkafka_sys as native;
 
-use crate::admin::milliseconds;
+use crate::admin::{check, milliseconds};
 
 /// A group of consumers whose members assign, as its coordinator describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +87,7 @@ impl Drop for List {
 }
 
 fn read(group: &native::rd_kafka_group_info) -> KafkaResult<Group> {
-    match RDKafkaErrorCode::from(group.err) {
-        RDKafkaErrorCode::NoError => {}
-        code => return Err(KafkaError::GroupListFetch(code)),
-    }
+    check(group.err).map_err(KafkaError::GroupListFetch)?;
     // SAFETY: librdkafka keeps so many initialised members there.
     let members = unsafe { of_raw(group.members, group.member_cnt) };
     let member = |raw: &native::rd_kafka_group_member_info| {

@@ -1,8 +1,8 @@
 //! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
 //! partitions, settings and making of topics, the metadata of committed offsets and the
 //! headers of messages as bytes, what became of messages and asynchronous
-//! commits, questions that do not block, the members of a group, leader epochs, and what to do where brokers let
-//! nobody in.
+//! commits, questions that do not block, the members of a group, leader epochs, and
+//! what to do where brokers let nobody in.
 //!
 //! The only crate of Walpost with `unsafe` code.
 

@@ -39,7 +39,7 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         .set("auto.offset.reset", "error")
         .set_log_level(RDKafkaLogLevel::Info);
     // Under the new group protocol these are the broker's, and refused.
-    if config.get("group.protocol") != Some("consumer") {
+    if members_assign(&config) {
         config
             .set("session.timeout.ms", session_timeout_ms.to_string())
             .set("heartbeat.interval.ms", heartbeat_interval_ms(settings).to_string());
@@ -50,6 +50,11 @@ pub(super) fn client_config(settings: &Settings) -> ClientConfig {
         }
     }
     config
+}
+
+/// Whether one member of the group hands the partitions out, and not the brokers.
+pub(super) fn members_assign(config: &ClientConfig) -> bool {
+    config.get("group.protocol") != Some("consumer")
 }
 
 /// How the names of settings begin that are about connections, and neither about

@@ -17,9 +17,9 @@ use rdkafka::{
 use tokio::sync::mpsc;
 use walpost_librdkafka::{Group, group};
 
-use super::{command::GroupEvent, context::Context};
+use super::{command::GroupEvent, config::members_assign, context::Context};
 use crate::{
-    BoxError, Error,
+    Error,
     tell::{Reminder, tell},
 };
 
@@ -56,8 +56,8 @@ impl Instance {
     /// None where nobody can stand at its place, or the brokers assign.
     pub(super) fn of(config: &ClientConfig) -> Option<Self> {
         let of = |name: &str| config.get(name).map(str::to_owned);
-        let assigns = config.get("group.protocol") != Some("consumer");
-        assigns.then_some(Self { group: of("group.id")?, id: of("group.instance.id")? })
+        let (group, id) = (of("group.id")?, of("group.instance.id")?);
+        members_assign(config).then_some(Self { group, id })
     }
 
     /// Whether a member has the id that the coordinator gives one of this instance.
@@ -103,9 +103,6 @@ fn subscription(metadata: &[u8]) -> Option<BTreeSet<String>> {
     Some(topics)
 }
 
-/// What was attempted, and why it failed.
-pub(super) type NotJoined = (&'static str, BoxError);
-
 /// Joins the group: at once, or as an instance once its place fits, on a thread of
 /// its own, as a look waits for its answer.
 pub(super) fn join(
@@ -113,7 +110,7 @@ pub(super) fn join(
     instance: Option<Instance>,
     topics: Vec<String>,
     events: mpsc::Sender<GroupEvent>,
-) -> Result<Joining, NotJoined> {
+) -> Result<Joining, Error> {
     let Some(instance) = instance else {
         subscribe(consumer, &topics)?;
         return Ok(Joining { thread: None });
@@ -122,13 +119,14 @@ pub(super) fn join(
     let thread = std::thread::Builder::new().name("walpost-joining".to_owned());
     let thread = thread.spawn(move || {
         look.until_it_fits();
-        if let Err((attempted, source)) = subscribe(&look.consumer, &look.topics) {
-            let error = Error::Kafka { attempted: attempted.to_owned(), source };
+        if let Err(error) = subscribe(&look.consumer, &look.topics) {
             let _ = events.blocking_send(GroupEvent::Fatal(error));
         }
     });
-    let thread =
-        thread.map_err(|error| ("starting the thread that joins the group", error.into()))?;
+    let thread = thread.map_err(|error| Error::Kafka {
+        attempted: "starting the thread that joins the group".to_owned(),
+        source: error.into(),
+    })?;
     Ok(Joining { thread: Some(thread) })
 }
 
@@ -145,13 +143,15 @@ impl Drop for Joining {
     }
 }
 
-fn subscribe(consumer: &BaseConsumer<Context>, topics: &[String]) -> Result<(), NotJoined> {
+fn subscribe(consumer: &BaseConsumer<Context>, topics: &[String]) -> Result<(), Error> {
     if consumer.context().is_closing() {
         return Ok(());
     }
     let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-    let subscribed = consumer.subscribe(&topics);
-    subscribed.map_err(|error| ("subscribing to the topics", error.into()))
+    consumer.subscribe(&topics).map_err(|error| Error::Kafka {
+        attempted: "subscribing to the topics".to_owned(),
+        source: error.into(),
+    })
 }
 
 struct Look {

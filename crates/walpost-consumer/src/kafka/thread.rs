@@ -66,16 +66,17 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
     let signal = plan.signal.clone();
     consumer.set_nonempty_callback(move || signal.notify());
     let consumer = Arc::new(consumer);
-    let joining = join(&consumer, plan.instance, plan.topics.clone(), plan.events.clone());
-    let joining = match joining {
-        Ok(joining) => joining,
-        Err((attempted, source)) => return fatal(attempted, source),
-    };
     let asking =
         match Asking::new(Arc::clone(&consumer), plan.read_uncommitted, plan.signal.clone()) {
             Ok(asking) => asking,
             Err(error) => return fatal("starting the thread of the group's offsets", error.into()),
         };
+    // The last thing that can fail: from here on the context is closed at the end,
+    // for which its thread waits.
+    let joining = match join(&consumer, plan.instance, plan.topics.clone(), plan.events.clone()) {
+        Ok(joining) => joining,
+        Err(error) => return drop(events.blocking_send(GroupEvent::Fatal(error))),
+    };
     let mut thread = Thread {
         fetching: Fetching::new(Arc::clone(&consumer), plan.signal.clone()),
         asking,
