@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use walpost_connector::{HIDDEN, Properties, Property};
+use walpost_connector::{HIDDEN, Properties};
 
 use crate::{error::ApiError, state::Target};
 
@@ -191,7 +191,7 @@ pub fn masked(config: &Config) -> Config {
 ///
 /// A secret goes with what it is shown to: it is kept only while everything of
 /// its group is as it was, so that nobody has a password sent to another host
-/// without knowing it.
+/// without knowing it. Whatever else is shown for a secret is refused.
 ///
 /// # Errors
 /// 400 that names the property whose value has to be written again.
@@ -209,11 +209,8 @@ pub(crate) fn unmasked(mut given: Config, stored: &Config) -> Result<Config, Api
         given.insert(name.clone(), stored[name].clone());
     }
     for name in kept {
-        let of_group = |config: &Config| -> Config {
-            let of = |other: &&String| group(other) == group(&name);
-            config.keys().filter(of).map(|name| (name.clone(), config[name].clone())).collect()
-        };
-        if of_group(&given) != of_group(stored) {
+        let of = |other: &(&String, &String)| group(other.0) == group(&name);
+        if !given.iter().filter(of).eq(stored.iter().filter(of)) {
             return Err(ApiError::bad_request(format!(
                 "{name} is sent as it is shown, and other properties of {}* are not as they were; \
                  write {name} itself, or a placeholder",
@@ -221,22 +218,14 @@ pub(crate) fn unmasked(mut given: Config, stored: &Config) -> Result<Config, Api
             )));
         }
     }
-    let is_hidden = |property: &&Property| {
-        property.value.contains(HIDDEN) && property.shown() == property.value
-    };
-    match properties(&given).iter().find(|one| is_hidden(one) && is_secret(&one.name)) {
+    match properties(&given).iter().find(|one| one.is_hidden()) {
         Some(property) => Err(ApiError::bad_request(format!(
-            "{} is {HIDDEN}, which stands for a secret, and none is stored; write it, or a \
-             placeholder",
+            "{} has {HIDDEN}, which stands for a secret, and no stored value is shown so; write \
+             it whole, or a placeholder",
             property.name
         ))),
         None => Ok(given),
     }
-}
-
-/// Whether the value of a property of this name does not show.
-fn is_secret(name: &str) -> bool {
-    Properties::from_pairs([(name, "x")]).iter().all(|one| one.shown() == HIDDEN)
 }
 
 /// What stands before the names of those that belong together: `database.`,
@@ -380,9 +369,40 @@ mod tests {
 
     #[test]
     fn a_mask_is_no_secret() {
-        let given = config([("database.password", "***")]);
-        assert!(message(unmasked(given, &Config::new())).contains("none is stored"));
-        let given = config([("heartbeat.action.query", "select '***'")]);
-        assert!(unmasked(given, &Config::new()).is_ok(), "it is what it is");
+        for (name, value) in [
+            ("database.password", "***"),
+            ("value.converter.schema.registry.url", "http://***@registry:8081"),
+            ("value.converter.schema.registry.url", "***"),
+        ] {
+            let said = message(unmasked(config([(name, value)]), &Config::new()));
+            assert!(said.contains("no stored value is shown so"), "{said}");
+        }
+        for (name, value) in [
+            ("heartbeat.action.query", "select '***'"),
+            ("transforms.mask.replacement", "***"),
+            ("database.password", "${dir:/run/secrets:***}"),
+        ] {
+            let given = config([(name, value)]);
+            assert!(unmasked(given, &Config::new()).is_ok(), "it is what it is");
+        }
+    }
+
+    #[test]
+    fn a_url_that_was_shown_and_changed_is_refused() {
+        const URL: &str = "value.converter.schema.registry.url";
+        let stored = config([(URL, "http://u:s3cr3t@registry:8081")]);
+        for changed in [
+            "http://***@other:8081",
+            "http://***@registry:8081,http://other:8081",
+            "http://other:8081,http://***@registry:8081",
+            "http://***:8081",
+        ] {
+            let patch = BTreeMap::from([(URL.to_owned(), Some(changed.to_owned()))]);
+            let said = message(unmasked(patched(masked(&stored), patch), &stored));
+            assert!(said.starts_with(URL) && said.contains("write it whole"), "{said}");
+            assert!(!said.contains("s3cr3t"));
+        }
+        let written = config([(URL, "http://u:other@other:8081")]);
+        assert!(unmasked(written.clone(), &stored).unwrap() == written);
     }
 }

@@ -4,6 +4,8 @@ use axum::{
 };
 use serde_json::json;
 
+use crate::blocking::Panicked;
+
 /// Why a request is not carried out, as Kafka Connect answers it. The text goes
 /// to whoever asks: no secret is in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +47,12 @@ impl ApiError {
     pub(crate) fn of_status(status: StatusCode) -> Self {
         let reason = status.canonical_reason().unwrap_or_default();
         Self { code: status.as_u16(), message: format!("HTTP {} {reason}", status.as_u16()) }
+    }
+}
+
+impl From<Panicked> for ApiError {
+    fn from(panicked: Panicked) -> Self {
+        Self::internal(panicked.to_string())
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct App {
     connectors: Connectors,
     worker_id: String,
     validations: Blocking,
+    looks: Blocking,
 }
 
 type Answer = Result<Response, ApiError>;
@@ -44,8 +45,9 @@ type Answer = Result<Response, ApiError>;
 ///
 /// Who may ask is the affair of `access`; see [`Access`].
 pub fn router(connectors: Connectors, worker_id: impl Into<String>, access: Access) -> Router {
-    let validations = Blocking::new();
-    let app = App { connectors, worker_id: worker_id.into(), validations };
+    let worker_id = worker_id.into();
+    let (validations, looks) = (Blocking::default(), Blocking::default());
+    let app = App { connectors, worker_id, validations, looks };
     let of_one = "/connectors/{name}";
     let routes: [(&str, MethodRouter<App>); 21] = [
         ("/", get(root)),
@@ -97,7 +99,8 @@ impl App {
     }
 
     async fn sight(&self, view: &View) -> Result<Sight, ApiError> {
-        let properties = self.connectors.plugin.resolve(&view.config)?;
+        let (plugin, config) = (self.connectors.plugin.clone(), view.config.clone());
+        let properties = self.looks.run(move || plugin.resolve(&config)).await??;
         (self.connectors.runner.look)(properties).await
     }
 
@@ -323,5 +326,5 @@ async fn validate(State(app): State<App>, params: Params, body: Body) -> Answer 
     plugin::check_path(params.name(), &config)?;
     let (plugin, runner) = (app.connectors.plugin.clone(), app.connectors.runner.clone());
     let validate = move || plugin.validate(&config, |properties| (runner.check)(properties));
-    ok(&app.validations.run(validate).await?)
+    ok(&app.validations.run(validate).await??)
 }

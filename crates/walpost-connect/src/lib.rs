@@ -51,6 +51,7 @@ mod store;
 mod worker;
 
 pub use crate::{
+    blocking::{Blocking, Panicked, Turn},
     config::{Config, masked},
     error::ApiError,
     http::{Access, router},

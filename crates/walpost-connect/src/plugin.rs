@@ -69,7 +69,7 @@ impl Plugin {
         Self { unknown, ..self }
     }
 
-    /// The properties with their placeholders replaced.
+    /// The properties with their placeholders replaced. Blocks: it reads their files.
     ///
     /// # Errors
     /// That of the first placeholder that leads nowhere; names no value.
@@ -88,7 +88,8 @@ impl Plugin {
     }
 
     /// The slot of a connector; none where a placeholder leads nowhere now. One that
-    /// runs all the same keeps its slot from others by itself.
+    /// runs all the same keeps its slot from others by itself. Blocks, as
+    /// [`resolve`](Self::resolve).
     pub(crate) fn slot(&self, config: &Config) -> Option<SlotOf> {
         self.resolved(config).ok().as_ref().map(SlotOf::named)
     }
@@ -335,7 +336,7 @@ fn entry(definition: Value, value: Option<&str>, errors: &[String]) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use walpost_connector::Allowed;
 
     use super::*;
@@ -348,7 +349,7 @@ mod tests {
         Vec::new()
     }
 
-    fn usable() -> Config {
+    pub(crate) fn usable() -> Config {
         let pairs = [
             ("name", "orders"),
             ("connector.class", CLASS),

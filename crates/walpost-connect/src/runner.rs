@@ -57,7 +57,8 @@ pub struct Sight {
 }
 
 impl Runner {
-    /// Runs connectors by `run`, which is called for each run anew.
+    /// Runs connectors by `run`, which is called for each run anew. What it does before
+    /// it first waits holds the runtime up, unless [`Blocking`](crate::Blocking) does it.
     pub fn new<F>(run: impl Fn(Assignment) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), RunFailure>> + Send + 'static,
@@ -70,7 +71,8 @@ impl Runner {
     }
 
     /// The same, where `check` says of properties, placeholders replaced, why
-    /// they are no connector's beyond their own verdicts; nothing where they are.
+    /// they are no connector's beyond their own verdicts; nothing where they are. It
+    /// may block.
     #[must_use]
     pub fn checking(
         self,
@@ -79,7 +81,7 @@ impl Runner {
         Self { check: Box::new(check), ..self }
     }
 
-    /// The same, where `look` finds what a connector has stored.
+    /// The same, where `look` finds what a connector has stored; it may not block.
     #[must_use]
     pub fn looking<F>(self, look: impl Fn(Properties) -> F + Send + Sync + 'static) -> Self
     where

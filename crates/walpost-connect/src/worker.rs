@@ -1,11 +1,12 @@
 //! The one task that changes anything: it leads or stands by, keeps connectors
 //! in the table and has their runs begin and end.
 
+mod checks;
 mod lead;
 mod requests;
 mod runs;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -129,32 +130,41 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
+                // Before requests, which may come without a pause.
+                _ = ticks.tick() => {
+                    if self.lead(stop.as_mut()).await? {
+                        return Ok(());
+                    }
+                    // However long that took, requests have their time.
+                    ticks.reset();
+                }
                 Some((_, reply)) = self.requests.recv() => {
                     // Whoever asked may be gone.
                     let _ = reply.send(Err(self.refusal()));
                 }
-                _ = ticks.tick() => match self.try_to_lead().await {
-                    Ok(Some(store)) => {
-                        let leading = Leading::begin(&mut self, store).await;
-                        match leading {
-                            Ok(leading) => {
-                                if leading.run(stop.as_mut()).await.is_stopped() {
-                                    return Ok(());
-                                }
-                                self.tell(Role::StandsBy);
-                            }
-                            Err(error) if error.is_transient() => self.waits(&error),
-                            Err(error) => return Err(error),
-                        }
-                    }
-                    Ok(None) => {
-                        self.tell(Role::StandsBy);
-                    }
-                    Err(error) if error.is_transient() => self.waits(&error),
-                    Err(error) => return Err(error),
-                },
             }
         }
+    }
+
+    /// Leads if it can; whether it was stopped.
+    async fn lead(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Result<bool, StoreError> {
+        let leading = match self.try_to_lead().await {
+            Ok(Some(store)) => Leading::begin(self, store).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match leading {
+            Ok(Some(leading)) => {
+                if leading.run(stop).await.is_stopped() {
+                    return Ok(true);
+                }
+                self.tell(Role::StandsBy);
+            }
+            Ok(None) => drop(self.tell(Role::StandsBy)),
+            Err(error) if error.is_transient() => self.waits(&error),
+            Err(error) => return Err(error),
+        }
+        Ok(false)
     }
 
     async fn try_to_lead(&self) -> Result<Option<Store>, StoreError> {

@@ -3,7 +3,7 @@ use std::{collections::HashMap, fmt};
 use crate::{
     error::{Position, ReadError, ReadProblem},
     java_properties, json,
-    secret::{HIDDEN, is_secret_name, without_user},
+    secret::{HIDDEN, has_hidden_user, is_secret_name, without_user},
 };
 
 /// Bytes that a configuration may have.
@@ -202,13 +202,41 @@ impl Property {
             false => self.written.clone(),
         }
     }
+
+    /// Whether it has [`HIDDEN`](crate::HIDDEN) where [`shown`](Self::shown) puts it:
+    /// then it was read somewhere, and is no value.
+    ///
+    /// ```
+    /// use walpost_connector::Properties;
+    ///
+    /// let given = Properties::from_pairs([
+    ///     ("database.password", "***"),
+    ///     ("value.converter.schema.registry.url", "http://***@registry:8081"),
+    ///     ("transforms.mask.replacement", "***"),
+    /// ]);
+    /// let hidden: Vec<bool> = given.iter().map(|property| property.is_hidden()).collect();
+    /// assert_eq!(hidden, [true, true, false]);
+    /// ```
+    pub fn is_hidden(&self) -> bool {
+        match is_secret_name(&self.name) {
+            _ if self.is_placeholder() => false,
+            true => self.written == HIDDEN,
+            false => {
+                (self.may_have_user() || self.is_named_url()) && has_hidden_user(&self.written)
+            }
+        }
+    }
 }
 
 impl Property {
     /// Whether it is a URL, if perhaps without its scheme, that names who logs in.
     fn may_have_user(&self) -> bool {
-        let is_url = self.written.contains("://") || self.name.ends_with(".url");
+        let is_url = self.written.contains("://") || self.is_named_url();
         is_url && self.written.contains('@')
+    }
+
+    fn is_named_url(&self) -> bool {
+        self.name.ends_with(".url")
     }
 }
 

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, ops::Range};
 
 /// What is shown for a secret.
 pub const HIDDEN: &str = "***";
@@ -48,11 +48,23 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
 /// the first `://` and the last `@`, since a password may hold whatever ends a
 /// user or a URL elsewhere.
 pub(crate) fn without_user(urls: &str) -> String {
-    let Some(at) = urls.rfind('@') else { return urls.to_owned() };
-    match urls.find("://").map(|start| start + "://".len()).filter(|start| *start <= at) {
-        Some(start) => format!("{}{HIDDEN}{}", &urls[..start], &urls[at..]),
-        None => HIDDEN.to_owned(),
+    match user(urls) {
+        Some(Range { start, end }) => format!("{}{HIDDEN}{}", &urls[..start], &urls[end..]),
+        None => urls.to_owned(),
     }
+}
+
+/// Whether `***` stands there for a user or a password, or for all of it.
+pub(crate) fn has_hidden_user(urls: &str) -> bool {
+    let hidden = user(urls).map_or(urls, |range| &urls[range]);
+    hidden.split([':', '/', '@', ',']).any(|part| part.trim() == HIDDEN)
+}
+
+/// What does not show: all of it where no scheme comes before the last `@`.
+fn user(urls: &str) -> Option<Range<usize>> {
+    let end = urls.rfind('@')?;
+    let start = urls.find("://").map(|start| start + "://".len()).filter(|start| *start <= end);
+    Some(start.map_or(0..urls.len(), |start| start..end))
 }
 
 #[cfg(test)]
@@ -99,6 +111,25 @@ mod tests {
             ("u:p@http://registry", "***"),
         ] {
             assert_eq!(without_user(url), shown);
+        }
+    }
+    #[test]
+    fn what_was_shown_for_a_user_is_known_again_wherever_it_is_put() {
+        for urls in [
+            "***",
+            "http://***@registry:8081",
+            "http://***:8081",
+            "http://u:***@registry",
+            "http://***:p@registry",
+            "http://a:8081,http://***@registry",
+            "http://***@registry, http://u:p@b",
+            "***@registry",
+            "***,http://registry",
+        ] {
+            assert!(has_hidden_user(urls), "{urls}");
+        }
+        for urls in ["http://registry", "http://u:p***@registry", "http://u:p@registry/***"] {
+            assert!(!has_hidden_user(urls), "{urls}");
         }
     }
 }

@@ -93,7 +93,9 @@ impl DeadLetters {
             let session = self.session(&mut writer, &mut status, &mut connect).await;
             if let Err(error) = session {
                 writer.trouble.tell(&error_chain(&error));
-                pause(&mut status).await;
+                if !pause(&mut status).await {
+                    return;
+                }
             }
         }
     }
@@ -210,7 +212,9 @@ impl Writer {
             if let Some(trouble) = trouble {
                 self.trouble.tell(&trouble);
                 self.note(table).await?;
-                pause(status).await;
+                if !pause(status).await {
+                    return Ok(());
+                }
             }
         }
     }
@@ -302,7 +306,25 @@ fn is_over(status: &PipelineStatus) -> bool {
     status.phase == Phase::Stopped
 }
 
-/// Waits before something is tried again, unless the pipeline has stopped.
-async fn pause(status: &mut watch::Receiver<PipelineStatus>) {
-    let _ = timeout(RETRY, status.wait_for(is_over)).await;
+/// Waits before something is tried again; false where the pipeline has stopped, or is
+/// gone without a word.
+async fn pause(status: &mut watch::Receiver<PipelineStatus>) -> bool {
+    timeout(RETRY, status.wait_for(is_over)).await.is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_tried_again_for_a_pipeline_that_is_gone() {
+        let (pipeline, mut status) = watch::channel(PipelineStatus::default());
+        pipeline.send_modify(|status| status.phase = Phase::Streaming);
+        assert!(pause(&mut status).await);
+        pipeline.send_modify(|status| status.phase = Phase::Stopped);
+        assert!(!pause(&mut status).await);
+        pipeline.send_modify(|status| status.phase = Phase::Streaming);
+        drop(pipeline);
+        assert!(!pause(&mut status).await);
+    }
 }

@@ -8,10 +8,14 @@ use tokio::{
 };
 use walpost_event::{error_chain, jitter};
 
-use super::{LOOK_INTERVAL, Reply, Role, Snapshot, View, Worker, refusal, runs::Runs};
+use super::{
+    LOOK_INTERVAL, Reply, Role, Snapshot, View, Worker,
+    checks::{Change, Checks},
+    refusal,
+    runs::Runs,
+};
 use crate::{
-    blocking::Blocking,
-    config::{Config, invalid, masked, patched, unmasked},
+    config::{Config, masked, patched, unmasked},
     error::ApiError,
     state::{Event, Machine, State, Step, Target},
     store::{Store, StoreError, Stored},
@@ -22,6 +26,9 @@ use crate::{
 /// the server may not know yet that our own session is over.
 const REFUSALS_MAX: u32 = 20;
 
+const LOST_MEANWHILE: &str = "the session with the database of the connectors was lost while the \
+                              configuration was checked; nothing was changed, so ask again";
+
 pub(super) struct Leading<'a> {
     worker: &'a mut Worker,
     /// `None` while there is no session that has the lock.
@@ -30,8 +37,15 @@ pub(super) struct Leading<'a> {
     connectors: BTreeMap<String, Entry>,
     runs: Runs,
     ticks: Interval,
-    /// Of its own, so that no validation holds it up.
-    checks: Blocking,
+    checks: Checks,
+}
+
+/// What a request comes to.
+enum Outcome {
+    Done(Done),
+    /// A configuration, which is checked before it is kept; what the connector is to do
+    /// if it is a new one.
+    ToCheck(Config, Option<Target>),
 }
 
 struct Entry {
@@ -64,8 +78,8 @@ impl<'a> Leading<'a> {
         let mut ticks = interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let runs = Runs::new(worker.plugin.clone(), worker.runner.clone());
-        let connectors = BTreeMap::new();
-        let (store, checks) = (Some(store), Blocking::new());
+        let checks = Checks::new(worker.plugin.clone(), worker.runner.clone());
+        let (store, connectors) = (Some(store), BTreeMap::new());
         let mut leading = Self { worker, store, refusals: 0, connectors, runs, ticks, checks };
         tracing::info!(connectors = all.len(), "this process runs the connectors");
         for (name, stored) in all {
@@ -90,18 +104,22 @@ impl<'a> Leading<'a> {
                     over = Some(Over::Stopped);
                     self.shut_down();
                 }
-                (name, event) = self.runs.next() => self.on(&name, event),
-                Some((request, reply)) = self.worker.requests.recv() => {
-                    match over {
-                        Some(_) => drop(reply.send(Err(refusal(&Role::StandsBy)))),
-                        None => self.carry_out(request, reply).await,
-                    }
-                }
+                // Before what others may bring without a pause: the session is to be used.
                 _ = self.ticks.tick(), if over.is_none() => {
                     if self.look().await {
                         tracing::warn!("another process runs the connectors; ending them here");
                         over = Some(Over::Succeeded);
                         self.shut_down();
+                    }
+                    // However long the look took, the others have their time.
+                    self.ticks.reset();
+                }
+                (name, event) = self.runs.next() => self.on(&name, event),
+                (change, checked) = self.checks.next() => self.conclude(change, checked).await,
+                Some((request, reply)) = self.worker.requests.recv(), if self.checks.is_free() => {
+                    match over {
+                        Some(_) => drop(reply.send(Err(refusal(&Role::StandsBy)))),
+                        None => self.carry_out(request, reply).await,
                     }
                 }
             }
@@ -110,6 +128,7 @@ impl<'a> Leading<'a> {
     }
 
     fn shut_down(&mut self) {
+        self.checks.give_up(refusal(&Role::StandsBy));
         let names: Vec<String> = self.connectors.keys().cloned().collect();
         for name in names {
             self.on(&name, Event::ShutDown);
@@ -164,6 +183,8 @@ impl<'a> Leading<'a> {
     /// Does what the table says, which may be other than what was kept last:
     /// of a statement without an answer nobody knows what became.
     fn follow(&mut self, mut all: BTreeMap<String, Stored>) {
+        // It was begun beside what may be of the past.
+        self.checks.give_up(ApiError::internal(LOST_MEANWHILE));
         let names: Vec<String> = self.connectors.keys().cloned().collect();
         for name in names {
             let entry = self.connectors.get_mut(&name).expect("one of the names");
@@ -226,53 +247,48 @@ impl<'a> Leading<'a> {
             request,
             Request::Delete { .. } | Request::Target { target: Target::Stopped, .. }
         );
-        match self.change(request).await {
-            Ok(done) => {
+        match self.take_up(request).await {
+            Ok(Outcome::ToCheck(config, target)) => {
+                self.check(Change { name, config, target, reply });
+            }
+            Ok(Outcome::Done(done)) => {
                 let idle = self.connectors.get_mut(&name).filter(|one| !one.machine.is_idle());
                 match idle.filter(|_| waits) {
                     Some(entry) => entry.waiting.push(reply),
-                    None => {
-                        self.publish();
-                        let _ = reply.send(Ok(done));
-                    }
+                    None => self.answer(reply, Ok(done)),
                 }
             }
-            Err(error) => drop(reply.send(Err(error))),
+            Err(error) => self.answer(reply, Err(error)),
         }
     }
 
-    async fn change(&mut self, request: Request) -> Result<Done, ApiError> {
-        match request {
-            Request::Create { name, config, target } => {
+    fn answer(&self, reply: Reply, answer: Result<Done, ApiError>) {
+        // So that whoever asks next finds it so.
+        self.publish();
+        let _ = reply.send(answer);
+    }
+
+    /// Does what is asked for, but for what has to be checked before.
+    async fn take_up(&mut self, request: Request) -> Result<Outcome, ApiError> {
+        let done = match request {
+            Request::Create { config, target, .. } => {
                 let config = unmasked(config, &Config::new())?;
-                self.check(&name, &config).await?;
-                self.is_not_leaving(&name)?;
-                if self.connectors.contains_key(&name) {
-                    let text = format!("Connector {name} already exists");
-                    return Err(ApiError::conflict(text));
-                }
-                self.create(&name, Stored { config, target }).await
+                return Ok(Outcome::ToCheck(config, Some(target)));
             }
             Request::Put { name, config } => {
                 self.is_not_leaving(&name)?;
-                match self.connectors.get(&name) {
-                    Some(entry) => {
-                        let config = unmasked(config, &entry.config)?;
-                        self.replace(&name, config).await
-                    }
-                    None => {
-                        let config = unmasked(config, &Config::new())?;
-                        self.check(&name, &config).await?;
-                        self.create(&name, Stored { config, target: Target::Running }).await
-                    }
-                }
+                let (stored, target) = match self.connectors.get(&name) {
+                    Some(entry) => (entry.config.clone(), None),
+                    None => (Arc::default(), Some(Target::Running)),
+                };
+                return Ok(Outcome::ToCheck(unmasked(config, &stored)?, target));
             }
             Request::Patch { name, patch } => {
                 let stored = self.entry(&name)?.config.clone();
                 // As if all of it were sent back: what is not named in the request is known
                 // to whoever asks as it is shown, and no better.
                 let config = unmasked(patched(masked(&stored), patch), &stored)?;
-                self.replace(&name, config).await
+                return Ok(Outcome::ToCheck(config, None));
             }
             Request::Target { name, target } => {
                 self.entry(&name).map_err(|_| match target {
@@ -283,19 +299,19 @@ impl<'a> Leading<'a> {
                 })?;
                 self.kept(async |store| store.set_target(&name, target).await).await?;
                 self.on(&name, Event::Target(target));
-                Ok(Done::Changed)
+                Done::Changed
             }
             Request::Restart { name, restart } => {
                 let unknown = || ApiError::not_found(format!("Unknown connector: {name}"));
                 let restarted =
                     self.entry(&name).map_err(|_| unknown())?.machine.restarted(restart);
                 self.on(&name, Event::Restart(restart));
-                Ok(Done::Restarting(restarted))
+                Done::Restarting(restarted)
             }
             Request::RestartTask { name } => {
                 self.entry(&name)?;
                 self.on(&name, Event::RestartTask);
-                Ok(Done::Changed)
+                Done::Changed
             }
             Request::Delete { name } => {
                 self.entry(&name)?;
@@ -304,9 +320,34 @@ impl<'a> Leading<'a> {
                 let entry = self.connectors.get_mut(&name).expect("it was found");
                 entry.is_leaving = true;
                 self.on(&name, Event::Target(Target::Stopped));
-                Ok(Done::Changed)
+                Done::Changed
             }
-        }
+        };
+        Ok(Outcome::Done(done))
+    }
+
+    /// Whether a configuration is a connector's, and none that is here already
+    /// has its slot.
+    fn check(&mut self, change: Change) {
+        let others = self
+            .connectors
+            .iter()
+            .filter(|(other, _)| **other != change.name)
+            .map(|(other, entry)| (other.clone(), entry.config.clone()))
+            .collect();
+        self.checks.begin(change, others);
+    }
+
+    /// Keeps what was checked, if it is a connector's. Meanwhile runs have ended, and
+    /// nothing else has changed: requests have waited.
+    async fn conclude(&mut self, change: Change, checked: Result<(), ApiError>) {
+        let Change { name, config, target, reply } = change;
+        let done = match (checked, target) {
+            (Ok(()), Some(target)) => self.create(&name, Stored { config, target }).await,
+            (Ok(()), None) => self.replace(&name, config).await,
+            (Err(error), _) => Err(error),
+        };
+        self.answer(reply, done);
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, ApiError> {
@@ -325,6 +366,10 @@ impl<'a> Leading<'a> {
     }
 
     async fn create(&mut self, name: &str, stored: Stored) -> Result<Done, ApiError> {
+        self.is_not_leaving(name)?;
+        if self.connectors.contains_key(name) {
+            return Err(ApiError::conflict(format!("Connector {name} already exists")));
+        }
         self.kept(async |store| store.put(name, &stored).await).await?;
         tracing::info!(connector = name, target = stored.target.as_str(), "created");
         self.insert(name, stored);
@@ -332,7 +377,6 @@ impl<'a> Leading<'a> {
     }
 
     async fn replace(&mut self, name: &str, config: Config) -> Result<Done, ApiError> {
-        self.check(name, &config).await?;
         let entry = self.entry(name)?;
         let target = entry.machine.target();
         let is_as_before = *entry.config == config;
@@ -345,30 +389,6 @@ impl<'a> Leading<'a> {
             self.on(name, Event::Reconfigured);
         }
         Ok(Done::Changed)
-    }
-
-    /// Whether a configuration is a connector's, and none that is here already
-    /// has its slot.
-    async fn check(&self, name: &str, config: &Config) -> Result<(), ApiError> {
-        let others: Vec<(String, Arc<Config>)> = self
-            .connectors
-            .iter()
-            .filter(|(other, _)| *other != name)
-            .map(|(other, entry)| (other.clone(), entry.config.clone()))
-            .collect();
-        let (plugin, runner) = (self.worker.plugin.clone(), self.worker.runner.clone());
-        let config = config.clone();
-        let check = move || {
-            let slot = plugin.check(&config, |properties| (runner.check)(properties))?;
-            let has_it = |config: &Config| plugin.slot(config).is_some_and(|theirs| theirs == slot);
-            match others.iter().find(|(_, config)| has_it(config)) {
-                Some((other, _)) => Err(invalid(&[format!(
-                    "slot.name: connector {other} has this slot of this database"
-                )])),
-                None => Ok(()),
-            }
-        };
-        self.checks.run(check).await
     }
 
     /// Writes to the table, or says why not.

@@ -7,7 +7,9 @@ use tokio::{
 };
 
 use crate::{
+    blocking::Blocking,
     config::Config,
+    error::ApiError,
     plugin::Plugin,
     runner::{Assignment, Runner},
     state::{Event, Report, RunFailure},
@@ -21,6 +23,8 @@ const WORDS_MAX: usize = 64;
 pub(super) struct Runs {
     plugin: Arc<Plugin>,
     runner: Arc<Runner>,
+    /// Beginnings, of which one that takes long holds up others alone.
+    starts: Blocking,
     tasks: JoinSet<(String, Event)>,
     say: mpsc::Sender<(String, Event)>,
     said: mpsc::Receiver<(String, Event)>,
@@ -29,7 +33,8 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(plugin: Arc<Plugin>, runner: Arc<Runner>) -> Self {
         let (say, said) = mpsc::channel(WORDS_MAX);
-        Self { plugin, runner, tasks: JoinSet::new(), say, said }
+        let (starts, tasks) = (Blocking::default(), JoinSet::new());
+        Self { plugin, runner, starts, tasks, say, said }
     }
 
     /// Begins a run; what ends it.
@@ -37,20 +42,24 @@ impl Runs {
         &mut self,
         name: &str,
         number: u64,
-        config: &Config,
+        config: &Arc<Config>,
     ) -> watch::Sender<bool> {
         let (stop, stopped) = watch::channel(false);
         let (report, mut reports) = watch::channel(Report::Starting);
         let (name, say, runner) = (name.to_owned(), self.say.clone(), self.runner.clone());
-        let properties = self.plugin.resolve(config);
+        let (plugin, starts, config) = (self.plugin.clone(), self.starts.clone(), config.clone());
         let connector = name.clone();
         self.tasks.spawn(async move {
             let run = async move {
-                let properties = properties.map_err(|error| RunFailure {
-                    text: error.message,
-                    before_start: true,
-                    may_heal: true,
-                })?;
+                let mut told = stopped.clone();
+                let properties = tokio::select! {
+                    biased;
+                    // Without a sender nobody waits for it any more.
+                    _ = told.wait_for(|stop| *stop) => return Ok(()),
+                    resolved = starts.run(move || plugin.resolve(&config)) => resolved,
+                };
+                let properties = properties.map_err(ApiError::from).and_then(|done| done);
+                let properties = properties.map_err(not_begun)?;
                 let assignment = Assignment { name: connector, properties, stop: stopped, report };
                 let run = AssertUnwindSafe((runner.run)(assignment)).catch_unwind();
                 run.await.unwrap_or_else(|_| Err(panicked()))
@@ -98,10 +107,46 @@ impl Runs {
     }
 }
 
+fn not_begun(error: ApiError) -> RunFailure {
+    RunFailure { text: error.message, before_start: true, may_heal: true }
+}
+
 fn panicked() -> RunFailure {
     RunFailure {
         text: "its run has panicked, which is an error of walpost; the log has more".to_owned(),
         before_start: false,
         may_heal: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_connector::{Allowed, Providers};
+
+    use super::*;
+
+    fn runs(runner: Runner) -> Runs {
+        let plugin = Plugin::new(Providers::new(Allowed::nothing()));
+        Runs::new(Arc::new(plugin), Arc::new(runner))
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_its_turn_ends_when_it_is_told_to() {
+        let mut runs = runs(Runner::new(async |_| unreachable!("it does not begin")));
+        let turn = runs.starts.turn().await;
+        let stop = runs.start("orders", 7, &Arc::default());
+        stop.send_replace(true);
+        assert_eq!(runs.next().await, ("orders".to_owned(), Event::Ended(7, Ok(()))));
+        drop(turn);
+    }
+
+    #[tokio::test]
+    async fn a_placeholder_that_leads_nowhere_fails_before_the_start() {
+        let mut runs = runs(Runner::new(async |_| unreachable!("it does not begin")));
+        let password = ("database.password".to_owned(), "${file:/nowhere:x}".to_owned());
+        let _stop = runs.start("orders", 1, &Arc::new(Config::from([password])));
+        let (_, Event::Ended(1, Err(failure))) = runs.next().await else { panic!("it goes on") };
+        assert!(failure.before_start && failure.may_heal, "{failure:?}");
+        assert!(failure.text.contains("database.password: "), "{failure:?}");
     }
 }

@@ -43,13 +43,7 @@ async fn a_lost_session_ends_no_connector() {
     let served = start(&database, &stage).await.leads().await;
     served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
     served.until("orders", "RUNNING").await;
-    let (client, connection) =
-        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    let cut = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' \
-               and database = (select oid from pg_database where datname = current_database())";
-    let cut: i64 = client.query_one(cut, &[]).await.unwrap().get(0);
-    assert_eq!(cut, 1);
+    cut(&database).await;
     // What is asked meanwhile is not kept, and says so; later it is.
     until(LIMIT, "a request to be kept again", async || {
         let changed = with("orders", "poll.interval.ms", "7");
@@ -60,8 +54,64 @@ async fn a_lost_session_ends_no_connector() {
     .await;
     until(LIMIT, "the changed one", async || stage.begun("orders") == 2).await;
     served.until("orders", "RUNNING").await;
+    served.stop().await;
+}
+
+/// Ends the session that leads.
+async fn cut(database: &str) {
+    let (client, connection) =
+        tokio_postgres::connect(database, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let cut = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' \
+               and database = (select oid from pg_database where datname = current_database())";
+    let cut: i64 = client.query_one(cut, &[]).await.unwrap().get(0);
+    assert_eq!(cut, 1);
     drop(client);
     connection.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_hangs_costs_neither_the_lead_nor_a_stop() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    let (path, slow) = ("/connectors/orders/config", with("orders", "poll.interval.ms", "14"));
+    let hold = stage.hold_checks();
+    let asking = served.asking("PUT", path, &slow);
+    until(LIMIT, "a check that hangs", async || stage.held() == 1).await;
+    // Its lead is looked after, and taken again, which answers what was asked before.
+    cut(&database).await;
+    let (code, error) = asking.await.unwrap();
+    let said = error["message"].as_str().unwrap();
+    assert!(code == 500 && said.contains("was lost while the configuration was checked"), "{said}");
+    assert_eq!(served.ask("GET", "/connectors", None).await, (200, json!([])));
+    drop(hold);
+
+    let hold = stage.hold_checks();
+    let asking = served.asking("PUT", path, &slow);
+    until(LIMIT, "another one", async || stage.held() == 2).await;
+    served.stop().await;
+    assert_eq!(asking.await.unwrap().0, 409);
+    assert_eq!(rows(&database).await, 0);
+    drop(hold);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_carried_out_in_their_order_behind_a_check_that_takes_long() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    let path = "/connectors/orders/config";
+    let hold = stage.hold_checks();
+    let first = served.asking("PUT", path, &with("orders", "poll.interval.ms", "14"));
+    until(LIMIT, "a check that hangs", async || stage.held() == 1).await;
+    let second = served.asking("PUT", path, &with("orders", "poll.interval.ms", "15"));
+    // What changes nothing is answered meanwhile.
+    assert_eq!(served.ask("GET", "/connectors", None).await, (200, json!([])));
+    assert!(!first.is_finished() && !second.is_finished());
+    drop(hold);
+    assert_eq!((first.await.unwrap().0, second.await.unwrap().0), (201, 200));
+    let (_, config) = served.ask("GET", path, None).await;
+    assert_eq!(config["poll.interval.ms"], "15");
+    served.until("orders", "RUNNING").await;
     served.stop().await;
 }
 

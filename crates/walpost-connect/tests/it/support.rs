@@ -9,6 +9,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
+    runtime::Handle,
     sync::{oneshot, watch},
     task::JoinHandle,
 };
@@ -16,7 +17,7 @@ use walpost_connect::{
     Access, Assignment, CLASS, Plugin, Problem, Report, RunFailure, Runner, Sight, StoreError,
     Worker, router,
 };
-use walpost_connector::{Allowed, Providers};
+use walpost_connector::{Allowed, Properties, Providers};
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{fresh_database, until_some};
 
@@ -39,7 +40,20 @@ pub(crate) struct Stage {
     runs: Arc<Mutex<BTreeMap<String, (u32, u32)>>>,
     /// What a run was last given.
     pub(crate) given: Arc<Mutex<BTreeMap<String, String>>>,
+    holds: watch::Sender<Holds>,
 }
+
+/// Times in which checks of what polls every 14 ms hang.
+#[derive(Default)]
+struct Holds {
+    begun: u32,
+    /// Up to this one.
+    over: u32,
+    checks: u32,
+}
+
+/// For as long as it is there, such checks hang.
+pub(crate) struct Hold(Stage, u32);
 
 /// A run that is counted for as long as it lives.
 struct Counted(Stage, String);
@@ -50,6 +64,35 @@ impl Stage {
             behaviour: watch::Sender::new(Behaviour::Work),
             runs: Arc::default(),
             given: Arc::default(),
+            holds: watch::Sender::default(),
+        }
+    }
+
+    pub(crate) fn hold_checks(&self) -> Hold {
+        self.holds.send_modify(|holds| holds.begun += 1);
+        Hold(self.clone(), self.holds.borrow().begun)
+    }
+
+    /// How many checks have been held.
+    pub(crate) fn held(&self) -> u32 {
+        self.holds.borrow().checks
+    }
+
+    fn check(&self, properties: &Properties) -> Vec<Problem> {
+        let problem = || Problem {
+            property: "poll.interval.ms".to_owned(),
+            text: "not on this stage".to_owned(),
+        };
+        match properties.get("poll.interval.ms") {
+            Some("13") => vec![problem()],
+            Some("14") => {
+                let mut holds = self.holds.subscribe();
+                let hold = holds.borrow().begun;
+                self.holds.send_modify(|holds| holds.checks += 1);
+                let over = Handle::current().block_on(holds.wait_for(|now| now.over >= hold));
+                over.map(|_| Vec::new()).unwrap()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -89,6 +132,12 @@ impl Stage {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.runs.lock().unwrap().get_mut(&self.1).unwrap().0 -= 1;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.send_modify(|holds| holds.over = self.1);
     }
 }
 
@@ -136,15 +185,8 @@ impl Served {
                 Ok(Sight { topics: vec!["orders".to_owned()], offset: Some((partition, offset)) })
             },
         );
-        let runner = runner.checking(|properties| {
-            let interval = properties.get("poll.interval.ms");
-            let of_thirteen = interval.filter(|interval| *interval == "13");
-            let problem = |_| Problem {
-                property: "poll.interval.ms".to_owned(),
-                text: "not on this stage".to_owned(),
-            };
-            of_thirteen.map(problem).into_iter().collect()
-        });
+        let of_checks = stage.clone();
+        let runner = runner.checking(move |properties| of_checks.check(properties));
         let (worker, connectors) = Worker::new(database, "walpost", plugin, runner);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
@@ -191,6 +233,23 @@ impl Served {
         let code = response.status().as_u16();
         let text = response.text().await.unwrap();
         (code, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() })
+    }
+
+    /// The same, while the test goes on.
+    pub(crate) fn asking(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> JoinHandle<(u16, Value)> {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        tokio::spawn(async move {
+            let response = request.send().await.unwrap();
+            let code = response.status().as_u16();
+            (code, serde_json::from_str(&response.text().await.unwrap()).unwrap())
+        })
     }
 
     /// Waits until the task shows a state; the whole status then.

@@ -28,7 +28,13 @@ pub(super) const RULES: &[Rule] = &[
         "",
         "the topic, whole; without it prefix, topic.delimiter and topic.prefix",
     ),
-    honoured("heartbeat.action.query", Sql, "", "SQL at each heartbeat"),
+    honoured(
+        "heartbeat.action.query",
+        Sql,
+        "",
+        "SQL at each heartbeat; its errors are logged and end nothing, 57P01, 57P03 and 42P01 \
+         too, which Debezium raises",
+    ),
     ignored("max.batch.size", POSITIVE, "2048", "events go on as they come"),
     mapped("max.queue.size", POSITIVE, "8192", "pipeline.in_flight_max_events, where it is given")
         .makes("pipeline", "in_flight_max_events"),

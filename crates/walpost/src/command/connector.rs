@@ -36,11 +36,22 @@ pub(crate) async fn load(args: &ConfigArgs) -> Result<Config, Failure> {
 /// `waits` is told why it is not, at each attempt.
 pub(crate) async fn find_tables_patiently(
     config: &mut Config,
-    mut waits: impl FnMut(&ConnectError),
+    waits: impl FnMut(&ConnectError),
 ) -> Result<(), Failure> {
-    if config.filters().is_none() {
-        return Ok(());
+    match reach_patiently(config, waits).await? {
+        Some(reach) => choose_tables(config, reach),
+        None => Ok(()),
     }
+}
+
+/// Asks the database, once it is there, what tables there are for
+/// [`choose_tables`]; `None` where no filter is to choose. `waits` as in
+/// [`find_tables_patiently`].
+pub(crate) async fn reach_patiently(
+    config: &Config,
+    mut waits: impl FnMut(&ConnectError),
+) -> Result<Option<Reach>, Failure> {
+    let Some(connector) = config.filters() else { return Ok(None) };
     // What is wrong in itself is told before anything is waited for.
     config.check_pipeline()?;
     let database = config.database()?;
@@ -58,24 +69,28 @@ pub(crate) async fn find_tables_patiently(
             Err(error) => return Err(Failure::of_connect(error)),
         }
     };
-    look(config, &client).await
+    look(config, connector, &client).await.map(Some)
 }
 
 /// Asks the database which tables the connector's filters mean.
 pub(crate) async fn find_tables(config: &mut Config) -> Result<(), Failure> {
-    if config.filters().is_none() {
-        return Ok(());
-    }
+    let Some(connector) = config.filters() else { return Ok(()) };
     let database: Database = config.database()?.without_hidden_rows();
     let client = database.connect().await.map_err(Failure::of_connect)?;
-    look(config, &client).await
+    let reach = look(config, connector, &client).await?;
+    choose_tables(config, reach)
 }
 
-async fn look(config: &mut Config, client: &Client) -> Result<(), Failure> {
-    let Some(connector) = config.filters() else { return Ok(()) };
+async fn look(config: &Config, connector: &Connector, client: &Client) -> Result<Reach, Failure> {
     let failed = |error| Failure::postgres(error).context("reading the catalogue failed");
+    reach(client, connector, &config.settings.pipeline.publication).await.map_err(failed)
+}
+
+/// Has the connector's filters choose among these tables. Blocks: it matches all
+/// patterns with each of them.
+pub(crate) fn choose_tables(config: &mut Config, reach: Reach) -> Result<(), Failure> {
+    let Some(connector) = config.filters() else { return Ok(()) };
     let publication = &config.settings.pipeline.publication;
-    let reach = reach(client, connector, publication).await.map_err(failed)?;
     let schema = &config.settings.pipeline.schema;
     let there = there(&reach, schema);
     let found = outboxes(connector, schema, reach);

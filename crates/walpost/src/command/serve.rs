@@ -86,10 +86,7 @@ fn runner(pipelines: &Arc<Pipelines>) -> Runner {
     let (runs, checks, looks) = (pipelines.clone(), pipelines.clone(), pipelines.clone());
     Runner::new(move |assignment| runs.clone().run(assignment))
         .checking(move |properties| checks.problems(properties))
-        .looking(move |properties| {
-            let looks = looks.clone();
-            async move { looks.sight(&properties).await }
-        })
+        .looking(move |properties| looks.clone().sight(properties))
 }
 
 /// The first signal ends all pipelines in order, the second ends at once.

@@ -2,20 +2,21 @@
 
 use std::{
     collections::BTreeMap,
+    panic::resume_unwind,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tracing::{Instrument, info_span};
-use walpost_connect::{Assignment, Problem, Report, RunFailure};
+use walpost_connect::{Assignment, Blocking, Panicked, Problem, Report, RunFailure, Turn};
 use walpost_connector::Properties;
 use walpost_event::error_chain;
-use walpost_postgres::ConnectError;
+use walpost_postgres::{ConnectError, Database};
 use walpost_relay::{Phase, TableName};
 
 use crate::{
     command::{
-        connector::find_tables_patiently,
+        connector::{choose_tables, reach_patiently},
         run::{Prepared, Running},
     },
     config::{Config, ConfigError, connector::Reading},
@@ -36,6 +37,17 @@ pub(super) struct Pipelines {
     config: Config,
     reading: Reading,
     watched: Mutex<BTreeMap<String, Watched>>,
+    starts: Blocking,
+    /// Of their own, so that who asks holds up no start.
+    pub(super) looks: Blocking,
+}
+
+/// A pipeline that may start now.
+struct Ready {
+    config: Config,
+    login: Database,
+    prepared: Prepared,
+    turn: Turn,
 }
 
 /// A pipeline among those that run, for as long as this is there.
@@ -46,7 +58,8 @@ struct Listed<'a> {
 
 impl Pipelines {
     pub(super) fn new(config: Config, reading: Reading) -> Self {
-        Self { config, reading, watched: Mutex::default() }
+        let (starts, looks) = (Blocking::default(), Blocking::default());
+        Self { config, reading, watched: Mutex::default(), starts, looks }
     }
 
     /// The pipelines that run now, by the names of their connectors.
@@ -54,13 +67,13 @@ impl Pipelines {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What holds for a connector.
+    /// What holds for a connector. Blocks: it compiles patterns.
     pub(super) fn config_of(&self, connector: &Properties) -> Result<Config, ConfigError> {
         self.config.of_connector(self.reading.read(connector))
     }
 
     /// Why a pipeline cannot be made of properties, as far as that shows without a
-    /// look at any server.
+    /// look at any server. Blocks.
     pub(super) fn problems(&self, connector: &Properties) -> Vec<Problem> {
         let file = self.reading.read(connector);
         let refused: Vec<Problem> = file
@@ -90,19 +103,36 @@ impl Pipelines {
         self.publish(&assignment).instrument(span).await.map_err(run_failure)
     }
 
-    async fn publish(&self, assignment: &Assignment) -> Result<(), Failure> {
-        let mut config = self.config_of(&assignment.properties)?;
-        let login = config.database()?;
-        let started = tokio::select! {
-            // What has started is ended in order.
+    async fn publish(self: &Arc<Self>, assignment: &Assignment) -> Result<(), Failure> {
+        let ready = tokio::select! {
             biased;
-            started = start(&mut config, assignment) => started,
+            ready = self.prepare(assignment) => ready?,
             () = assignment.stopped() => return Ok(()),
         };
-        let told = |failure: Failure| failure.for_role(&login).in_properties(&config);
-        let running = started.map_err(told)?;
+        let Ready { config, login, prepared, turn } = ready;
+        let told = |failure| told(failure, &login, &config);
+        // What has started is ended in order, and so this is not left halfway.
+        let running = done(turn.run(move || prepared.start()).await).map_err(told)?;
         let _listed = self.list(&assignment.name, running.watched.clone());
         follow(running, assignment).await.map_err(told)
+    }
+
+    async fn prepare(self: &Arc<Self>, assignment: &Assignment) -> Result<Ready, Failure> {
+        let (judge, properties) = (self.clone(), assignment.properties.clone());
+        let mut config = done(self.starts.run(move || judge.config_of(&properties)).await)?;
+        let login = config.database()?;
+        let waits = |error: &ConnectError| assignment.report(Report::Waiting(error_chain(error)));
+        let reach = reach_patiently(&config, waits).await;
+        let reach = reach.map_err(|failure| told(failure, &login, &config))?;
+        let prepare = move || {
+            let found = reach.map_or(Ok(()), |reach| choose_tables(&mut config, reach));
+            let prepared = found.and_then(|()| Prepared::new(&config));
+            (config, prepared)
+        };
+        let (config, prepared) = done(self.starts.run(prepare).await);
+        let prepared = prepared.map_err(|failure| told(failure, &login, &config))?;
+        prepared.tell(&config);
+        Ok(Ready { config, login, prepared, turn: self.starts.turn().await })
     }
 
     fn list(&self, name: &str, watched: Watched) -> Listed<'_> {
@@ -126,12 +156,13 @@ fn check(mut config: Config) -> Result<(), Failure> {
     Prepared::new(&config).map(drop)
 }
 
-async fn start(config: &mut Config, assignment: &Assignment) -> Result<Running, Failure> {
-    let waits = |error: &ConnectError| assignment.report(Report::Waiting(error_chain(error)));
-    find_tables_patiently(config, waits).await?;
-    let prepared = Prepared::new(config)?;
-    prepared.tell(config);
-    prepared.start()
+/// A panic on another thread is one of the run, which is tried again.
+fn done<T>(done: Result<T, Panicked>) -> T {
+    done.unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)))
+}
+
+fn told(failure: Failure, login: &Database, config: &Config) -> Failure {
+    failure.for_role(login).in_properties(config)
 }
 
 /// Says how the pipeline does until it has ended, by itself or as it was told.

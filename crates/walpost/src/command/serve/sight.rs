@@ -1,6 +1,9 @@
 //! What a connector has stored: its checkpoint, as Kafka Connect would show it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -18,15 +21,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 impl Pipelines {
     /// Looks at the checkpoint of a connector; at none where it has none yet.
-    pub(super) async fn sight(&self, connector: &Properties) -> Result<Sight, ApiError> {
-        let config = self.config_of(connector).map_err(Failure::from);
+    pub(super) async fn sight(self: Arc<Self>, connector: Properties) -> Result<Sight, ApiError> {
+        let server = connector.get("topic.prefix").unwrap_or_default().to_owned();
+        let judge = self.clone();
+        let config = self.looks.run(move || judge.config_of(&connector)).await?;
+        let config = config.map_err(Failure::from);
         let config = config.map_err(|failure| ApiError::internal(failure.in_one_line()))?;
         let timed_out = || ApiError::internal("the connector's database does not answer");
         let found = timeout(LIMIT, look(&config)).await.map_err(|_| timed_out())?;
         let found = found.map_err(|failure| ApiError::internal(failure.in_one_line()))?;
         let Some((topics, at, updated)) = found else { return Ok(Sight::default()) };
-        let server = connector.get("topic.prefix").unwrap_or_default();
-        Ok(Sight { topics, offset: Some(offset(server, at, updated)) })
+        Ok(Sight { topics, offset: Some(offset(&server, at, updated)) })
     }
 }
 
