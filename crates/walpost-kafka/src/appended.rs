@@ -15,13 +15,9 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer, base_consumer::PartitionQueue},
     error::{KafkaError, KafkaResult},
 };
-use walpost_librdkafka::seek_behind_appended;
+use walpost_librdkafka::{ends_reading, seek_behind_appended};
 
-use crate::{
-    log::Quiet,
-    nudge::Nudge,
-    spans::{Span, is_passing},
-};
+use crate::{log::Quiet, nudge::Nudge, spans::Span};
 
 /// For replicas that lag: Kafka counts them out after 30 s by default.
 const REPLICATED_MAX: Duration = Duration::from_secs(60);
@@ -69,7 +65,7 @@ pub(crate) fn wait_until_readable(
         nudge.again(open.iter().map(|(span, _)| *span));
         // Serves errors of the client as a whole too.
         if let Some(Err(error)) = consumer.poll(POLL)
-            && !is_passing(&error)
+            && ends_reading(&error)
         {
             return Err(cannot(error));
         }
@@ -113,8 +109,8 @@ fn is_readable(queue: &PartitionQueue<Quiet>) -> KafkaResult<bool> {
     while let Some(polled) = queue.poll(Duration::ZERO) {
         match polled {
             Ok(_) | Err(KafkaError::PartitionEOF(_)) => return Ok(true),
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
+            Err(error) if ends_reading(&error) => return Err(error),
+            Err(_) => {}
         }
     }
     Ok(false)

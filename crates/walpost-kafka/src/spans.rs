@@ -13,7 +13,7 @@ use rdkafka::{
     message::BorrowedMessage,
     types::RDKafkaErrorCode,
 };
-use walpost_librdkafka::message_headers;
+use walpost_librdkafka::{ends_reading, message_headers};
 use walpost_relay::{
     DEAD_LETTER_HEADER, ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER,
 };
@@ -138,8 +138,10 @@ impl Reader {
         }
         if !advanced && !self.open.is_empty() {
             // Serves errors of the client as a whole too.
-            if let Some(Err(error)) = self.consumer.poll(POLL) {
-                is_passing(&error).then_some(()).ok_or(error)?;
+            if let Some(Err(error)) = self.consumer.poll(POLL)
+                && ends_reading(&error)
+            {
+                return Err(error);
             }
         }
         Ok(advanced)
@@ -170,8 +172,8 @@ impl Open {
                 // No transaction is open before the end, so this is it, or behind
                 // it: the last records are markers, or were aborted.
                 Err(KafkaError::PartitionEOF(_)) => return Ok(Looked::Done),
-                Err(error) if is_passing(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) if ends_reading(&error) => return Err(error),
+                Err(_) => {}
             }
             if self.next >= self.span.end {
                 return Ok(Looked::Done);
@@ -179,25 +181,6 @@ impl Open {
         }
         Ok(looked)
     }
-}
-
-/// librdkafka tries again by itself, or it is about the group, which nothing is
-/// asked of.
-pub(crate) fn is_passing(error: &KafkaError) -> bool {
-    use RDKafkaErrorCode as Code;
-    matches!(
-        error.rdkafka_error_code(),
-        Some(
-            Code::BrokerTransportFailure
-                | Code::AllBrokersDown
-                | Code::OperationTimedOut
-                | Code::Resolve
-                | Code::GroupAuthorizationFailed
-                | Code::CoordinatorNotAvailable
-                | Code::CoordinatorLoadInProgress
-                | Code::NotCoordinator
-        )
-    )
 }
 
 fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {

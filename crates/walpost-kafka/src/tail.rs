@@ -1,4 +1,9 @@
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     Message as _, Offset, Timestamp, TopicPartitionList,
@@ -9,7 +14,7 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use walpost_event::{Bytes, Header, Message};
-use walpost_librdkafka::{Answer, End, message_headers};
+use walpost_librdkafka::{Answer, End, ends_reading, message_headers};
 use walpost_relay::RelayError;
 
 use crate::{
@@ -20,6 +25,12 @@ use crate::{
 
 /// How the names of topics begin that are Kafka's own, or Kafka Connect's.
 const INTERNAL: &str = "__";
+
+/// Between two questions for ends that nobody has told.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Topic and partition.
+type Place = (Arc<str>, i32);
 
 /// A record that somebody has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,20 +52,42 @@ pub struct TailRecord {
 pub struct Tail {
     consumer: Arc<BaseConsumer<Quiet>>,
     asker: Asker,
-    /// Where the partitions ended at the beginning.
-    ends: HashMap<(Arc<str>, i32), i64>,
+    starts: Starts,
     /// Topics that are read, with their partitions.
     followed: HashMap<Arc<str>, i32>,
 }
 
+/// Where the partitions ended at the beginning.
+#[derive(Debug, Default)]
+struct Starts {
+    ends: HashMap<Place, i64>,
+    /// Those that were there, and whose ends nobody has told.
+    unknown: HashSet<Place>,
+}
+
+impl Starts {
+    /// Where to read a partition from: one that is new from its start.
+    fn of(&self, place: &Place) -> Result<i64, RelayError> {
+        if self.unknown.contains(place) {
+            let (topic, partition) = place;
+            return Err(failed(format!(
+                "{topic} partition {partition} had no leader that told where it ends when reading \
+                 was to begin there; start again once it has one"
+            )));
+        }
+        Ok(self.ends.get(place).copied().unwrap_or_default())
+    }
+}
+
 impl std::fmt::Debug for Tail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tail({} topics of {} partitions)", self.followed.len(), self.ends.len())
+        write!(f, "Tail({} topics of {} partitions)", self.followed.len(), self.starts.ends.len())
     }
 }
 
 impl Tail {
-    /// Takes note of where all topics end.
+    /// Takes note of where all topics end. Partitions whose leader is away are asked
+    /// again for a while, and then are in nobody's way but [`follow`](Self::follow)'s.
     ///
     /// # Errors
     /// A transient [`RelayError::Sink`] if the brokers do not answer, and
@@ -81,13 +114,26 @@ impl Tail {
         })?;
         let consumer = Arc::new(consumer);
         let asker = Asker::new(&consumer);
-        let mut tail = Self { consumer, asker, ends: HashMap::new(), followed: HashMap::new() };
-        let topics = tail.topics()?;
-        let places = topics
-            .into_iter()
-            .flat_map(|(topic, count)| (0..count).map(move |partition| (topic.clone(), partition)));
-        tail.ends = tail.ends_of(places.collect())?;
+        let (starts, followed) = (Starts::default(), HashMap::new());
+        let mut tail = Self { consumer, asker, starts, followed };
+        tail.starts = tail.starts()?;
         Ok(tail)
+    }
+
+    fn starts(&self) -> Result<Starts, RelayError> {
+        let topics = self.topics()?.into_iter();
+        let places =
+            topics.flat_map(|(topic, count)| (0..count).map(move |place| (topic.clone(), place)));
+        let mut unknown: Vec<Place> = places.collect();
+        let (began, mut ends) = (now(), HashMap::new());
+        loop {
+            ends.extend(self.ends_of(&unknown)?);
+            unknown.retain(|place| !ends.contains_key(place));
+            if unknown.is_empty() || began.elapsed() >= REQUEST_TIMEOUT {
+                return Ok(Starts { ends, unknown: unknown.into_iter().collect() });
+            }
+            thread::sleep(ASK_AGAIN);
+        }
     }
 
     /// All topics that are not internal, as they are now, with their partitions.
@@ -107,7 +153,8 @@ impl Tail {
     /// from its start.
     ///
     /// # Errors
-    /// If librdkafka refuses, as it does names with a NUL.
+    /// A transient [`RelayError::Sink`] where nobody knows where a partition ended at
+    /// the beginning, and if librdkafka refuses.
     pub fn follow(&mut self, topic: &Arc<str>, partitions: i32) -> Result<(), RelayError> {
         let before = self.followed.get(topic).copied().unwrap_or_default();
         if partitions <= before || topic.contains('\0') {
@@ -115,7 +162,7 @@ impl Tail {
         }
         let mut list = TopicPartitionList::new();
         for partition in before..partitions {
-            let start = self.ends.get(&(topic.clone(), partition)).copied().unwrap_or_default();
+            let start = self.starts.of(&(topic.clone(), partition))?;
             list.add_partition_offset(topic, partition, Offset::Offset(start)).map_err(judged)?;
         }
         self.consumer.incremental_assign(&list).map_err(judged)?;
@@ -133,32 +180,29 @@ impl Tail {
         let places = followed.flat_map(|(topic, count)| {
             (0..*count).map(move |partition| (topic.clone(), partition))
         });
-        let ends = self.ends_of(places.collect())?;
+        let ends = self.ends_of(&places.collect::<Vec<_>>())?;
         Ok(ends.into_iter().map(|((topic, partition), end)| (topic, partition, end)).collect())
     }
 
     /// The next record, in the order of its partition, or `None` after `limit`.
     ///
     /// # Errors
-    /// [`RelayError::SinkAccess`] without the right to read a topic.
+    /// [`RelayError::SinkAccess`] without the right to read a topic, and
+    /// [`RelayError::Sink`] for a record that cannot be read.
     pub fn next(&self, limit: Duration) -> Result<Option<TailRecord>, RelayError> {
         match self.consumer.poll(limit) {
             None => Ok(None),
             Some(Ok(message)) => Ok(Some(record(&message))),
-            Some(Err(error)) => match judged(error) {
-                RelayError::Sink { detail, .. } => {
-                    tracing::debug!(detail, "reading what others publish");
-                    Ok(None)
-                }
-                other => Err(other),
-            },
+            Some(Err(error)) if ends_reading(&error) => Err(judged(error)),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "reading what others publish");
+                Ok(None)
+            }
         }
     }
 
-    fn ends_of(
-        &self,
-        places: Vec<(Arc<str>, i32)>,
-    ) -> Result<HashMap<(Arc<str>, i32), i64>, RelayError> {
+    /// Without those whose leader is away.
+    fn ends_of(&self, places: &[Place]) -> Result<HashMap<Place, i64>, RelayError> {
         let mut ends = HashMap::with_capacity(places.len());
         let end = End::Newest { uncommitted: false };
         let ask = |index: usize| {
@@ -211,4 +255,23 @@ fn judged(error: KafkaError) -> RelayError {
 
 fn failed(detail: String) -> RelayError {
     RelayError::Sink { detail, transient: true }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_read_from_its_start_only_if_it_is_new() {
+        let place = |partition| (Arc::from("t"), partition);
+        let starts =
+            Starts { ends: [(place(0), 7)].into(), unknown: [place(1)].into_iter().collect() };
+        assert_eq!((starts.of(&place(0)).unwrap(), starts.of(&place(2)).unwrap()), (7, 0));
+        let error = starts.of(&place(1)).unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains("t partition 1"), "{error}");
+    }
 }

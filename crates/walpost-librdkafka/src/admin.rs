@@ -17,6 +17,8 @@ use crate::owned::Owned;
 /// What librdkafka puts on a queue.
 pub(crate) type Event = Owned<native::rd_kafka_event_t>;
 pub(crate) type Operation = native::rd_kafka_admin_op_t;
+/// Where answers come to.
+pub(crate) type Queue = Owned<native::rd_kafka_queue_t>;
 
 /// What the cluster, or librdkafka, said instead of an answer.
 pub(crate) struct Refusal {
@@ -124,11 +126,20 @@ pub(crate) fn answer<C: ClientContext>(
     timeout: Duration,
     ask: impl FnOnce(*mut native::rd_kafka_t, *mut native::rd_kafka_queue_t),
 ) -> Result<Event, Refusal> {
-    let client = client.native_ptr();
-    // SAFETY: the client lives as long as the borrow that it came from.
-    let queue = unsafe { native::rd_kafka_queue_new(client) };
-    let queue = Owned::new(queue, native::rd_kafka_queue_destroy);
-    ask(client, queue.ptr());
+    let queue = queue(client);
+    ask(client.native_ptr(), queue.ptr());
+    next(&queue, timeout)
+}
+
+/// Must not outlive the client.
+pub(crate) fn queue<C: ClientContext>(client: &Client<C>) -> Queue {
+    // SAFETY: the client lives as long as its borrow.
+    let queue = unsafe { native::rd_kafka_queue_new(client.native_ptr()) };
+    Owned::new(queue, native::rd_kafka_queue_destroy)
+}
+
+/// The next answer. Blocks up to `timeout`.
+pub(crate) fn next(queue: &Queue, timeout: Duration) -> Result<Event, Refusal> {
     // SAFETY: the queue is alive.
     let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), milliseconds(timeout)) };
     if event.is_null() {

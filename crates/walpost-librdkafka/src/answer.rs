@@ -1,10 +1,9 @@
-use std::slice;
-
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as native;
 
 use crate::{
     admin::{Event, Refusal, answered, check},
+    array::array,
     topic_id::{TopicId, TopicIdError, descriptions},
 };
 
@@ -104,13 +103,11 @@ fn offset(event: &Event) -> Result<LogEnd, AnswerError> {
         // SAFETY: the result lives as long as the event, `count` is written.
         unsafe { native::rd_kafka_ListOffsets_result_infos(result, &raw mut count) }
     };
-    if first.is_null() || count == 0 {
-        return Err(AnswerError::of(RDKafkaErrorCode::UnknownPartition));
-    }
     // SAFETY: `count` pointers lie at `first`, owned by the event.
-    let infos = unsafe { slice::from_raw_parts(first, count) };
+    let infos = unsafe { array(first, count) };
+    let info = *infos.first().ok_or(AnswerError::of(RDKafkaErrorCode::UnknownPartition))?;
     // SAFETY: the information is alive.
-    let found = unsafe { native::rd_kafka_ListOffsetsResultInfo_topic_partition(infos[0]) };
+    let found = unsafe { native::rd_kafka_ListOffsetsResultInfo_topic_partition(info) };
     // SAFETY: a partition that the information owns.
     let found = unsafe { &*found };
     check(found.err).map_err(AnswerError::of)?;

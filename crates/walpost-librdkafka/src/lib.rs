@@ -1,8 +1,8 @@
 //! What rust-rdkafka leaves out of librdkafka, and nothing else: the ids,
 //! partitions, settings and making of topics, the metadata of committed offsets and the
 //! headers of messages as bytes, what became of messages and asynchronous
-//! commits, questions that do not block, the members of a group, leader epochs, and
-//! what to do where brokers let nobody in.
+//! commits, questions that do not block, the members of a group, leader epochs, which
+//! errors end a reading, and what to do where brokers let nobody in.
 //!
 //! The only crate of Walpost with `unsafe` code.
 
@@ -10,6 +10,7 @@ mod access;
 mod admin;
 mod answer;
 mod appended;
+mod array;
 mod commit;
 mod committed;
 mod group;
@@ -18,6 +19,7 @@ mod kept;
 mod new_topic;
 mod owned;
 mod questions;
+mod reading;
 mod refused;
 mod status;
 mod topic_id;
@@ -29,11 +31,12 @@ pub use crate::{
     appended::seek_behind_appended,
     commit::commit_async,
     committed::{Committed, committed, message_leader_epoch},
-    group::{Group, GroupMember, group},
+    group::{Group, GroupMember, GroupState, group, member_metadata},
     headers::{MessageHeaders, message_headers},
     kept::{Kept, KeptError, topics_kept},
     new_topic::{NewTopic, NotCreated, create_topic},
     questions::{End, Questions},
+    reading::ends_reading,
     refused::without_value,
     status::may_have_landed,
     topic_id::{TopicId, TopicIdError, topic_ids},

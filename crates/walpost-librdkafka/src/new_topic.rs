@@ -1,7 +1,6 @@
 use std::{
     collections::BTreeMap,
     ffi::{CStr, CString, c_char},
-    slice,
     time::Duration,
 };
 
@@ -13,6 +12,7 @@ use rdkafka_sys as native;
 
 use crate::{
     admin::{self, Operation, Options, Refusal},
+    array::array,
     owned::Owned,
 };
 
@@ -74,11 +74,12 @@ pub fn create_topic<C: ClientContext>(
     let mut count = 0;
     // SAFETY: the result lives as long as the event, `count` is written.
     let first = unsafe { native::rd_kafka_CreateTopics_result_topics(result, &raw mut count) };
-    if first.is_null() || count == 0 {
+    // SAFETY: `count` pointers lie at `first`, owned by the event.
+    let results = unsafe { array(first, count) };
+    if results.is_empty() {
         return Err(RDKafkaErrorCode::Fail.into());
     }
-    // SAFETY: `count` pointers lie at `first`, owned by the event.
-    for made in unsafe { slice::from_raw_parts(first, count) } {
+    for made in results {
         // SAFETY: each points to what lives as long as the event.
         let error = unsafe { native::rd_kafka_topic_result_error(*made) };
         // SAFETY: as above, and so does its text.

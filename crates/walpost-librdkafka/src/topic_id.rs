@@ -13,6 +13,7 @@ use rdkafka_sys as native;
 
 use crate::{
     admin::{self, Event, Operation, Options, check},
+    array::array,
     owned::Owned,
 };
 
@@ -145,11 +146,8 @@ pub(crate) fn descriptions(event: &Event) -> Result<Vec<Description<'_>>, TopicI
     let mut count = 0;
     // SAFETY: the result lives as long as the event, `count` is written.
     let first = unsafe { native::rd_kafka_DescribeTopics_result_topics(result, &raw mut count) };
-    if first.is_null() || count == 0 {
-        return Ok(Vec::new());
-    }
     // SAFETY: `count` pointers lie at `first`, owned by the event.
-    let pointers = unsafe { std::slice::from_raw_parts(first, count) };
+    let pointers = unsafe { array(first, count) };
     // SAFETY: each points to a description that lives as long as the event.
     Ok(pointers.iter().map(|pointer| Description(unsafe { &**pointer })).collect())
 }
@@ -190,11 +188,8 @@ impl Description<'_> {
         let mut count = 0;
         // SAFETY: the description is alive, `count` is written.
         let first = unsafe { native::rd_kafka_TopicDescription_partitions(self.0, &raw mut count) };
-        if first.is_null() || count == 0 {
-            return Vec::new();
-        }
         // SAFETY: `count` pointers lie at `first`, owned by the description.
-        let pointers = unsafe { std::slice::from_raw_parts(first, count) };
+        let pointers = unsafe { array(first, count) };
         // SAFETY: each points to a partition that the description owns.
         let number = |pointer| unsafe { native::rd_kafka_TopicPartitionInfo_partition(pointer) };
         pointers.iter().copied().map(number).collect()

@@ -1,6 +1,6 @@
 use std::{
     ffi::{CStr, CString},
-    ptr, slice,
+    ptr,
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use rdkafka_sys as native;
 
 use crate::{
     admin::{self, Event, Operation, Options, check, milliseconds},
+    array::array,
     owned::Owned,
 };
 
@@ -36,19 +37,7 @@ pub fn topics_in_use<C: ClientContext>(
     client: &Client<C>,
     timeout: Duration,
 ) -> Result<TopicsInUse, RDKafkaErrorCode> {
-    let mut metadata = ptr::null();
-    // SAFETY: the client is alive, no topic means those in use, and `metadata`
-    // is written on success.
-    check(unsafe {
-        native::rd_kafka_metadata(
-            client.native_ptr(),
-            0,
-            ptr::null_mut(),
-            &raw mut metadata,
-            milliseconds(timeout),
-        )
-    })?;
-    let metadata = Owned::new(metadata.cast_mut(), destroy_metadata);
+    let metadata = in_use(client, timeout)?;
     // SAFETY: the metadata is alive, and nobody else has it.
     let found = unsafe { &*metadata.ptr() };
     // SAFETY: as many brokers as said lie there, owned by the metadata.
@@ -64,6 +53,39 @@ pub fn topics_in_use<C: ClientContext>(
         partitions.push((name.to_string_lossy().into_owned(), topic.partition_cnt));
     }
     Ok(TopicsInUse { broker, partitions })
+}
+
+/// Numbers of all brokers, as one of them knows them. Blocks up to `timeout`.
+pub(crate) fn brokers<C: ClientContext>(
+    client: &Client<C>,
+    timeout: Duration,
+) -> Result<Vec<i32>, RDKafkaErrorCode> {
+    let metadata = in_use(client, timeout)?;
+    // SAFETY: the metadata is alive, and nobody else has it.
+    let found = unsafe { &*metadata.ptr() };
+    // SAFETY: as many brokers as said lie there, owned by the metadata.
+    let brokers = unsafe { array(found.brokers, found.broker_cnt) };
+    Ok(brokers.iter().map(|broker| broker.id).collect())
+}
+
+/// All brokers, and the topics that `client` uses.
+fn in_use<C: ClientContext>(
+    client: &Client<C>,
+    timeout: Duration,
+) -> Result<Owned<native::rd_kafka_metadata>, RDKafkaErrorCode> {
+    let mut metadata = ptr::null();
+    // SAFETY: the client is alive, no topic means those in use, and `metadata`
+    // is written on success.
+    check(unsafe {
+        native::rd_kafka_metadata(
+            client.native_ptr(),
+            0,
+            ptr::null_mut(),
+            &raw mut metadata,
+            milliseconds(timeout),
+        )
+    })?;
+    Ok(Owned::new(metadata.cast_mut(), destroy_metadata))
 }
 
 /// Asks `broker` for one setting of `topics`, all in one request; `None` where
@@ -192,20 +214,6 @@ impl Resource<'_> {
         }
         Ok(None)
     }
-}
-
-/// What lies at `first`, nothing for a null.
-///
-/// # Safety
-/// `count` values lie at `first` unless it is null, and stay there unchanged
-/// as long as the caller uses the slice.
-unsafe fn array<'a, T>(first: *mut T, count: impl TryInto<usize>) -> &'a [T] {
-    let count = count.try_into().unwrap_or_default();
-    if first.is_null() || count == 0 {
-        return &[];
-    }
-    // SAFETY: by the contract of this function.
-    unsafe { slice::from_raw_parts(first, count) }
 }
 
 /// rd_kafka_metadata_destroy takes a pointer to what is constant.

@@ -12,10 +12,12 @@ use std::{
 use rdkafka::{
     ClientConfig,
     consumer::{BaseConsumer, Consumer},
-    error::KafkaResult,
+    error::RDKafkaErrorCode as Code,
 };
 use tokio::sync::mpsc;
-use walpost_librdkafka::{Group, group};
+use walpost_librdkafka::{
+    Group, GroupState, TopicId, TopicIdError, group, member_metadata, topic_ids,
+};
 
 use super::{command::GroupEvent, config::members_assign, context::Context};
 use crate::{
@@ -25,14 +27,12 @@ use crate::{
 
 /// Between two looks at the group.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest wait for the answer to one look.
+/// Longest wait for one answer; a look has several.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Looks without an answer, of brokers that have answered otherwise, until it is
-/// joined all the same: the coordinator may refuse to tell.
-const MAX_UNANSWERED: usize = 10;
-/// Behind the instance's id in the id that the coordinator gives its member, and a
-/// hyphen.
-const UUID_LEN: usize = 36;
+/// Looks that brokers refuse, until it is joined all the same: they never will tell.
+const MAX_REFUSED: usize = 10;
+/// Looks without an answer, until that is told.
+const MAX_IN_VAIN: usize = 10;
 
 /// A static member of a group whose members assign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +41,26 @@ pub(super) struct Instance {
     id: String,
 }
 
-/// What stands at the member's place.
+/// Who stands at the member's place.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// Nobody, or a member that a rebalance waits for: that takes its topics as they
+    /// are.
+    Nobody,
+    /// The member with this id.
+    Member(String),
+    /// One to whom partitions are being handed out, which is over at once: its topics
+    /// are not told until then.
+    Unsettled,
+}
+
+/// Whether the member's place can be taken.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// Nobody, a member with the same topics, or one that a rebalance waits for.
     Fits,
-    /// A member with other topics, which are these.
+    /// A member with other topics is there, which are these.
     Other(BTreeSet<String>),
-    /// Partitions are being handed out; it has to be looked again.
+    /// It has to be looked again.
     Unsettled,
 }
 
@@ -60,31 +72,97 @@ impl Instance {
         members_assign(config).then_some(Self { group, id })
     }
 
-    /// Whether a member has the id that the coordinator gives one of this instance.
-    fn is(&self, member: &str) -> bool {
-        let rest = member.strip_prefix(&self.id).and_then(|rest| rest.strip_prefix('-'));
-        rest.is_some_and(|rest| rest.len() == UUID_LEN)
+    fn found(&self, group: Option<Group>) -> Found {
+        let Some(Group { state, members }) = group else { return Found::Nobody };
+        let here = members.into_iter().find(|member| member.instance.as_ref() == Some(&self.id));
+        match (here, state) {
+            (None, _) | (Some(_), GroupState::PreparingRebalance) => Found::Nobody,
+            (Some(member), GroupState::Stable) => Found::Member(member.id),
+            (Some(_), GroupState::Other) => Found::Unsettled,
+        }
+    }
+}
+
+/// Whether `topics` fit at the place of a member with `theirs`. Of new ones those count
+/// that exist, as a member subscribes to no others; `exists` is of any.
+fn compare(
+    theirs: BTreeSet<String>,
+    topics: &[String],
+    exists: impl FnOnce(&[&str]) -> Result<bool, Code>,
+) -> Result<Place, Code> {
+    let ours: BTreeSet<&str> = topics.iter().map(String::as_str).collect();
+    let new: Vec<&str> = ours.iter().copied().filter(|topic| !theirs.contains(*topic)).collect();
+    let has_left_out = theirs.iter().any(|topic| !ours.contains(&**topic));
+    match has_left_out || (!new.is_empty() && exists(&new)?) {
+        true => Ok(Place::Other(theirs)),
+        false => Ok(Place::Fits),
+    }
+}
+
+/// Whether any of the topics exists that this is the answer for.
+fn any_exists(answer: Vec<Result<TopicId, TopicIdError>>) -> Result<bool, Code> {
+    let mut unknown = None;
+    for topic in answer {
+        match topic {
+            Ok(_) | Err(TopicIdError::NotSupported) => return Ok(true),
+            Err(TopicIdError::Kafka(
+                Code::UnknownTopicOrPartition
+                | Code::UnknownTopic
+                | Code::InvalidTopic
+                | Code::TopicAuthorizationFailed,
+            )) => {}
+            Err(error) => unknown = Some(code(&error)),
+        }
+    }
+    unknown.map_or(Ok(false), Err)
+}
+
+fn code(error: &TopicIdError) -> Code {
+    match error {
+        TopicIdError::Kafka(code) => *code,
+        TopicIdError::TimedOut { .. } => Code::OperationTimedOut,
+        _ => Code::Fail,
+    }
+}
+
+/// What came of the looks so far.
+#[derive(Debug, Default)]
+struct Looks {
+    refused: usize,
+    in_vain: usize,
+}
+
+impl Looks {
+    /// Whether it joins after this one.
+    fn joins(&mut self, look: &Result<Place, Code>) -> bool {
+        match look {
+            Ok(place) => {
+                *self = Self::default();
+                *place == Place::Fits
+            }
+            Err(code) => {
+                self.in_vain += 1;
+                self.refused += usize::from(is_refusal(*code));
+                self.refused >= MAX_REFUSED
+            }
+        }
     }
 
-    /// Of `topics` those count that `exist`, as a member subscribes to no others.
-    fn place(&self, group: &Group, topics: &[String], exists: impl Fn(&str) -> bool) -> Place {
-        let Some(member) = group.members.iter().find(|member| self.is(&member.id)) else {
-            return Place::Fits;
-        };
-        // A rebalance that waits for it takes its topics as they are, and one that
-        // hands partitions out is over at once. Of neither subscriptions are told.
-        match group.state.as_str() {
-            "Stable" => {}
-            "PreparingRebalance" => return Place::Fits,
-            _ => return Place::Unsettled,
+    fn are_in_vain(&self) -> bool {
+        self.in_vain >= MAX_IN_VAIN
+    }
+}
+
+/// Whether brokers will not tell, and not only do not: librdkafka's own errors, as of no
+/// answer in time, have negative codes.
+fn is_refusal(code: Code) -> bool {
+    match code {
+        Code::CoordinatorNotAvailable | Code::CoordinatorLoadInProgress | Code::NotCoordinator => {
+            false
         }
-        let Some(theirs) = subscription(&member.metadata) else { return Place::Fits };
-        let has_left_out = theirs.iter().any(|topic| !topics.contains(topic));
-        let is_new = |topic: &String| !theirs.contains(topic) && exists(topic);
-        match has_left_out || topics.iter().any(is_new) {
-            true => Place::Other(theirs),
-            false => Place::Fits,
-        }
+        // They do not know the question, as librdkafka's embedded one.
+        Code::UnsupportedFeature => true,
+        code => code as i32 >= 0,
     }
 }
 
@@ -162,41 +240,45 @@ struct Look {
 
 impl Look {
     fn until_it_fits(&self) {
-        let mut unanswered = 0;
-        let mut reminder = Reminder::default();
-        while !self.consumer.context().is_closing() {
-            match self.place() {
-                Ok(Place::Fits) => return,
-                Ok(Place::Unsettled) => {}
-                Ok(Place::Other(theirs)) => {
-                    if reminder.is_due(Instant::now()) {
-                        self.tell(theirs);
-                    }
+        let (mut looks, mut reminder) = (Looks::default(), Reminder::default());
+        while !self.is_closing() {
+            let look = self.place();
+            if looks.joins(&look) {
+                return;
+            }
+            match look {
+                Ok(Place::Other(theirs)) if reminder.is_due(Instant::now()) => self.tell(theirs),
+                Err(error) if looks.are_in_vain() && reminder.is_due(Instant::now()) => {
+                    self.tell_unknown(error);
                 }
-                Err(error) => {
-                    tracing::debug!(%error, "looking at the group failed");
-                    // It came with the first answer.
-                    let client = self.consumer.client();
-                    unanswered += usize::from(client.fetch_cluster_id(Duration::ZERO).is_some());
-                    if unanswered >= MAX_UNANSWERED {
-                        return;
-                    }
-                }
+                Err(error) => tracing::debug!(%error, "looking at the group failed"),
+                Ok(_) => {}
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
     }
 
-    fn place(&self) -> KafkaResult<Place> {
-        let found = group(self.consumer.client(), &self.instance.group, LIMIT)?;
-        Ok(found.map_or(Place::Fits, |group| {
-            self.instance.place(&group, &self.topics, |topic| self.exists(topic))
-        }))
+    fn is_closing(&self) -> bool {
+        self.consumer.context().is_closing()
     }
 
-    fn exists(&self, topic: &str) -> bool {
-        let found = self.consumer.fetch_metadata(Some(topic), LIMIT);
-        found.is_ok_and(|found| found.topics().iter().any(|of| !of.partitions().is_empty()))
+    /// An error where it is not known.
+    fn place(&self) -> Result<Place, Code> {
+        let (client, of) = (self.consumer.client(), &self.instance);
+        let member = match of.found(group(client, &of.group, LIMIT)?) {
+            Found::Nobody => return Ok(Place::Fits),
+            Found::Member(member) => member,
+            Found::Unsettled => return Ok(Place::Unsettled),
+        };
+        if self.is_closing() {
+            return Ok(Place::Unsettled);
+        }
+        // Without: it has just gone, or its coordinator was not among those who answered.
+        let metadata = member_metadata(client, &of.group, &member, LIMIT)?.ok_or(Code::Partial)?;
+        let Some(theirs) = subscription(&metadata) else { return Ok(Place::Fits) };
+        compare(theirs, &self.topics, |new| {
+            any_exists(topic_ids(client, new, LIMIT).map_err(|error| code(&error))?)
+        })
     }
 
     fn tell(&self, theirs: BTreeSet<String>) {
@@ -209,6 +291,16 @@ impl Look {
              partitions alone it would get; it joins when the session of that one has ended"
         );
     }
+
+    fn tell_unknown(&self, reason: Code) {
+        let instance = &self.instance.id;
+        tell!(
+            warn,
+            { instance = instance, reason = reason },
+            "the brokers do not tell whether this group.instance.id's member before has the same \
+             topics; it joins when they do. See whether the group's coordinator runs"
+        );
+    }
 }
 
 #[cfg(test)]
@@ -216,8 +308,6 @@ mod tests {
     use walpost_librdkafka::GroupMember;
 
     use super::*;
-
-    const ID: &str = "pod-0-0b8ad2a3-7d24-4b63-8f9e-1b1d3c1b7c55";
 
     fn metadata(topics: &[&str]) -> Vec<u8> {
         let mut metadata = vec![0, 1];
@@ -232,32 +322,123 @@ mod tests {
         metadata
     }
 
-    fn place(state: &str, id: &str, theirs: &[&str]) -> Place {
-        let instance = Instance { group: "shipping".to_owned(), id: "pod-0".to_owned() };
-        let member = |id: &str, metadata| GroupMember { id: id.to_owned(), metadata };
-        let members = vec![member("rdkafka-1", Vec::new()), member(id, metadata(theirs))];
+    fn names(topics: &[&str]) -> BTreeSet<String> {
+        topics.iter().map(|topic| (*topic).to_owned()).collect()
+    }
+
+    fn found(state: GroupState, instance: Option<&str>) -> Found {
+        let member = |id: &str, instance: Option<&str>| GroupMember {
+            id: id.to_owned(),
+            instance: instance.map(str::to_owned),
+        };
+        let members = vec![member("rdkafka-1", None), member("of-it", instance)];
+        let of = Instance { group: "shipping".to_owned(), id: "pod-0".to_owned() };
+        of.found(Some(Group { state, members }))
+    }
+
+    #[test]
+    fn the_member_before_is_found_by_its_instance_and_in_a_stable_group() {
+        let (stable, here) = (GroupState::Stable, Some("pod-0"));
+        assert_eq!(found(stable, here), Found::Member("of-it".to_owned()));
+        assert_eq!(found(GroupState::PreparingRebalance, here), Found::Nobody);
+        assert_eq!(found(GroupState::Other, here), Found::Unsettled);
+        for instance in [None, Some("pod-1"), Some("pod-0-1"), Some("pod")] {
+            assert_eq!(found(stable, instance), Found::Nobody, "{instance:?}");
+            assert_eq!(found(GroupState::Other, instance), Found::Nobody, "{instance:?}");
+        }
+        let of = Instance { group: "shipping".to_owned(), id: "pod-0".to_owned() };
+        assert_eq!(of.found(None), Found::Nobody);
+    }
+
+    /// With `to-come` there or not, or of which nobody knows.
+    fn place(theirs: &[&str], exists: Result<bool, Code>) -> Result<Place, Code> {
         let ours = ["orders", "refunds", "to-come"].map(str::to_owned);
-        let group = Group { state: state.to_owned(), members };
-        instance.place(&group, &ours, |topic| topic != "to-come")
+        compare(names(theirs), &ours, |new| match new {
+            ["to-come"] => exists,
+            _ => Ok(true),
+        })
     }
 
     #[test]
     fn the_place_of_the_same_topics_is_taken_and_that_of_others_waited_for() {
-        assert_eq!(place("Stable", ID, &["refunds", "orders"]), Place::Fits);
+        assert_eq!(place(&["refunds", "orders"], Ok(false)), Ok(Place::Fits));
+        assert_eq!(place(&["refunds", "orders", "to-come"], Err(Code::Fail)), Ok(Place::Fits));
         for others in [&["orders"] as &[_], &["orders", "refunds", "letters"], &[]] {
-            let theirs = others.iter().map(|topic| (*topic).to_owned()).collect();
-            assert_eq!(place("Stable", ID, others), Place::Other(theirs), "{others:?}");
-            assert_eq!(place("PreparingRebalance", ID, others), Place::Fits);
-            assert_eq!(place("CompletingRebalance", ID, others), Place::Unsettled);
+            assert_eq!(place(others, Ok(false)), Ok(Place::Other(names(others))), "{others:?}");
         }
+        let before = &["orders", "refunds"];
+        assert_eq!(place(before, Ok(true)), Ok(Place::Other(names(before))));
     }
 
     #[test]
-    fn members_of_other_instances_are_not_in_the_way() {
-        let of_other = ID.replace("pod-0", "pod-0-1");
-        for id in ["pod-1", "pod-0", &of_other, &ID.replace("pod-0", "pod-1")] {
-            assert_eq!(place("Stable", id, &["orders"]), Place::Fits, "{id}");
+    fn of_a_new_topic_of_which_nobody_knows_nothing_follows() {
+        let unknown = Err(Code::OperationTimedOut);
+        assert_eq!(place(&["orders", "refunds"], Err(Code::OperationTimedOut)), unknown);
+    }
+
+    #[test]
+    fn a_topic_exists_unless_brokers_say_otherwise() {
+        let kafka = |code| Err(TopicIdError::Kafka(code));
+        let (unknown, id) = (kafka(Code::UnknownTopicOrPartition), Ok(TopicId::from(1)));
+        let denied = kafka(Code::TopicAuthorizationFailed);
+        let fails = || kafka(Code::LeaderNotAvailable);
+        let old = Err(TopicIdError::NotSupported);
+        assert_eq!(any_exists(vec![]), Ok(false));
+        assert_eq!(any_exists(vec![unknown.clone(), denied]), Ok(false));
+        assert_eq!(any_exists(vec![unknown.clone(), old]), Ok(true));
+        assert_eq!(any_exists(vec![fails(), id]), Ok(true));
+        assert_eq!(any_exists(vec![fails(), unknown]), Err(Code::LeaderNotAvailable));
+    }
+
+    /// After which of these looks it joins.
+    fn joins(looks: impl IntoIterator<Item = Result<Place, Code>>) -> Option<usize> {
+        let mut so_far = Looks::default();
+        looks.into_iter().position(|look| so_far.joins(&look))
+    }
+
+    fn other() -> Result<Place, Code> {
+        Ok(Place::Other(names(&["orders"])))
+    }
+
+    #[test]
+    fn it_joins_at_the_first_answer_that_fits() {
+        assert_eq!(joins([Ok(Place::Fits)]), Some(0));
+        let away = Err(Code::OperationTimedOut);
+        assert_eq!(joins([away, other(), Ok(Place::Unsettled), Ok(Place::Fits)]), Some(3));
+    }
+
+    #[test]
+    fn a_coordinator_that_is_away_is_waited_for_and_one_that_refuses_is_not() {
+        let always = |code| (0..1_000).map(move |_| Err(code));
+        for code in [
+            Code::OperationTimedOut,
+            Code::BrokerTransportFailure,
+            Code::Partial,
+            Code::NotCoordinator,
+            Code::CoordinatorNotAvailable,
+            Code::CoordinatorLoadInProgress,
+        ] {
+            assert_eq!(joins(always(code)), None, "{code:?}");
         }
+        for code in [Code::GroupAuthorizationFailed, Code::UnsupportedFeature] {
+            assert_eq!(joins(always(code)), Some(MAX_REFUSED - 1), "{code:?}");
+        }
+        let answers_now_and_then = (0..1_000).map(|look| match look % MAX_REFUSED {
+            0 => other(),
+            _ => Err(Code::GroupAuthorizationFailed),
+        });
+        assert_eq!(joins(answers_now_and_then), None);
+    }
+
+    #[test]
+    fn looks_in_vain_are_told_until_one_is_answered() {
+        let mut looks = Looks::default();
+        for look in 1..=2 * MAX_IN_VAIN {
+            looks.joins(&Err(Code::OperationTimedOut));
+            assert_eq!(looks.are_in_vain(), look >= MAX_IN_VAIN);
+        }
+        looks.joins(&other());
+        assert!(!looks.are_in_vain());
     }
 
     #[test]

@@ -104,14 +104,20 @@ async fn a_static_member_that_waits_for_its_place_stops() {
     let world = World::new(1).await;
     let refunds = testkit::unique_name("refunds");
     testkit::create_topic(testkit::kafka().bootstrap(), &refunds, 1, &[]).await;
-    let mut there = run(world.consumer_as(STATIC).handler(Effects).unwrap());
-    there.until_running(1).await;
-    let consumer = world.consumer_as(STATIC).topics([refunds]);
-    let mut waits = run(consumer.handler(Effects).unwrap());
+    let consumer = world.consumer_as(STATIC).topics([world.topic.clone(), refunds.clone()]);
+    let mut there = run(consumer.handler(Effects).unwrap());
+    there.until_running(2).await;
+    let waits = member::start_as(&world, Harm::Nothing, STATIC, OnReset::Rerun);
+    testkit::until(LIMIT, "a word on the other topics", async || {
+        assert!(waits.is_running(), "{}", waits.log());
+        let log = waits.log();
+        log.lines()
+            .any(|line| line.contains("it joins when the session") && line.contains(&refunds))
+    })
+    .await;
     world.publish(0, ids("a", 10)).await;
     there.until_applied(10).await;
-    assert!(waits.status.borrow_and_update().partitions.is_empty());
-    waits.stop().await.unwrap();
+    assert!(waits.terminate(LIMIT).success(), "{}", waits.log());
     there.stop().await.unwrap();
 }
 

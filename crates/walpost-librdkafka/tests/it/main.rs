@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
 
+mod group;
 mod mock;
 mod producer;
 mod real;

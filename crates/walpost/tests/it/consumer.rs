@@ -33,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) database: testkit::Database,
     pub(crate) client: Client,
     pub(crate) first_ms: i64,
+    /// Where commands look for Kafka.
+    brokers: String,
     producer: ThreadedProducer<DefaultProducerContext>,
     published: i64,
     group_protocol: String,
@@ -57,6 +59,7 @@ impl Rig {
             database,
             client,
             first_ms,
+            brokers: broker.to_owned(),
             producer,
             published: 0,
             group_protocol: "classic".into(),
@@ -158,8 +161,7 @@ impl Rig {
 
     /// `walpost consumer`, with database and brokers.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
-        let kafka = testkit::kafka();
-        let place = ["--postgres", self.database.url(), "--kafka", kafka.bootstrap()];
+        let place = ["--postgres", self.database.url(), "--kafka", &self.brokers];
         tokio::task::block_in_place(|| walpost(&[&["consumer"], args, &place].concat(), &[]))
     }
 
@@ -322,6 +324,21 @@ async fn consumers_are_listed_and_shown_with_their_lag_and_without_kafka() {
     let output = tokio::task::block_in_place(|| walpost(&args, &[]));
     assert!(output.status.success() && stdout(&output).contains(&name), "{}", stderr(&output));
     assert!(stderr(&output).contains("without what Kafka knows"), "{}", stderr(&output));
+}
+
+/// librdkafka tells of each as if it were an error of the reading.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_are_away_fail_no_command_while_another_one_answers() {
+    let mut rig = Rig::new().await;
+    rig.publish(20);
+    rig.drain().await;
+    rig.publish(10);
+    let away = (1..=4).map(|port| format!("127.0.0.1:{port},"));
+    rig.brokers = away.chain([rig.brokers.clone()]).collect();
+    let listed = rig.json(&["list"]);
+    assert!(listed["lag_seconds"].is_number(), "{listed}");
+    let looked = rig.json(&["reset", &rig.name, "--to-earliest", "--event-type", "even"]);
+    assert_eq!(looked["effects_again"], 10, "{looked}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use rdkafka::{
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 use walpost_consumer::Event;
-use walpost_librdkafka::message_headers;
+use walpost_librdkafka::{ends_reading, message_headers};
 
 use super::{
     Place,
@@ -171,18 +171,23 @@ fn read(
     let from = Offset::Offset(range.start);
     list.add_partition_offset(&of.topic, of.partition, from).map_err(failed)?;
     client.assign(&list).map_err(failed)?;
-    let (mut chunk, mut heard) = (Vec::new(), Instant::now());
+    let (mut chunk, mut heard, mut said) = (Vec::new(), Instant::now(), String::new());
     loop {
         let message = match client.poll(POLL) {
             Some(Ok(message)) => message,
             // Markers of transactions may be the last.
             Some(Err(KafkaError::PartitionEOF(_))) => break,
-            Some(Err(error)) => return Err(failed(error)),
-            None if heard.elapsed() < SILENCE_LIMIT => continue,
-            None => {
+            Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
+            silence => {
+                if let Some(Err(error)) = silence {
+                    said = format!("; last error: {error}");
+                }
+                if heard.elapsed() < SILENCE_LIMIT {
+                    continue;
+                }
                 let limit = SILENCE_LIMIT.as_secs();
                 return Err(format!(
-                    "reading {}[{}] got nothing for {limit} s",
+                    "reading {}[{}] got nothing for {limit} s{said}",
                     of.topic, of.partition
                 ));
             }

@@ -12,7 +12,9 @@ use rdkafka::{
     consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use walpost_librdkafka::{Committed, Kept, committed, topic_ids, topics_kept, without_value};
+use walpost_librdkafka::{
+    Committed, Kept, committed, ends_reading, topic_ids, topics_kept, without_value,
+};
 
 use super::stored::Position;
 use crate::{command::brokers, config::Config, failure::Failure};
@@ -182,7 +184,8 @@ impl Cluster {
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     found.entry(partition).or_insert(None);
                 }
-                Some(Err(error)) => return Err(failed(error)),
+                Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
+                Some(Err(_)) => {}
             }
         }
         Ok(positions.iter().map(|one| found.get(&one.partition).copied().flatten()).collect())

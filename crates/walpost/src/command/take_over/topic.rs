@@ -13,7 +13,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use walpost_kafka::partition_for_key;
-use walpost_librdkafka::without_value;
+use walpost_librdkafka::{ends_reading, without_value};
 
 use super::offsets::Stored;
 use crate::command::brokers;
@@ -46,11 +46,11 @@ impl Topic {
         }
         reader.assign(&list).map_err(failed)?;
         let (mut unread, mut last): (BTreeSet<i32>, _) = (partitions, BTreeMap::new());
-        let deadline = Instant::now() + READ_LIMIT;
+        let (deadline, mut said) = (Instant::now() + READ_LIMIT, String::new());
         while !unread.is_empty() {
             if Instant::now() > deadline {
                 let limit = READ_LIMIT.as_secs();
-                return Err(format!("topic {} was not read within {limit} s", self.name));
+                return Err(format!("topic {} was not read within {limit} s{said}", self.name));
             }
             match reader.poll(POLL) {
                 None => {}
@@ -72,7 +72,8 @@ impl Topic {
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     unread.remove(&partition);
                 }
-                Some(Err(error)) => return Err(failed(error)),
+                Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
+                Some(Err(error)) => said = format!("; last error: {error}"),
             }
         }
         Ok(last.into_values().collect())
