@@ -12,7 +12,7 @@ use std::{
 use tokio::task::JoinHandle;
 use walpost_encode::{
     Part, UnknownSchema,
-    avro::{Registry, RegistryConfig, RegistryError},
+    avro::{Registry, RegistryConfig, RegistryError, RegistryErrorKind},
 };
 use walpost_event::{Relation, RetrySchedule, error_chain, jitter};
 
@@ -44,6 +44,7 @@ pub(crate) enum Answer {
     /// The registry gives the schema no id: its events are parked.
     Refused {
         schema: Box<UnknownSchema>,
+        kind: RegistryErrorKind,
         detail: String,
     },
 }
@@ -192,7 +193,8 @@ impl Asked {
                 Err(error) => error,
             };
             if error.kind().parks() {
-                return Ok(Answer::Refused { schema, detail: error_chain(&error) });
+                let (kind, detail) = (error.kind(), error_chain(&error));
+                return Ok(Answer::Refused { schema, kind, detail });
             }
             if !error.kind().is_transient() {
                 return Err(refused(&error));

@@ -7,7 +7,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
-use walpost_encode::avro::RegistryConfig;
+use tokio_postgres::types::PgLsn;
+use walpost_encode::avro::{RegistryConfig, RegistryErrorKind};
 use walpost_event::{Bytes, Lsn, Message, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
 use walpost_postgres::Database;
@@ -64,6 +65,14 @@ pub enum ShadowMade {
         /// What is wrong; no contents.
         detail: String,
     },
+    /// Its record needs a schema that the registry does not have: whoever publishes
+    /// now has not registered it within 20 s.
+    Unregistered {
+        /// The event's id, where it has one.
+        id: Option<Bytes>,
+        /// Which schema; no contents.
+        detail: String,
+    },
 }
 
 /// A pipeline's events as it would publish them, beside whoever publishes them now.
@@ -90,8 +99,9 @@ pub struct Shadow {
     open: Option<(Lsn, u32)>,
     read: Lsn,
     confirmed: Lsn,
-    /// Since when the registry does not know a schema, and when it is asked again.
-    unregistered: Option<(Instant, Instant)>,
+    /// Since when the registry refuses the schema that is asked for, and when it is
+    /// asked again.
+    refused: Option<(Instant, Instant)>,
     dropped: u64,
 }
 
@@ -100,6 +110,14 @@ struct Held {
     position: Position,
     change: RowChange,
     emitted: Option<LogicalMessage>,
+    /// The other one has not registered its schema.
+    is_unregistered: bool,
+}
+
+impl Held {
+    fn new(position: Position, change: RowChange, emitted: Option<LogicalMessage>) -> Self {
+        Self { position, change, emitted, is_unregistered: false }
+    }
 }
 
 impl std::fmt::Debug for Shadow {
@@ -172,7 +190,7 @@ impl Shadow {
             open: None,
             read: consistent,
             confirmed: consistent,
-            unregistered: None,
+            refused: None,
             dropped: 0,
         })
     }
@@ -205,6 +223,23 @@ impl Shadow {
     pub async fn is_behind_start(&self) -> Result<bool, RelayError> {
         let slot = slot::inspect(&self.sql, &self.config.slot).await?;
         Ok(slot.and_then(|slot| slot.confirmed).is_some_and(|lsn| lsn >= self.begins_at))
+    }
+
+    /// How far the server's WAL is on its disk: whatever anybody has published by now
+    /// is committed before.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn flushed(&self) -> Result<Lsn, RelayError> {
+        let flushed = "select pg_current_wal_flush_lsn()";
+        let row = self.sql.one("reading the WAL position", flushed, &[]).await?;
+        Ok(Lsn::from(u64::from(row.get::<_, PgLsn>(0))))
+    }
+
+    /// Whether [`next`](Self::next) has returned every event that is committed up to
+    /// there.
+    pub fn has_returned(&self, lsn: Lsn) -> bool {
+        self.made.is_empty() && self.read >= lsn
     }
 
     /// The next events, a bounded number, or none where none has come. Loses nothing
@@ -258,7 +293,7 @@ impl Shadow {
 
     /// As the pipeline takes what the source yields.
     fn make(&mut self) -> Result<(), RelayError> {
-        let may_ask = self.unregistered.is_none_or(|(_, again)| Instant::now() >= again);
+        let may_ask = self.refused.is_none_or(|(_, again)| Instant::now() >= again);
         if may_ask
             && !self.asker.is_asking()
             && let Some(held) = self.held.take()
@@ -314,7 +349,7 @@ impl Shadow {
                     return Ok(());
                 }
                 let position = self.position();
-                self.advance(Held { position, change, emitted: None });
+                self.advance(Held::new(position, change, None));
                 Ok(())
             }
             Sorted::Skipped => Ok(()),
@@ -329,14 +364,14 @@ impl Shadow {
         match self.converter.message_row(&message) {
             Ok(row) => {
                 let (position, change) = (self.position(), RowChange::insert(row));
-                self.advance(Held { position, change, emitted: Some(message) });
+                self.advance(Held::new(position, change, Some(message)));
             }
             Err(parking) => self.park(None, parking),
         }
     }
 
     fn advance(&mut self, event: Held) {
-        let Held { position, change, emitted } = event;
+        let Held { position, change, emitted, is_unregistered } = event;
         match self.converter.message(&change, content(emitted.as_ref())) {
             Ok(mut message) => {
                 message.headers.retain(|header| !header.name.starts_with(OWN));
@@ -345,11 +380,15 @@ impl Shadow {
             }
             Err(Unmade::Ask(question)) => {
                 self.asker.ask(question);
-                self.held = Some(Held { position, change, emitted });
+                self.held = Some(Held::new(position, change, emitted));
             }
             Err(Unmade::Park(parking)) => {
                 let id = self.converter.identity(&change.row).event_id;
-                self.made.push(ShadowEvent { position, made: parked(id, parking) });
+                let made = match is_unregistered {
+                    true => ShadowMade::Unregistered { id, detail: parking.detail },
+                    false => parked(id, parking),
+                };
+                self.made.push(ShadowEvent { position, made });
             }
             Err(Unmade::Dropped) => self.dropped += 1,
         }
@@ -360,14 +399,13 @@ impl Shadow {
         self.made.push(ShadowEvent { position, made: parked(id, parking) });
     }
 
-    /// Of the next event of the transaction. A message outside of one has none of
-    /// its own.
+    /// Of the next event of the transaction.
     fn position(&mut self) -> Position {
-        let (commit_lsn, ordinal) = self.open.unwrap_or((self.read, 0));
-        if let Some((_, events)) = &mut self.open {
-            *events = events.saturating_add(1);
-        }
-        Position { commit_lsn, ordinal }
+        let open = self.open.as_mut();
+        let (commit_lsn, events) = open.expect("whatever the source yields is in a transaction");
+        let ordinal = *events;
+        *events = ordinal.saturating_add(1);
+        Position { commit_lsn: *commit_lsn, ordinal }
     }
 
     /// Waits for an answer, but not for long.
@@ -378,15 +416,20 @@ impl Shadow {
         let answer = answer?;
         match &answer {
             // It registers nothing itself.
-            Answer::Refused { .. } => {
+            Answer::Refused { kind, .. } => {
                 let now = Instant::now();
-                let (since, again) = self.unregistered.get_or_insert((now, now));
+                let (since, again) = self.refused.get_or_insert((now, now));
                 if since.elapsed() < REGISTERED_WITHIN {
                     *again = now + ASK_AGAIN;
                     return Ok(());
                 }
+                // The next schema has a time of its own.
+                self.refused = None;
+                if let Some(held) = &mut self.held {
+                    held.is_unregistered = *kind == RegistryErrorKind::NotRegistered;
+                }
             }
-            Answer::Id { .. } => self.unregistered = None,
+            Answer::Id { .. } => self.refused = None,
             Answer::Described(..) => {}
         }
         self.converter.learn(answer);

@@ -1,11 +1,12 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use walpost_event::Bytes;
+use walpost_event::{Bytes, Message};
 
 use crate::{
     difference::{self, Difference, Member, Part, Partitioner},
     documented::{Documented, is_member_order, names_java_object},
     lanes::{Aligned, Lanes},
+    pace::Pace,
     partitions::Partitions,
     recent::Recent,
     record::{self, Event, Expected, Finding, Observed, Parked},
@@ -13,17 +14,16 @@ use crate::{
     waiting::Waiting,
 };
 
-/// Bounds on what waits for a partner.
-const MOST_WAITING: usize = 200_000;
-const MOST_WAITING_BYTES: usize = 256 * 1024 * 1024;
 /// How a pair counts of which Walpost parks the event.
 const PARKED: &str = "parked by Walpost";
+/// How a pair counts of which nobody has registered the schema that Walpost needs.
+const UNREGISTERED: &str = "schema not registered";
 
 /// How the two are compared.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How long one side waits for the other. Default 30 s.
+    /// How long one side waits for the other, while that is read. Default 30 s.
     pub grace: Duration,
     /// The partition of a key among so many, as the producer chooses it.
     pub partitioner: Partitioner,
@@ -57,6 +57,11 @@ pub struct Comparison {
     lanes: Lanes,
     partitions: Partitions,
     recent: Recent,
+    /// Records that had no room to wait.
+    let_go: Recent,
+    pace: Pace,
+    /// Topics of the connector: Walpost has a record for them, or both have one.
+    topics: HashSet<Arc<str>>,
     /// Topics of which events have no id.
     without_ids: HashSet<Arc<str>>,
     findings: Vec<Finding>,
@@ -74,6 +79,9 @@ impl Comparison {
             lanes: Lanes::default(),
             partitions: Partitions::default(),
             recent: Recent::default(),
+            let_go: Recent::default(),
+            pace: Pace::new(settings.grace),
+            topics: HashSet::new(),
             without_ids: HashSet::new(),
             findings: Vec::new(),
             summary: Summary::default(),
@@ -99,15 +107,39 @@ impl Comparison {
         self.partitions.begin_at((topic.clone(), partition), offset);
     }
 
+    /// A topic is the connector's: what Debezium alone has there is missing, and not
+    /// somebody else's.
+    pub fn owns(&mut self, topic: &Arc<str>) {
+        if !self.topics.contains(topic) {
+            self.topics.insert(topic.clone());
+        }
+    }
+
+    /// Every event was told that was committed before this moment, and so the event
+    /// of each record that came until then. No record is missing before that is
+    /// known.
+    pub fn has_events_until(&mut self, until: Duration) {
+        self.pace.set_events_until(until);
+    }
+
     /// An event, in commit order.
     pub fn expect(&mut self, now: Duration, event: Event) {
-        let Some(id) = event.id() else {
-            return match event {
-                Event::Made(expected) => self.expect_without_id(now, expected),
-                Event::Parked(_) if self.has_ended => {}
-                Event::Parked(_) => drop(self.events.add(now, None, event.bytes(), event)),
-            };
-        };
+        if let Event::Made(Expected { message, .. }) = &event {
+            self.owns(&message.topic);
+            if self.let_go.contains(hash(message)) {
+                return;
+            }
+        }
+        match (event.id(), event) {
+            (Some(id), event) => self.expect_with_id(now, id, event),
+            (None, Event::Made(expected)) => self.expect_without_id(now, expected),
+            (None, _) if self.has_ended => {}
+            (None, event) => self.keep_event(now, None, event),
+        }
+        self.keep_pace(now);
+    }
+
+    fn expect_with_id(&mut self, now: Duration, id: Bytes, event: Event) {
         let topic = event.topic().cloned();
         let of_topic = |record: &Unpaired| {
             topic.as_ref().is_none_or(|topic| *topic == record.observed.message.topic)
@@ -115,8 +147,12 @@ impl Comparison {
         match self.records.take_by_id(&id, of_topic) {
             Some(record) => self.pair(event, record.observed),
             None if self.has_ended => {}
-            None => drop(self.events.add(now, Some(id), event.bytes(), event)),
+            None => self.keep_event(now, Some(id), event),
         }
+    }
+
+    fn keep_event(&mut self, now: Duration, id: Option<Bytes>, event: Event) {
+        self.events.add(self.pace.read_for(now), id, event.bytes(), event);
     }
 
     fn expect_without_id(&mut self, now: Duration, expected: Expected) {
@@ -124,17 +160,21 @@ impl Comparison {
             self.without_ids.insert(expected.message.topic.clone());
         }
         let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
-        let aligned = self.lanes.expect(now, expected, alike(partitions, partitioner));
+        let since = self.pace.read_for(now);
+        let aligned = self.lanes.expect(since, expected, alike(partitions, partitioner));
         self.take(aligned);
     }
 
     /// A record of Debezium's, in the order of its partition.
     pub fn observe(&mut self, now: Duration, observed: Observed) {
-        let Some(id) = record::id(&observed.message) else {
-            let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
-            let aligned = self.lanes.observe(now, observed, alike(partitions, partitioner));
-            return self.take(aligned);
-        };
+        match record::id(&observed.message) {
+            Some(id) => self.observe_with_id(now, id, observed),
+            None => self.observe_without_id(now, observed),
+        }
+        self.keep_pace(now);
+    }
+
+    fn observe_with_id(&mut self, now: Duration, id: Bytes, observed: Observed) {
         let topic = observed.message.topic.clone();
         let of_topic = |event: &Event| event.topic().is_none_or(|other| *other == topic);
         if let Some(event) = self.events.take_by_id(&id, of_topic) {
@@ -144,12 +184,15 @@ impl Comparison {
             return;
         }
         let (place, offset) = (place(&observed), observed.offset);
-        if self.recent.contains(hash(&observed)) {
+        if self.recent.contains(hash(&observed.message)) {
             for number in self.partitions.again(&place, offset) {
                 if let Some(record) = self.records.get_mut(number) {
                     record.is_rewound = true;
                 }
             }
+        }
+        if self.pace.is_crowded() {
+            return self.let_go(observed);
         }
         let bytes = observed.message.size_bytes();
         let record = Unpaired { observed, id: id.clone(), is_rewound: false };
@@ -157,31 +200,72 @@ impl Comparison {
         self.partitions.waits(place, offset, number);
     }
 
+    fn observe_without_id(&mut self, now: Duration, observed: Observed) {
+        let (topic, key) = (observed.message.topic.clone(), observed.message.key.clone());
+        let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
+        let aligned = self.lanes.observe(now, observed, alike(partitions, partitioner));
+        self.take(aligned);
+        if self.pace.is_crowded()
+            && let Some(observed) = self.lanes.take_last(&topic, &key)
+        {
+            self.let_go(observed);
+        }
+    }
+
+    /// There is no room on either side, and the partners of the events stand behind
+    /// this record: its own event will not be compared.
+    fn let_go(&mut self, observed: Observed) {
+        let hash = hash(&observed.message);
+        self.let_go.add(hash);
+        if self.verdict(&observed, false) == Verdict::Missing {
+            self.recent.add(hash);
+            self.summary.uncompared += 1;
+        } else {
+            self.unmatched(observed, false);
+        }
+    }
+
     /// Judges what has waited for its partner for as long as it may.
     pub fn settle(&mut self, now: Duration) {
-        let grace = self.settings.grace;
-        while let Some(record) = self.records.take_expired(now, grace) {
+        while let Some(event) = self.events.take_oldest(|since| self.pace.is_event_due(since, now))
+        {
+            let recent = &self.recent;
+            let is_first = |record: &Unpaired| !recent.contains(hash(&record.observed.message));
+            let other = event.id().and_then(|id| self.records.take_by_id(&id, is_first));
+            match (event, other) {
+                (event, Some(record)) => self.pair(event, record.observed),
+                (Event::Made(expected), None) => self.extra(Finding::Extra(expected)),
+                (Event::Parked(_), None) => self.documented(Documented::TaskFails),
+                (Event::Unregistered(event), None) => {
+                    self.extra(Finding::Unregistered { event, observed: None });
+                }
+            }
+            self.keep_pace(now);
+        }
+        while let Some(record) =
+            self.records.take_oldest(|since| self.pace.is_record_due(since, now))
+        {
+            self.partitions.is_judged(&place(&record.observed), record.observed.offset);
             let is_new = self.is_new(&record);
             let other = if is_new { self.events.take_by_id(&record.id, |_| true) } else { None };
             match other {
                 Some(event) => self.pair(event, record.observed),
                 None => self.unmatched(record.observed, record.is_rewound),
             }
-        }
-        while let Some(event) = self.events.take_expired(now, grace) {
-            let recent = &self.recent;
-            let is_first = |record: &Unpaired| !recent.contains(hash(&record.observed));
-            let other = event.id().and_then(|id| self.records.take_by_id(&id, is_first));
-            match (event, other) {
-                (event, Some(record)) => self.pair(event, record.observed),
-                (Event::Made(expected), None) => self.extra(expected),
-                (Event::Parked(_), None) => self.documented(Documented::TaskFails),
-            }
+            self.keep_pace(now);
         }
         let (partitions, partitioner) = (&self.partitions, self.settings.partitioner);
-        let is_known = |observed: &Observed| self.recent.contains(hash(observed));
-        let aligned = self.lanes.settle(now, grace, alike(partitions, partitioner), is_known);
+        let is_known = |observed: &Observed| self.recent.contains(hash(&observed.message));
+        let alike = alike(partitions, partitioner);
+        let aligned = self.lanes.settle(now, &self.pace, alike, is_known);
         self.take(aligned);
+        self.keep_pace(now);
+    }
+
+    fn keep_pace(&mut self, now: Duration) {
+        let events = self.events.load().and(self.lanes.expected());
+        let records = self.records.load().and(self.lanes.observed_load());
+        self.pace.set(now, events, records);
     }
 
     /// No more is compared than what waits now: what comes from here on may be its
@@ -193,18 +277,22 @@ impl Comparison {
     /// Whether nothing waits any more that a partner could come for.
     pub fn is_settled(&self) -> bool {
         let is_new = |observed: &Observed| self.verdict(observed, false) == Verdict::Missing;
-        self.events.len() == 0
-            && self.lanes.expected() == 0
+        self.events.load().count == 0
+            && self.lanes.expected().count == 0
             && self.records.iter().all(|record| !self.is_new(record))
             && !self.lanes.observed().any(is_new)
     }
 
-    /// Whether so much waits that neither side should be read on before some of it is
-    /// settled.
-    pub fn is_full(&self) -> bool {
-        let waiting = self.events.len() + self.records.len() + self.lanes.len();
-        let bytes = self.events.bytes() + self.records.bytes() + self.lanes.bytes();
-        waiting >= MOST_WAITING || bytes >= MOST_WAITING_BYTES
+    /// Whether there is room for events. Where there is none, the records that they
+    /// wait for are to be read first.
+    pub fn takes_events(&self) -> bool {
+        self.pace.reads_events()
+    }
+
+    /// Whether there is room for records. Where there is none, the events that they
+    /// wait for are to be read first; meanwhile no event waits for longer.
+    pub fn takes_records(&self) -> bool {
+        self.pace.reads_records()
     }
 
     /// What was found since the last time.
@@ -221,8 +309,8 @@ impl Comparison {
     /// [pending](Summary::pending), unless it is known to be a duplicate or older.
     pub fn summary(&self) -> Summary {
         let mut summary = self.summary.clone();
-        let waiting = self.events.len() + self.lanes.expected();
-        summary.pending = waiting as u64;
+        let waiting = self.events.load().and(self.lanes.expected());
+        summary.pending = waiting.count as u64;
         let records = self.records.iter().map(|record| (&record.observed, record.is_rewound));
         let lanes = self.lanes.observed().map(|observed| (observed, false));
         for (observed, is_rewound) in records.chain(lanes) {
@@ -241,15 +329,18 @@ impl Comparison {
 
     /// What a record is that has no partner.
     fn verdict(&self, observed: &Observed, is_rewound: bool) -> Verdict {
+        let topic = &observed.message.topic;
         let has_id = record::id(&observed.message).is_some();
-        if self.recent.contains(hash(observed)) {
+        if self.recent.contains(hash(&observed.message)) {
             Verdict::Duplicate
-        } else if !has_id && !self.without_ids.contains(&observed.message.topic) {
+        } else if !has_id && !self.without_ids.contains(topic) {
             Verdict::Foreign
         } else if is_rewound || self.partitions.is_older(&place(observed), observed.offset) {
             Verdict::Older
-        } else {
+        } else if self.topics.contains(topic) {
             Verdict::Missing
+        } else {
+            Verdict::Foreign
         }
     }
 
@@ -260,9 +351,12 @@ impl Comparison {
                 self.summary.duplicates += 1;
                 self.findings.push(Finding::Duplicate(observed));
             }
-            Verdict::Foreign => self.summary.foreign += 1,
+            Verdict::Foreign => {
+                let topic = &observed.message.topic;
+                self.summary.add_foreign((!self.topics.contains(topic)).then_some(topic));
+            }
             Verdict::Older | Verdict::Missing => {
-                self.recent.add(hash(&observed));
+                self.recent.add(hash(&observed.message));
                 if verdict == Verdict::Older {
                     self.summary.older += 1;
                 } else {
@@ -273,9 +367,14 @@ impl Comparison {
         }
     }
 
-    fn extra(&mut self, expected: Expected) {
+    fn extra(&mut self, finding: Finding) {
         self.summary.extra += 1;
-        self.findings.push(Finding::Extra(expected));
+        self.findings.push(finding);
+    }
+
+    fn different(&mut self, kind: &str, finding: Finding) {
+        *self.summary.different.entry(kind.to_owned()).or_default() += 1;
+        self.findings.push(finding);
     }
 
     fn documented(&mut self, documented: Documented) {
@@ -286,17 +385,23 @@ impl Comparison {
         for one in aligned {
             match one {
                 Aligned::Pair(expected, observed) => self.pair(Event::Made(expected), observed),
-                Aligned::Extra(expected) => self.extra(expected),
+                Aligned::Extra(expected) => self.extra(Finding::Extra(expected)),
                 Aligned::Unmatched(observed) => self.unmatched(observed, false),
             }
         }
     }
 
     fn pair(&mut self, event: Event, observed: Observed) {
-        self.recent.add(hash(&observed));
+        self.recent.add(hash(&observed.message));
+        self.owns(&observed.message.topic);
         match event {
             Event::Made(expected) => self.compare(expected, observed),
             Event::Parked(parked) => self.compare_parked(parked, observed),
+            Event::Unregistered(event) => {
+                self.partitions.common(place(&observed), observed.offset, None);
+                let observed = Some(observed);
+                self.different(UNREGISTERED, Finding::Unregistered { event, observed });
+            }
         }
     }
 
@@ -305,8 +410,7 @@ impl Comparison {
         if names_java_object(&observed) {
             return self.documented(Documented::JavaObject);
         }
-        *self.summary.different.entry(PARKED.to_owned()).or_default() += 1;
-        self.findings.push(Finding::WouldPark { parked, observed });
+        self.different(PARKED, Finding::WouldPark { parked, observed });
     }
 
     fn compare(&mut self, expected: Expected, observed: Observed) {
@@ -327,8 +431,8 @@ impl Comparison {
         } else {
             let members: Vec<String> =
                 differences.iter().map(|one| one.member.to_string()).collect();
-            *self.summary.different.entry(members.join(", ")).or_default() += 1;
-            self.findings.push(Finding::Different { expected, observed, differences });
+            let finding = Finding::Different { expected, observed, differences };
+            self.different(&members.join(", "), finding);
         }
     }
 }
@@ -355,8 +459,7 @@ fn place(observed: &Observed) -> (Arc<str>, i32) {
 }
 
 /// By which a second one is known: topic and id, or all of it.
-fn hash(observed: &Observed) -> u64 {
-    let message = &observed.message;
+fn hash(message: &Message) -> u64 {
     match record::id(message) {
         Some(id) => Recent::hash_of(&(&message.topic, id)),
         None => {

@@ -8,7 +8,10 @@ use std::{
 
 use walpost_event::{Bytes, Message};
 
-use crate::record::{Expected, Observed};
+use crate::{
+    pace::{Load, Pace},
+    record::{Expected, Observed},
+};
 
 /// How far a partner is looked for among what waits.
 const LOOK_AHEAD: usize = 50;
@@ -28,9 +31,8 @@ pub(crate) enum Aligned {
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     lanes: HashMap<(Arc<str>, Option<Bytes>), Lane>,
-    expected: usize,
-    observed: usize,
-    bytes: usize,
+    expected: Load,
+    observed: Load,
 }
 
 #[derive(Debug, Default)]
@@ -47,8 +49,7 @@ impl Lanes {
         alike: impl Fn(&Expected, &Observed) -> bool,
     ) -> Vec<Aligned> {
         let key = key(&expected.message);
-        self.expected += 1;
-        self.bytes += expected.message.size_bytes();
+        self.expected.add(expected.message.size_bytes());
         self.lanes.entry(key.clone()).or_default().expected.push_back((now, expected));
         self.advance(&key, alike)
     }
@@ -60,24 +61,22 @@ impl Lanes {
         alike: impl Fn(&Expected, &Observed) -> bool,
     ) -> Vec<Aligned> {
         let key = key(&observed.message);
-        self.observed += 1;
-        self.bytes += observed.message.size_bytes();
+        self.observed.add(observed.message.size_bytes());
         self.lanes.entry(key.clone()).or_default().observed.push_back((now, observed));
         self.advance(&key, alike)
     }
 
-    /// What has waited for `grace`; `is_known` of records that were there before.
+    /// What is due; `is_known` of records that were there before.
     pub(crate) fn settle(
         &mut self,
         now: Duration,
-        grace: Duration,
+        pace: &Pace,
         alike: impl Fn(&Expected, &Observed) -> bool,
         is_known: impl Fn(&Observed) -> bool,
     ) -> Vec<Aligned> {
-        let is_over = |since: &Duration| now.saturating_sub(*since) >= grace;
         let mut aligned = Vec::new();
         for lane in self.lanes.values_mut() {
-            while let Some(next) = lane.expired(is_over, &is_known) {
+            while let Some(next) = lane.take_due(now, pace, &is_known) {
                 aligned.push(next);
                 lane.advance(&alike, &mut aligned);
             }
@@ -87,8 +86,20 @@ impl Lanes {
         aligned
     }
 
+    /// Takes back the record that came last for this topic and key, if it waits.
+    pub(crate) fn take_last(&mut self, topic: &Arc<str>, key: &Option<Bytes>) -> Option<Observed> {
+        let key = (topic.clone(), key.clone());
+        let lane = self.lanes.get_mut(&key)?;
+        let (_, observed) = lane.observed.pop_back()?;
+        if lane.is_empty() {
+            self.lanes.remove(&key);
+        }
+        self.observed.remove(observed.message.size_bytes());
+        Some(observed)
+    }
+
     /// Events that wait for Debezium's records.
-    pub(crate) fn expected(&self) -> usize {
+    pub(crate) fn expected(&self) -> Load {
         self.expected
     }
 
@@ -97,12 +108,9 @@ impl Lanes {
         self.lanes.values().flat_map(|lane| &lane.observed).map(|(_, observed)| observed)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.expected + self.observed
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// How much these are.
+    pub(crate) fn observed_load(&self) -> Load {
+        self.observed
     }
 
     fn advance(
@@ -129,12 +137,10 @@ impl Lanes {
                 Aligned::Unmatched(observed) => (None, Some(observed)),
             };
             if let Some(expected) = expected {
-                self.expected -= 1;
-                self.bytes -= expected.message.size_bytes();
+                self.expected.remove(expected.message.size_bytes());
             }
             if let Some(observed) = observed {
-                self.observed -= 1;
-                self.bytes -= observed.message.size_bytes();
+                self.observed.remove(observed.message.size_bytes());
             }
         }
     }
@@ -175,20 +181,24 @@ impl Lane {
         Some(Aligned::Pair(expected, observed))
     }
 
-    fn expired(
+    fn take_due(
         &mut self,
-        is_over: impl Fn(&Duration) -> bool,
+        now: Duration,
+        pace: &Pace,
         is_known: impl Fn(&Observed) -> bool,
     ) -> Option<Aligned> {
-        let over = |since: Option<&Duration>| since.is_some_and(&is_over);
-        let ours = over(self.expected.front().map(|(since, _)| since));
-        let theirs = over(self.observed.front().map(|(since, _)| since));
-        if !ours && !theirs {
-            return None;
-        }
+        let ours = self.expected.front().is_some_and(|(since, _)| pace.is_event_due(*since, now));
+        let theirs =
+            self.observed.front().is_some_and(|(since, _)| pace.is_record_due(*since, now));
         let known = self.observed.front().is_some_and(|(_, observed)| is_known(observed));
-        if theirs && (known || self.expected.is_empty()) {
+        // The record of an event that is not due may still come, unless there is no
+        // room for it.
+        let is_alone = self.expected.is_empty() || (!ours && !pace.reads_records());
+        if theirs && (known || is_alone) {
             return self.observed.pop_front().map(|(_, observed)| Aligned::Unmatched(observed));
+        }
+        if !ours {
+            return None;
         }
         if self.observed.is_empty() || known {
             return self.expected.pop_front().map(|(_, expected)| Aligned::Extra(expected));

@@ -3,7 +3,10 @@
 //! Whoever reads both sides tells a [`Comparison`] of each event that Walpost has
 //! made a record of, and of each record that Debezium has written, in the order in
 //! which they come; it pairs them and says what [differs](Finding). The sides come
-//! at their own pace: what has no partner waits for [`Settings::grace`].
+//! at their own pace: what has no partner waits for [`Settings::grace`], and only
+//! while that partner could come. So much may wait on each side, and then the other
+//! one is to be read first: [`Comparison::takes_events`],
+//! [`Comparison::takes_records`].
 //!
 //! No I/O, no clock: the time is an argument, since any fixed moment.
 //!
@@ -41,6 +44,7 @@ mod difference;
 mod documented;
 mod json_order;
 mod lanes;
+mod pace;
 mod partitions;
 mod recent;
 mod record;

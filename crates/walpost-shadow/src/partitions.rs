@@ -1,4 +1,7 @@
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use walpost_event::Position;
 
@@ -21,9 +24,9 @@ struct Partition {
     begins_at: Option<i64>,
     /// Offset and position of the last record that both have.
     last_common: Option<(i64, Position)>,
-    /// Offset and number of records that wait and before which Debezium may have
+    /// By offset the numbers of records that wait, and before which Debezium may have
     /// gone back.
-    undecided: Vec<(i64, u64)>,
+    undecided: BTreeMap<i64, u64>,
 }
 
 impl Partitions {
@@ -52,7 +55,14 @@ impl Partitions {
 
     /// A record waits, under this number.
     pub(crate) fn waits(&mut self, place: Place, offset: i64, number: u64) {
-        self.known.entry(place).or_default().undecided.push((offset, number));
+        self.known.entry(place).or_default().undecided.insert(offset, number);
+    }
+
+    /// It waits no longer.
+    pub(crate) fn is_judged(&mut self, place: &Place, offset: i64) {
+        if let Some(partition) = self.known.get_mut(place) {
+            partition.undecided.remove(&offset);
+        }
     }
 
     /// Both have the record: what waits before it was written for the first time.
@@ -61,7 +71,7 @@ impl Partitions {
         let partition = self.known.entry(place).or_default();
         let first = partition.first_common.get_or_insert(offset);
         *first = (*first).min(offset);
-        partition.undecided.retain(|(other, _)| *other > offset);
+        partition.undecided = partition.undecided.split_off(&offset.saturating_add(1));
         let Some(position) = position else { return true };
         let last = *partition.last_common.get_or_insert((offset, position));
         let in_order = (offset > last.0) == (position > last.1);
@@ -75,9 +85,13 @@ impl Partitions {
     /// written again as well. Returns the numbers.
     pub(crate) fn again(&mut self, place: &Place, offset: i64) -> Vec<u64> {
         let Some(partition) = self.known.get_mut(place) else { return Vec::new() };
-        let (before, behind) =
-            partition.undecided.drain(..).partition::<Vec<_>, _>(|(other, _)| *other < offset);
-        partition.undecided = behind;
-        before.into_iter().map(|(_, number)| number).collect()
+        let behind = partition.undecided.split_off(&offset);
+        std::mem::replace(&mut partition.undecided, behind).into_values().collect()
+    }
+
+    /// How many records are undecided, of all partitions.
+    #[cfg(test)]
+    pub(crate) fn undecided(&self) -> usize {
+        self.known.values().map(|partition| partition.undecided.len()).sum()
     }
 }

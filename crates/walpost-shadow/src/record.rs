@@ -28,14 +28,14 @@ pub struct Expected {
     pub message: Box<Message>,
 }
 
-/// An event that Walpost would park.
+/// An event that Walpost makes no record of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
     /// Of the event.
     pub position: Position,
     /// Its id, where it has one.
     pub id: Option<Bytes>,
-    /// The class of reason, as `walpost parked` names it.
+    /// The class of reason; where it is parked, as `walpost parked` names it.
     pub reason: &'static str,
     /// What was wrong; no contents.
     pub detail: String,
@@ -48,6 +48,8 @@ pub enum Event {
     Made(Expected),
     /// It is parked.
     Parked(Parked),
+    /// Its schema has no id: Debezium, which registers them, has not.
+    Unregistered(Parked),
 }
 
 /// What is to be told of one record or pair of records.
@@ -69,6 +71,13 @@ pub enum Finding {
         /// Of Debezium.
         observed: Observed,
     },
+    /// Walpost does not find the schema that its record would have.
+    Unregistered {
+        /// Of Walpost.
+        event: Parked,
+        /// Of Debezium, where it has one.
+        observed: Option<Observed>,
+    },
     /// Debezium's alone.
     Missing(Observed),
     /// Walpost's alone.
@@ -81,7 +90,7 @@ impl Event {
     pub(crate) fn topic(&self) -> Option<&Arc<str>> {
         match self {
             Self::Made(expected) => Some(&expected.message.topic),
-            Self::Parked(_) => None,
+            Self::Parked(_) | Self::Unregistered(_) => None,
         }
     }
 
@@ -89,14 +98,14 @@ impl Event {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Made(expected) => expected.message.size_bytes(),
-            Self::Parked(parked) => parked.detail.len(),
+            Self::Parked(event) | Self::Unregistered(event) => event.detail.len(),
         }
     }
 
     pub(crate) fn id(&self) -> Option<Bytes> {
         match self {
             Self::Made(expected) => id(&expected.message),
-            Self::Parked(parked) => parked.id.as_ref().map(plain),
+            Self::Parked(event) | Self::Unregistered(event) => event.id.as_ref().map(plain),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::{
 
 use walpost_event::Bytes;
 
+use crate::pace::Load;
+
 /// What one side has and the other has not yet, in the order in which it came.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
@@ -50,11 +52,11 @@ impl<T> Waiting<T> {
         self.remove(number)
     }
 
-    /// Takes the oldest that has waited for `grace`.
-    pub(crate) fn take_expired(&mut self, now: Duration, grace: Duration) -> Option<T> {
+    /// Takes the oldest if it is due, by the time since when it waits.
+    pub(crate) fn take_oldest(&mut self, is_due: impl Fn(Duration) -> bool) -> Option<T> {
         let (number, entry) = self.entries.first_key_value()?;
         let number = *number;
-        (now.saturating_sub(entry.since) >= grace).then(|| self.remove(number)).flatten()
+        is_due(entry.since).then(|| self.remove(number)).flatten()
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
@@ -65,12 +67,8 @@ impl<T> Waiting<T> {
         self.entries.values().map(|entry| &entry.what)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) fn load(&self) -> Load {
+        Load { count: self.entries.len(), bytes: self.bytes }
     }
 
     fn remove(&mut self, number: u64) -> Option<T> {
@@ -104,19 +102,19 @@ mod tests {
         assert_eq!(waiting.take_by_id(&id, |what| *what > 1), Some(2));
         assert_eq!(waiting.take_by_id(&id, |_| true), Some(1));
         assert_eq!(waiting.take_by_id(&id, |what| *what == 1), None);
-        assert_eq!((waiting.len(), waiting.bytes()), (1, 10));
+        assert_eq!(waiting.load(), Load { count: 1, bytes: 10 });
         assert_eq!(waiting.take_by_id(&id, |_| true), Some(3));
-        assert!(waiting.by_id.is_empty() && waiting.bytes() == 0);
+        assert!(waiting.by_id.is_empty() && waiting.bytes == 0);
     }
 
     #[test]
-    fn what_waits_too_long_is_taken_in_order() {
+    fn what_is_due_is_taken_in_order() {
         let mut waiting = Waiting::default();
         waiting.add(AT(1), None, 1, "a");
         waiting.add(AT(2), None, 1, "b");
-        assert_eq!(waiting.take_expired(AT(10), AT(10)), None);
-        assert_eq!(waiting.take_expired(AT(11), AT(10)), Some("a"));
-        assert_eq!(waiting.take_expired(AT(11), AT(10)), None);
-        assert_eq!(waiting.take_expired(AT(12), AT(10)), Some("b"));
+        assert_eq!(waiting.take_oldest(|since| since <= AT(0)), None);
+        assert_eq!(waiting.take_oldest(|since| since <= AT(1)), Some("a"));
+        assert_eq!(waiting.take_oldest(|since| since <= AT(1)), None);
+        assert_eq!(waiting.take_oldest(|since| since <= AT(2)), Some("b"));
     }
 }

@@ -218,7 +218,7 @@ impl Connect {
         match answer {
             Answer::Described(relation, description) => self.describe(relation, &description),
             Answer::Id { part, schema, id } => self.converters.learn(&part, &schema, id),
-            Answer::Refused { schema, detail } => {
+            Answer::Refused { schema, detail, .. } => {
                 if self.refused.len() >= MAX_REFUSED {
                     self.refused.clear();
                 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use walpost_encode::{
-    avro::{AvroConverter, AvroOptions},
+    avro::{AvroConverter, AvroOptions, RegistryErrorKind},
     connect::{
         Action, CatalogColumn, Condition, Converters, HeaderConverter, ShapeOptions, Test,
         Transform, Transforms, TypingOptions,
@@ -137,7 +137,8 @@ fn a_schema_that_is_refused_is_told_once_and_asked_about_again() {
             panic!("the schema is not known")
         };
         assert_eq!(&*schema.subject, "outbox.event.order-value");
-        converter.learn(Answer::Refused { schema, detail: "no".to_owned() });
+        let kind = RegistryErrorKind::Incompatible;
+        converter.learn(Answer::Refused { schema, kind, detail: "no".to_owned() });
         assert_eq!(detail(converter.message(&change, None)), "no");
     }
     let Question::Id { part, schema } = question(converter.message(&change, None)) else {

@@ -235,27 +235,73 @@ async fn a_registry_that_lets_nobody_in_ends_the_relay() {
     assert!(!error.is_transient());
 }
 
+impl Server {
+    async fn shadow(&self, rig: &Rig) -> Shadow {
+        let (config, router) = (rig.config.clone(), rig.router.clone());
+        Shadow::open(&rig.database, config, router, self.options().into()).await.unwrap()
+    }
+}
+
+/// Reads so many events.
+async fn made(
+    shadow: &mut Shadow,
+    count: usize,
+    limit: Duration,
+    mut meanwhile: impl FnMut(),
+) -> Vec<ShadowMade> {
+    let mut all = Vec::new();
+    let read = async {
+        while all.len() < count {
+            let events = shadow.next().await.unwrap();
+            all.extend(events.into_iter().map(|event| event.made));
+            meanwhile();
+        }
+    };
+    tokio::time::timeout(limit, read).await.expect("the events come");
+    all
+}
+
+fn is_message(made: &ShadowMade, text: &str) -> bool {
+    let ShadowMade::Message(message) = made else { return false };
+    message.value.as_deref() == Some(framed(text).as_bytes())
+}
+
 #[tokio::test]
 async fn a_shadow_registers_no_schema_and_waits_until_somebody_has() {
     let rig = Rig::new().await;
     let server = Server::start(UNKNOWN);
-    let (config, router) = (rig.config.clone(), rig.router.clone());
-    let opened = Shadow::open(&rig.database, config, router, server.options().into()).await;
-    let mut shadow = opened.unwrap();
+    let mut shadow = server.shadow(&rig).await;
     rig.insert("a", &["1", "2"]).await;
-    let mut events = Vec::new();
-    let read = async {
-        while events.len() < 2 {
-            events.extend(shadow.next().await.unwrap());
-            if server.asked() >= 2 {
-                server.becomes(|answers| answers.other = HERE);
-            }
+    let registers = || {
+        if server.asked() >= 2 {
+            server.becomes(|answers| answers.other = HERE);
         }
     };
-    tokio::time::timeout(SOON, read).await.expect("the events come");
-    for (event, text) in events.iter().zip(["1", "2"]) {
-        let ShadowMade::Message(message) = &event.made else { panic!("{event:?}") };
-        assert_eq!(message.value.as_deref(), Some(framed(text).as_bytes()));
-    }
+    let made = made(&mut shadow, 2, SOON, registers).await;
+    assert!(is_message(&made[0], "1") && is_message(&made[1], "2"), "{made:?}");
+    assert_eq!(server.registered(), 0);
+}
+
+#[tokio::test]
+async fn each_schema_has_its_own_time_to_be_registered_for_a_shadow() {
+    let rig = Rig::new().await;
+    let server = Server::start(UNKNOWN);
+    server.becomes(|answers| answers.bad = UNKNOWN);
+    let mut shadow = server.shadow(&rig).await;
+    insert(&rig, "bad", "a", "1").await;
+    insert(&rig, "order", "b", "2").await;
+    let first = made(&mut shadow, 1, 2 * SOON, || {}).await;
+    let [ShadowMade::Unregistered { id: Some(_), detail }] = &first[..] else {
+        panic!("{first:?}")
+    };
+    assert!(detail.contains("bad-value") && detail.contains("not registered"), "{detail}");
+    let asked = server.asked();
+    let registers = || {
+        if server.asked() >= asked + 2 {
+            server.becomes(|answers| answers.other = HERE);
+        }
+    };
+    let second = made(&mut shadow, 1, SOON, registers).await;
+    assert!(is_message(&second[0], "2"), "{second:?}");
     assert_eq!(server.registered(), 0);
 }

@@ -151,3 +151,25 @@ async fn a_shadow_makes_no_publication_and_says_whose_slot_has_passed_its_start(
     let made = "select count(*) from pg_publication where pubname = 'nobodys'";
     assert_eq!((rig.count(made).await, rig.shadows().await), (0, 0));
 }
+
+#[tokio::test]
+async fn a_shadow_knows_when_it_has_returned_all_that_was_committed() {
+    let rig = Rig::new().await;
+    let mut shadow = rig.shadow().await.unwrap();
+    rig.insert("a", &["1"]).await;
+    // Of others too.
+    rig.client.batch_execute("create table other (); drop table other").await.unwrap();
+    let flushed = shadow.flushed().await.unwrap();
+    let mut count = 0;
+    let read = async {
+        while !shadow.has_returned(flushed) {
+            let next = tokio::time::timeout(Duration::from_millis(100), shadow.next());
+            if let Ok(events) = next.await {
+                count += events.unwrap().len();
+            }
+        }
+    };
+    tokio::time::timeout(SOON, read).await.expect("it is read");
+    assert_eq!(count, 1);
+    shadow.close().await.unwrap();
+}

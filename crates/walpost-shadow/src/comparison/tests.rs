@@ -1,3 +1,5 @@
+mod paces;
+
 use walpost_event::Message;
 
 use super::*;
@@ -36,6 +38,7 @@ fn begun() -> Comparison {
 
 /// What was found behind the first pair, after the grace.
 fn found(mut comparison: Comparison) -> (Summary, Vec<Finding>) {
+    comparison.has_events_until(AT(20));
     comparison.settle(AT(20));
     let mut summary = comparison.summary();
     summary.equal -= 1;
@@ -67,7 +70,7 @@ fn what_has_no_partner_is_told_after_the_grace_and_not_before() {
     assert_eq!(summary, Summary { missing: 1, extra: 1, ..Summary::default() });
     assert!(summary.differs());
     assert!(
-        matches!(&findings[..], [Finding::Missing(gone), Finding::Extra(_)] if gone.offset == 11)
+        matches!(&findings[..], [Finding::Extra(_), Finding::Missing(gone)] if gone.offset == 11)
     );
 }
 
@@ -296,15 +299,65 @@ fn behind_the_end_only_partners_count() {
 }
 
 #[test]
-fn what_waits_has_a_bound() {
-    let mut comparison = begun();
-    let large = "x".repeat(MOST_WAITING_BYTES / 4);
-    for number in 2..6 {
-        assert!(!comparison.is_full());
-        comparison.expect(AT(0), made(number, message("t", &number.to_string(), &large)));
+fn in_a_topic_without_a_record_of_walposts_nothing_is_missing_unless_it_is_named() {
+    let elsewhere: Arc<str> = "u".into();
+    for (is_named, is_common) in [(false, false), (true, false), (false, true)] {
+        let mut comparison = begun();
+        comparison.begins_at(&elsewhere, 0, 0);
+        if is_named {
+            comparison.owns(&elsewhere);
+        }
+        if is_common {
+            comparison.expect(AT(0), parked("known"));
+            comparison.observe(AT(0), observed(1, message("u", "known", "[B@1f")));
+        }
+        comparison.observe(AT(0), observed(2, message("u", "x", "x")));
+        assert_eq!(comparison.is_settled(), !is_named && !is_common);
+        let (mut summary, _) = found(comparison);
+        summary.documented.clear();
+        let expected = match is_named || is_common {
+            true => Summary { missing: 1, ..Summary::default() },
+            false => {
+                let foreign_topics = [(elsewhere.clone(), 1)].into();
+                Summary { foreign: 1, foreign_topics, ..Summary::default() }
+            }
+        };
+        assert_eq!(summary, expected);
     }
-    assert!(comparison.is_full());
-    comparison.settle(AT(20));
-    assert!(!comparison.is_full());
-    assert_eq!(comparison.summary().extra, 4);
+}
+
+#[test]
+fn of_topics_of_others_not_all_are_named() {
+    let mut comparison = begun();
+    for number in 0..30 {
+        let topic: Arc<str> = format!("topic {number}").into();
+        comparison.begins_at(&topic, 0, 0);
+        for id in ["a", "b"] {
+            comparison.observe(AT(0), observed(1, message(&topic, id, "")));
+        }
+    }
+    let (summary, findings) = found(comparison);
+    assert_eq!((summary.foreign, summary.foreign_topics.len()), (60, 20));
+    assert!(summary.foreign_topics.values().all(|count| *count == 2) && findings.is_empty());
+}
+
+#[test]
+fn an_event_whose_schema_nobody_has_registered_is_extra_without_a_record() {
+    let mut comparison = begun();
+    for id in ["a", "b"] {
+        let Event::Parked(event) = parked(id) else { panic!() };
+        comparison.expect(AT(0), Event::Unregistered(event));
+    }
+    comparison.observe(AT(0), record(11, "a"));
+    let (summary, findings) = found(comparison);
+    let different = [(UNREGISTERED.to_owned(), 1)].into();
+    assert_eq!(summary, Summary { extra: 1, different, ..Summary::default() });
+    let [
+        Finding::Unregistered { observed: Some(record), .. },
+        Finding::Unregistered { event, observed: None },
+    ] = &findings[..]
+    else {
+        panic!("{findings:?}")
+    };
+    assert_eq!((record.offset, event.id.as_deref()), (11, Some(&b"b"[..])));
 }

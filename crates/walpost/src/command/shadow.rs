@@ -4,6 +4,7 @@ mod told;
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use walpost_event::Lsn;
 use walpost_kafka::TailRecord;
 use walpost_relay::{EventEncoding, RelayError, Shadow, ShadowEvent, ShadowMade};
 use walpost_shadow::{
@@ -24,8 +25,8 @@ use crate::{
 
 /// Between two looks at what waits.
 const TICK: Duration = Duration::from_millis(100);
-/// Between two questions whether the connector's slot is behind the start.
-const ASK_SLOT: Duration = Duration::from_secs(1);
+/// Between two questions to PostgreSQL: how far it is, and the connector's slot.
+const ASK: Duration = Duration::from_secs(1);
 /// Between two lines that say how far it is.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -48,8 +49,8 @@ pub(crate) struct Args {
     /// How long one side waits for a record of the other
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     grace: Duration,
-    /// A topic that the connector writes, beside those that follow from its configuration; may be
-    /// given more than once
+    /// A topic that the connector writes, beside those that follow from its configuration: what
+    /// Walpost has not of it is missing. May be given more than once
     #[arg(long = "topic", value_name = "TOPIC")]
     topics: Vec<String>,
     /// Show keys, values and headers that differ, and not only their sizes
@@ -95,6 +96,9 @@ struct Running {
     topics: HashSet<Arc<str>>,
     /// The connector's slot has passed the start.
     is_behind_start: bool,
+    /// A moment, and a position of the WAL before which everything was committed then
+    /// that could have been published.
+    committed: Option<(Duration, Lsn)>,
     last: Last,
 }
 
@@ -118,6 +122,8 @@ impl Running {
             EventEncoding::Connect(options) => options.typing.expand.is_some(),
             EventEncoding::Plain(_) => false,
         };
+        let mut comparison = Comparison::new(settings);
+        wanted.named.iter().for_each(|topic| comparison.owns(topic));
         let refused = |error: RelayError| Failure::of_relay(error, false);
         // First the topics: what is committed behind the slot is written behind their ends.
         let reader = Reader::start(connector, wanted).await.map_err(refused)?;
@@ -133,11 +139,12 @@ impl Running {
         Ok(Self {
             shadow,
             reader,
-            comparison: Comparison::new(settings),
+            comparison,
             told: Told::new(args.json, args.show_payloads),
             began: now,
             topics: HashSet::new(),
             is_behind_start: false,
+            committed: None,
             last: Last { asked: now, told: now },
         })
     }
@@ -149,17 +156,18 @@ impl Running {
         // Of what is compared no more, and until when partners may come.
         let mut ending: Option<(Ended, Instant)> = None;
         loop {
-            let is_full = self.comparison.is_full();
             tokio::select! {
                 signal = signals.next() => {
                     output::note(format_args!("{signal}: stopping"));
                     return Ok(Ended::Signal);
                 }
-                next = self.shadow.next(), if !is_full => {
+                next = self.shadow.next(), if self.comparison.takes_events() => {
                     self.expect(next.map_err(of_postgres)?);
                 }
-                read = self.reader.next(), if !is_full => self.observe(read)?,
-                _ = ticks.tick() => self.tick(is_full).await?,
+                read = self.reader.next(), if self.comparison.takes_records() => {
+                    self.observe(read)?;
+                }
+                _ = ticks.tick() => self.tick().await?,
             }
             match ending {
                 None => {
@@ -201,6 +209,10 @@ impl Running {
                 ShadowMade::Parked { id, reason, detail } => {
                     Event::Parked(Parked { position, id, reason, detail })
                 }
+                ShadowMade::Unregistered { id, detail } => {
+                    let reason = "schema_not_registered";
+                    Event::Unregistered(Parked { position, id, reason, detail })
+                }
             };
             self.comparison.expect(now, event);
         }
@@ -225,22 +237,39 @@ impl Running {
         Ok(())
     }
 
-    async fn tick(&mut self, is_full: bool) -> Result<(), Failure> {
-        if is_full {
+    async fn tick(&mut self) -> Result<(), Failure> {
+        if !self.comparison.takes_events() {
             self.shadow.keep_alive().await.map_err(of_postgres)?;
+        }
+        if let Some((at, lsn)) = self.committed
+            && self.shadow.has_returned(lsn)
+        {
+            self.committed = None;
+            self.comparison.has_events_until(at);
         }
         self.comparison.settle(self.began.elapsed());
         self.told.findings(self.comparison.take_findings())?;
-        if !self.is_behind_start && self.last.asked.elapsed() >= ASK_SLOT {
+        if self.last.asked.elapsed() >= ASK {
             self.last.asked = Instant::now();
-            self.is_behind_start = self.shadow.is_behind_start().await.map_err(of_postgres)?;
-            if self.is_behind_start {
-                self.reader.ask_ends();
-            }
+            self.ask().await.map_err(of_postgres)?;
         }
         if self.last.told.elapsed() >= PROGRESS {
             self.last.told = Instant::now();
             self.told.progress(self.began.elapsed(), &self.comparison.summary());
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Result<(), RelayError> {
+        if !self.is_behind_start {
+            self.is_behind_start = self.shadow.is_behind_start().await?;
+            if self.is_behind_start {
+                self.reader.ask_ends();
+            }
+        }
+        if self.committed.is_none() {
+            let at = self.began.elapsed();
+            self.committed = Some((at, self.shadow.flushed().await?));
         }
         Ok(())
     }

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+};
 use walpost_kafka::{KafkaConnector, Tail, TailRecord};
 use walpost_relay::RelayError;
 use walpost_shadow::TopicPattern;
@@ -21,8 +24,9 @@ const POLL: Duration = Duration::from_millis(50);
 const LOOK_FOR_MISSING: Duration = Duration::from_secs(1);
 /// Between two looks for topics and partitions that are new.
 const LOOK_FOR_NEW: Duration = Duration::from_secs(10);
-/// Records on their way from the thread.
+/// Bounds on what is on its way from the thread.
 const ON_THEIR_WAY: usize = 1_024;
+const ON_THEIR_WAY_BYTES: usize = 16 * 1024 * 1024;
 
 /// What the thread has to tell.
 #[derive(Debug)]
@@ -46,14 +50,19 @@ pub(super) struct Wanted {
 
 /// A thread that reads. It ends with this value.
 pub(super) struct Reader {
-    told: mpsc::Receiver<Read>,
+    told: mpsc::Receiver<OnItsWay>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+/// With room for its bytes, which is free again once it is read.
+type OnItsWay = (Read, Option<OwnedSemaphorePermit>);
+
+#[derive(Debug)]
 struct Shared {
     wanted: Mutex<Wanted>,
+    /// In bytes.
+    room: Arc<Semaphore>,
     has_more: AtomicBool,
     wants_ends: AtomicBool,
     is_done: AtomicBool,
@@ -66,8 +75,9 @@ impl Reader {
         wanted: Wanted,
     ) -> Result<Self, RelayError> {
         let (tell, told) = mpsc::channel(ON_THEIR_WAY);
-        let shared = Arc::new(Shared { wanted: Mutex::new(wanted), ..Shared::default() });
+        let shared = Arc::new(Shared::new(wanted));
         let (reading, (open, opened)) = (shared.clone(), oneshot::channel());
+        let runtime = Handle::current();
         let thread = thread::spawn(move || {
             let tail = match Tail::open(&connector) {
                 Ok(tail) => tail,
@@ -76,8 +86,8 @@ impl Reader {
             if open.send(Ok(())).is_err() {
                 return;
             }
-            if let Err(error) = reading.read(tail, &tell) {
-                drop(tell.blocking_send(Read::Failed(error)));
+            if let Err(error) = reading.read(tail, &tell, &runtime) {
+                drop(tell.blocking_send((Read::Failed(error), None)));
             }
         });
         let detail = || "reading what is published was interrupted".to_owned();
@@ -101,9 +111,13 @@ impl Reader {
     /// What comes next. Safe to cancel.
     pub(super) async fn next(&mut self) -> Read {
         match self.told.recv().await {
-            Some(read) => read,
-            // The thread has told why before it ended.
-            None => std::future::pending().await,
+            Some((read, _room)) => read,
+            // It tells why it ends, unless it has panicked.
+            None => Read::Failed(RelayError::Fatal(
+                "the thread that reads has ended by a panic; report it with what it has printed, \
+                 and start again"
+                    .to_owned(),
+            )),
         }
     }
 }
@@ -111,6 +125,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.shared.is_done.store(true, Ordering::Relaxed);
+        self.shared.room.close();
         self.told.close();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -119,12 +134,27 @@ impl Drop for Reader {
 }
 
 impl Shared {
+    fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted: Mutex::new(wanted),
+            room: Arc::new(Semaphore::new(ON_THEIR_WAY_BYTES)),
+            has_more: AtomicBool::new(false),
+            wants_ends: AtomicBool::new(false),
+            is_done: AtomicBool::new(false),
+        }
+    }
+
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Until nobody listens.
-    fn read(&self, mut tail: Tail, tell: &mpsc::Sender<Read>) -> Result<(), RelayError> {
+    fn read(
+        &self,
+        mut tail: Tail,
+        tell: &mpsc::Sender<OnItsWay>,
+        runtime: &Handle,
+    ) -> Result<(), RelayError> {
         let mut known = HashMap::new();
         let mut look_at = now();
         while !self.is_done.load(Ordering::Relaxed) {
@@ -134,14 +164,23 @@ impl Shared {
             }
             if self.wants_ends.swap(false, Ordering::Relaxed) {
                 for (topic, partition, end) in tail.ends()? {
-                    drop(tell.blocking_send(Read::End(topic, partition, end)));
+                    drop(tell.blocking_send((Read::End(topic, partition, end), None)));
                 }
             }
             if let Some(record) = tail.next(POLL)? {
-                drop(tell.blocking_send(Read::Record(Box::new(record))));
+                let room = runtime.block_on(self.room_for(&record));
+                drop(tell.blocking_send((Read::Record(Box::new(record)), room)));
             }
         }
         Ok(())
+    }
+
+    /// Waits for it; a record that is larger than all of it has all of it. None once
+    /// nobody listens.
+    async fn room_for(&self, record: &TailRecord) -> Option<OwnedSemaphorePermit> {
+        let bytes = record.message.size_bytes().min(ON_THEIR_WAY_BYTES);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.room.clone().acquire_many_owned(bytes).await.ok()
     }
 
     /// Reads what is wanted and there; whether all that is named is.
@@ -149,7 +188,7 @@ impl Shared {
         &self,
         tail: &mut Tail,
         known: &mut HashMap<Arc<str>, i32>,
-        tell: &mpsc::Sender<Read>,
+        tell: &mpsc::Sender<OnItsWay>,
     ) -> Result<bool, RelayError> {
         let topics = match tail.topics() {
             Ok(topics) => topics,
@@ -169,7 +208,7 @@ impl Shared {
             let is_wanted = named.contains(&topic) || is_meant(&topic);
             if is_wanted && known.get(&topic) != Some(&partitions) {
                 tail.follow(&topic, partitions)?;
-                drop(tell.blocking_send(Read::Topic(topic.clone(), partitions)));
+                drop(tell.blocking_send((Read::Topic(topic.clone(), partitions), None)));
                 known.insert(topic, partitions);
             }
         }
@@ -179,4 +218,50 @@ impl Shared {
 
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use walpost_event::{Headers, Message};
+
+    use super::*;
+
+    fn reader() -> (mpsc::Sender<OnItsWay>, Reader) {
+        let (tell, told) = mpsc::channel(ON_THEIR_WAY);
+        let shared = Arc::new(Shared::new(Wanted::default()));
+        (tell, Reader { told, shared, thread: None })
+    }
+
+    fn record(bytes: usize) -> TailRecord {
+        let message = Message {
+            topic: "t".into(),
+            partition: None,
+            key: None,
+            value: Some(vec![0; bytes].into()),
+            headers: Headers::new(),
+            timestamp_ms: None,
+        };
+        TailRecord { partition: 0, offset: 0, message }
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_ends_without_a_word_is_a_failure() {
+        let (tell, mut reader) = reader();
+        drop(tell);
+        assert!(matches!(reader.next().await, Read::Failed(RelayError::Fatal(_))));
+    }
+
+    #[tokio::test]
+    async fn what_is_on_its_way_has_a_bound_in_bytes() {
+        let (tell, mut reader) = reader();
+        let free = |reader: &Reader| reader.shared.room.available_permits();
+        for bytes in [ON_THEIR_WAY_BYTES + 1, ON_THEIR_WAY_BYTES] {
+            let large = record(bytes);
+            let room = reader.shared.room_for(&large).await;
+            assert_eq!(free(&reader), 0);
+            assert!(tell.send((Read::Record(Box::new(large)), room)).await.is_ok());
+            assert!(matches!(reader.next().await, Read::Record(_)));
+            assert_eq!(free(&reader), ON_THEIR_WAY_BYTES);
+        }
+    }
 }

@@ -113,6 +113,14 @@ impl Told {
                     at(observed)
                 )
             }
+            Finding::Unregistered { event, observed } => {
+                let Parked { position, detail, .. } = event;
+                let whose = match observed {
+                    Some(observed) => format!("the event of {}", at(observed)),
+                    None => "an event that Debezium has not".to_owned(),
+                };
+                format!("{kind}, the first time {whose}, at position {position}: {detail}\n")
+            }
             Finding::Missing(observed) => {
                 format!("{kind}, the first time {}, which Walpost has not\n", at(observed))
             }
@@ -160,6 +168,8 @@ impl Told {
         let name = match finding {
             Finding::Different { .. } => "different",
             Finding::WouldPark { .. } => "parked_by_walpost",
+            Finding::Unregistered { observed: Some(_), .. } => "schema_not_registered",
+            Finding::Unregistered { observed: None, .. } => "extra",
             Finding::Missing(_) => "missing",
             Finding::Extra(_) => "extra",
             Finding::Duplicate(_) => "duplicate",
@@ -170,6 +180,7 @@ impl Told {
             Finding::WouldPark { observed, .. }
             | Finding::Missing(observed)
             | Finding::Duplicate(observed) => (None, Some(observed)),
+            Finding::Unregistered { observed, .. } => (None, observed.as_ref()),
             Finding::Extra(expected) => (Some(expected), None),
         };
         if let Some(Observed { partition, offset, message }) = observed {
@@ -191,10 +202,14 @@ impl Told {
                     differences.iter().map(|one| self.difference_json(one)).collect();
                 set("differences", all.into());
             }
-            Finding::WouldPark { parked, .. } => {
-                set("position", parked.position.to_string().into());
-                set("reason", parked.reason.into());
-                set("detail", parked.detail.clone().into());
+            Finding::WouldPark { parked: event, .. } | Finding::Unregistered { event, .. } => {
+                if observed.is_none() {
+                    let id = event.id.as_ref().map(|id| String::from_utf8_lossy(id).into_owned());
+                    set("id", id.into());
+                }
+                set("position", event.position.to_string().into());
+                set("reason", event.reason.into());
+                set("detail", event.detail.clone().into());
             }
             Finding::Missing(_) | Finding::Extra(_) | Finding::Duplicate(_) => {}
         }
@@ -230,6 +245,8 @@ fn kind(finding: &Finding) -> String {
             members.join(", ")
         }
         Finding::WouldPark { .. } => "parked by Walpost".to_owned(),
+        Finding::Unregistered { observed: Some(_), .. } => "schema not registered".to_owned(),
+        Finding::Unregistered { observed: None, .. } => "extra, schema not registered".to_owned(),
         Finding::Missing(_) => "missing".to_owned(),
         Finding::Extra(_) => "extra".to_owned(),
         Finding::Duplicate(_) => "duplicate".to_owned(),
@@ -284,7 +301,8 @@ fn summary_text(summary: &Summary, span: &Span) -> String {
     for (count, what) in [
         (summary.duplicates, "duplicates: Debezium has written them twice"),
         (summary.older, "of events from before the start"),
-        (summary.foreign, "of others: without the header id"),
+        (summary.foreign, "of others: in the topics below, or without the header id"),
+        (summary.uncompared, "not compared: too much waited on both sides"),
         (span.dropped, "dropped by the transforms"),
         (summary.pending, "pending at the end"),
     ] {
@@ -292,7 +310,24 @@ fn summary_text(summary: &Summary, span: &Span) -> String {
             row(count, what);
         }
     }
-    format!("{table}read from {} to {}\n", span.begins_at, span.read)
+    let others = topics_of_others(summary);
+    format!("{table}{others}read from {} to {}\n", span.begins_at, span.read)
+}
+
+/// Where Walpost has published nothing, and so perhaps should have.
+fn topics_of_others(summary: &Summary) -> String {
+    let topics = &summary.foreign_topics;
+    if topics.is_empty() {
+        return String::new();
+    }
+    let named = topics.iter().map(|(topic, count)| format!("{topic} ({})", thousands(*count)));
+    let named: Vec<String> = named.collect();
+    let more = if topics.len() < Summary::FOREIGN_TOPICS_MOST { "" } else { " and maybe others" };
+    format!(
+        "topics that Walpost has no record for: {}{more}; if this connector writes one of them, \
+         --topic NAME has its records counted as missing\n",
+        named.join(", ")
+    )
 }
 
 fn summary_json(summary: &Summary, span: &Span, ended: Result<&Ended, &Failure>) -> Value {
@@ -300,6 +335,9 @@ fn summary_json(summary: &Summary, span: &Span, ended: Result<&Ended, &Failure>)
     let documented: Map<String, Value> = documented
         .map(|(one, count): (&Documented, &u64)| (one.section().to_owned(), (*count).into()))
         .collect();
+    let topics = summary.foreign_topics.iter();
+    let foreign_topics: Map<String, Value> =
+        topics.map(|(topic, count)| (topic.to_string(), (*count).into())).collect();
     json!({
         "kind": "summary",
         "equal": summary.equal,
@@ -310,6 +348,8 @@ fn summary_json(summary: &Summary, span: &Span, ended: Result<&Ended, &Failure>)
         "duplicates": summary.duplicates,
         "older": summary.older,
         "foreign": summary.foreign,
+        "foreign_topics": foreign_topics,
+        "uncompared": summary.uncompared,
         "dropped": span.dropped,
         "pending": summary.pending,
         "differs": summary.differs(),
@@ -436,5 +476,43 @@ mod tests {
         let json = summary_json(&summary, &span, Ok(&Ended::Time));
         assert_eq!((&json["differs"], &json["ended_by"]), (&true.into(), &"time".into()));
         assert_eq!(json["documented"]["Bytes as text"], 3);
+        assert!(!text.contains("--topic"), "{text}");
+    }
+
+    #[test]
+    fn topics_of_others_are_named_with_what_to_do() {
+        let summary = Summary {
+            foreign: 1_201,
+            foreign_topics: [("a".into(), 1_200), ("b".into(), 1)].into(),
+            ..Summary::default()
+        };
+        let span = Span { begins_at: 16.into(), read: 32.into(), dropped: 0 };
+        let text = summary_text(&summary, &span);
+        assert!(text.contains("1,201  of others: in the topics below, or without"), "{text}");
+        assert!(text.contains("no record for: a (1,200), b (1); if this"), "{text}");
+        assert!(text.contains("--topic NAME"), "{text}");
+        let json = summary_json(&summary, &span, Ok(&Ended::Time));
+        assert_eq!(json["foreign_topics"], json!({ "a": 1_200, "b": 1 }));
+        assert_eq!(json["differs"], false);
+    }
+
+    #[test]
+    fn an_event_whose_schema_nobody_has_registered_has_a_kind_of_its_own() {
+        let position = Position { commit_lsn: 16.into(), ordinal: 2 };
+        let reason = "schema_not_registered";
+        let event =
+            Parked { position, id: Some("7".into()), reason, detail: "no schema".to_owned() };
+        let Finding::Different { observed, .. } = different() else { panic!() };
+        let told = Told::new(false, false);
+        for (observed, name, text) in [
+            (None, "extra", "an event that Debezium has not, at position 0/10:2: no schema\n"),
+            (Some(observed), reason, "the event of order partition 1 offset 9, at position"),
+        ] {
+            let finding = Finding::Unregistered { event: event.clone(), observed };
+            let json = told.as_json(&finding);
+            assert_eq!((&json["kind"], &json["id"]), (&name.into(), &"7".into()));
+            assert_eq!((&json["reason"], &json["position"]), (&reason.into(), &"0/10:2".into()));
+            assert!(told.as_text(&finding).contains(text), "{}", told.as_text(&finding));
+        }
     }
 }
