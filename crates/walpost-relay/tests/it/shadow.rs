@@ -15,8 +15,10 @@ impl Rig {
     }
 
     async fn shadows(&self) -> i64 {
+        // The server is shared with other tests.
         self.count(
-            "select count(*) from pg_replication_slots where slot_name like '%\\_shadow\\_%'",
+            "select count(*) from pg_replication_slots \
+             where slot_name like '%\\_shadow\\_%' and database = current_database()",
         )
         .await
     }
