@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use axum::{
     body::{Bytes, to_bytes},
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
@@ -5,9 +7,13 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio::time::timeout;
 use walpost_connector::MAX_BYTES;
 
 use crate::error::ApiError;
+
+/// How long a body may take: connections are few, and nobody has shown a right yet.
+const BODY_LIMIT: Duration = Duration::from_secs(10);
 
 /// A body that is said to be JSON, at most [`MAX_BYTES`] of it.
 pub(super) struct Body(pub(super) Bytes);
@@ -32,7 +38,12 @@ impl<S: Sync> FromRequest<S> for Body {
             code: 413,
             message: format!("the body is not read; a request has at most {MAX_BYTES} bytes"),
         };
-        to_bytes(request.into_body(), MAX_BYTES).await.map(Self).map_err(too_large)
+        let read = timeout(BODY_LIMIT, to_bytes(request.into_body(), MAX_BYTES)).await;
+        let late = |_| ApiError {
+            code: 408,
+            message: format!("the body did not come within {} s", BODY_LIMIT.as_secs()),
+        };
+        read.map_err(late)?.map(Self).map_err(too_large)
     }
 }
 

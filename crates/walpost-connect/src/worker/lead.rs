@@ -242,6 +242,11 @@ impl<'a> Leading<'a> {
     }
 
     async fn carry_out(&mut self, request: Request, reply: Reply) {
+        // Whoever asked was told that it timed out, and may have asked for something
+        // else since.
+        if reply.is_closed() {
+            return;
+        }
         let name = request.name().to_owned();
         let waits = matches!(
             request,
@@ -342,6 +347,9 @@ impl<'a> Leading<'a> {
     /// nothing else has changed: requests have waited.
     async fn conclude(&mut self, change: Change, checked: Result<(), ApiError>) {
         let Change { name, config, target, reply } = change;
+        if reply.is_closed() {
+            return;
+        }
         let done = match (checked, target) {
             (Ok(()), Some(target)) => self.create(&name, Stored { config, target }).await,
             (Ok(()), None) => self.replace(&name, config).await,
