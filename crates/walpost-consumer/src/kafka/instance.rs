@@ -153,17 +153,17 @@ impl Looks {
     }
 }
 
-/// Whether brokers will not tell, and not only do not: librdkafka's own errors, as of no
-/// answer in time, have negative codes.
+/// Whether brokers never will tell: for want of a right, or as they do not know the
+/// question, as librdkafka's embedded one. Everything else may pass.
 fn is_refusal(code: Code) -> bool {
-    match code {
-        Code::CoordinatorNotAvailable | Code::CoordinatorLoadInProgress | Code::NotCoordinator => {
-            false
-        }
-        // They do not know the question, as librdkafka's embedded one.
-        Code::UnsupportedFeature => true,
-        code => code as i32 >= 0,
-    }
+    matches!(
+        code,
+        Code::GroupAuthorizationFailed
+            | Code::TopicAuthorizationFailed
+            | Code::ClusterAuthorizationFailed
+            | Code::UnsupportedVersion
+            | Code::UnsupportedFeature
+    )
 }
 
 /// The topics in a member's metadata, by Kafka's protocol of consumers: version,
@@ -417,6 +417,8 @@ mod tests {
             Code::NotCoordinator,
             Code::CoordinatorNotAvailable,
             Code::CoordinatorLoadInProgress,
+            Code::LeaderNotAvailable,
+            Code::RequestTimedOut,
         ] {
             assert_eq!(joins(always(code)), None, "{code:?}");
         }
