@@ -59,6 +59,8 @@ pub struct Comparison {
     recent: Recent,
     /// Records that had no room to wait.
     let_go: Recent,
+    /// Events that were told as extra.
+    extra: Recent,
     pace: Pace,
     /// Topics of the connector: Walpost has a record for them, or both have one.
     topics: HashSet<Arc<str>>,
@@ -80,6 +82,7 @@ impl Comparison {
             partitions: Partitions::default(),
             recent: Recent::default(),
             let_go: Recent::default(),
+            extra: Recent::default(),
             pace: Pace::new(settings.grace),
             topics: HashSet::new(),
             without_ids: HashSet::new(),
@@ -306,7 +309,8 @@ impl Comparison {
     }
 
     /// How many there are of each so far. What still waits is
-    /// [pending](Summary::pending), unless it is known to be a duplicate or older.
+    /// [pending](Summary::pending), unless it is known to be a duplicate, older or
+    /// late.
     pub fn summary(&self) -> Summary {
         let mut summary = self.summary.clone();
         let waiting = self.events.load().and(self.lanes.expected());
@@ -317,6 +321,7 @@ impl Comparison {
             match self.verdict(observed, is_rewound) {
                 Verdict::Duplicate => summary.duplicates += 1,
                 Verdict::Older => summary.older += 1,
+                Verdict::Late => summary.late += 1,
                 Verdict::Foreign | Verdict::Missing => summary.pending += 1,
             }
         }
@@ -337,6 +342,8 @@ impl Comparison {
             Verdict::Foreign
         } else if is_rewound || self.partitions.is_older(&place(observed), observed.offset) {
             Verdict::Older
+        } else if self.extra.contains(hash(&observed.message)) {
+            Verdict::Late
         } else if self.topics.contains(topic) {
             Verdict::Missing
         } else {
@@ -355,19 +362,26 @@ impl Comparison {
                 let topic = &observed.message.topic;
                 self.summary.add_foreign((!self.topics.contains(topic)).then_some(topic));
             }
-            Verdict::Older | Verdict::Missing => {
+            Verdict::Older => {
                 self.recent.add(hash(&observed.message));
-                if verdict == Verdict::Older {
-                    self.summary.older += 1;
-                } else {
-                    self.summary.missing += 1;
-                    self.findings.push(Finding::Missing(observed));
-                }
+                self.summary.older += 1;
+            }
+            Verdict::Late => {
+                self.recent.add(hash(&observed.message));
+                self.summary.late += 1;
+            }
+            Verdict::Missing => {
+                self.recent.add(hash(&observed.message));
+                self.summary.missing += 1;
+                self.findings.push(Finding::Missing(observed));
             }
         }
     }
 
     fn extra(&mut self, finding: Finding) {
+        if let Finding::Extra(Expected { message, .. }) = &finding {
+            self.extra.add(hash(message));
+        }
         self.summary.extra += 1;
         self.findings.push(finding);
     }
@@ -443,6 +457,8 @@ enum Verdict {
     Duplicate,
     Foreign,
     Older,
+    /// Its event was told as extra before.
+    Late,
     Missing,
 }
 

@@ -14,6 +14,8 @@ pub struct Summary {
     pub missing: u64,
     /// Events that Walpost has and Debezium has not within the grace.
     pub extra: u64,
+    /// Records of events that were told as extra: Debezium lags by more than the grace.
+    pub late: u64,
     /// Differences that are documented.
     pub documented: BTreeMap<Documented, u64>,
     /// Records that Debezium has written before.

@@ -85,6 +85,18 @@ fn what_comes_behind_the_grace_is_compared_no_more() {
 }
 
 #[test]
+fn a_record_behind_the_grace_of_its_event_is_late_and_not_missing() {
+    let mut comparison = begun();
+    comparison.expect(AT(0), event(2, "a"));
+    comparison.settle(AT(10));
+    comparison.observe(AT(10), record(11, "a"));
+    comparison.observe(AT(10), record(12, "b"));
+    let (summary, findings) = found(comparison);
+    assert_eq!(summary, Summary { extra: 1, late: 1, missing: 1, ..Summary::default() });
+    assert!(matches!(&findings[..], [.., Finding::Missing(gone)] if gone.offset == 12));
+}
+
+#[test]
 fn members_that_differ_are_the_kind() {
     let mut comparison = begun();
     for (number, offset) in [(2, 11), (3, 12)] {

@@ -1,7 +1,7 @@
 //! The topics that Debezium writes, read by a thread of their own.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -55,6 +55,9 @@ pub(super) struct Reader {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Topic and partition.
+type Place = (Arc<str>, i32);
+
 /// With room for its bytes, which is free again once it is read.
 type OnItsWay = (Read, Option<OwnedSemaphorePermit>);
 
@@ -103,7 +106,8 @@ impl Reader {
         }
     }
 
-    /// Has it tell where the topics end that are read now.
+    /// Has it tell where the partitions end that there are now, and of those that come
+    /// later that they begin at 0: each once it is read.
     pub(super) fn ask_ends(&self) {
         self.shared.wants_ends.store(true, Ordering::Relaxed);
     }
@@ -155,17 +159,23 @@ impl Shared {
         tell: &mpsc::Sender<OnItsWay>,
         runtime: &Handle,
     ) -> Result<(), RelayError> {
-        let mut known = HashMap::new();
-        let mut look_at = now();
+        let (mut known, mut begins) = (HashMap::new(), Begins::default());
+        let (mut look_at, mut wants_ends) = (now(), false);
         while !self.is_done.load(Ordering::Relaxed) {
-            if self.has_more.swap(false, Ordering::Relaxed) || now() >= look_at {
-                let is_complete = self.look(&mut tail, &mut known, tell)?;
+            let asked = self.wants_ends.swap(false, Ordering::Relaxed);
+            wants_ends |= asked;
+            if asked || self.has_more.swap(false, Ordering::Relaxed) || now() >= look_at {
+                let is_complete = match topics(&tail)? {
+                    Some(topics) => {
+                        if std::mem::take(&mut wants_ends) {
+                            begins.existed = Some(topics.iter().cloned().collect());
+                        }
+                        let is_complete = self.look(topics, &mut tail, &mut known, tell)?;
+                        begins.tell(&tail, &known, tell)? && is_complete
+                    }
+                    None => false,
+                };
                 look_at = now() + if is_complete { LOOK_FOR_NEW } else { LOOK_FOR_MISSING };
-            }
-            if self.wants_ends.swap(false, Ordering::Relaxed) {
-                for (topic, partition, end) in tail.ends()? {
-                    drop(tell.blocking_send((Read::End(topic, partition, end), None)));
-                }
             }
             if let Some(record) = tail.next(POLL)? {
                 let room = runtime.block_on(self.room_for(&record));
@@ -183,22 +193,14 @@ impl Shared {
         self.room.clone().acquire_many_owned(bytes).await.ok()
     }
 
-    /// Reads what is wanted and there; whether all that is named is.
+    /// Reads what is wanted of these; whether all that is named is there.
     fn look(
         &self,
+        topics: Vec<(Arc<str>, i32)>,
         tail: &mut Tail,
         known: &mut HashMap<Arc<str>, i32>,
         tell: &mpsc::Sender<OnItsWay>,
     ) -> Result<bool, RelayError> {
-        let topics = match tail.topics() {
-            Ok(topics) => topics,
-            // Brokers that are away come back.
-            Err(RelayError::Sink { detail, .. }) => {
-                tracing::warn!(detail, "looking for topics");
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
         let (named, pattern) = {
             let wanted = self.wanted();
             (wanted.named.clone(), wanted.pattern.clone())
@@ -213,6 +215,65 @@ impl Shared {
             }
         }
         Ok(named.iter().all(|topic| known.contains_key(topic)))
+    }
+}
+
+/// None where brokers do not answer: they come back.
+fn topics(tail: &Tail) -> Result<Option<Vec<(Arc<str>, i32)>>, RelayError> {
+    match tail.topics() {
+        Ok(topics) => Ok(Some(topics)),
+        Err(RelayError::Sink { detail, .. }) => {
+            tracing::warn!(detail, "looking for topics");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// From where on the records of each partition are of events behind the start, told
+/// once for each.
+#[derive(Default)]
+struct Begins {
+    /// The topics, and how many partitions they had, once nothing older is written.
+    existed: Option<HashMap<Arc<str>, i32>>,
+    told: HashSet<Place>,
+}
+
+impl Begins {
+    /// Of what is read; whether it is told of all. A partition that is newer has
+    /// nothing older, and one whose leader is away is asked for again.
+    fn tell(
+        &mut self,
+        tail: &Tail,
+        known: &HashMap<Arc<str>, i32>,
+        tell: &mpsc::Sender<OnItsWay>,
+    ) -> Result<bool, RelayError> {
+        let Some([new, old]) = self.untold(known) else { return Ok(true) };
+        let mut begins: Vec<_> = new.into_iter().map(|place| (place, 0)).collect();
+        if !old.is_empty() {
+            let ends = tail.ends()?.into_iter();
+            let ends = ends.map(|(topic, partition, end)| ((topic, partition), end));
+            begins.extend(ends.filter(|(place, _)| old.contains(place)));
+        }
+        for ((topic, partition), offset) in begins {
+            self.told.insert((topic.clone(), partition));
+            drop(tell.blocking_send((Read::End(topic, partition, offset), None)));
+        }
+        Ok(self.untold(known).is_none())
+    }
+
+    /// Of which it is still to be told: those that are newer than what existed, and
+    /// the others. None where there is nothing to tell.
+    fn untold(&self, known: &HashMap<Arc<str>, i32>) -> Option<[Vec<Place>; 2]> {
+        let existed = self.existed.as_ref()?;
+        let is_new =
+            |(topic, partition): &Place| existed.get(topic).is_none_or(|count| partition >= count);
+        let places = known.iter().flat_map(|(topic, count)| {
+            (0..*count).map(move |partition| (topic.clone(), partition))
+        });
+        let untold = places.filter(|place| !self.told.contains(place));
+        let (new, old): (Vec<_>, Vec<_>) = untold.partition(is_new);
+        (!new.is_empty() || !old.is_empty()).then_some([new, old])
     }
 }
 
@@ -242,6 +303,27 @@ mod tests {
             timestamp_ms: None,
         };
         TailRecord { partition: 0, offset: 0, message }
+    }
+
+    #[test]
+    fn what_did_not_exist_when_the_ends_were_asked_for_begins_at_its_start() {
+        let count = |counts: &[(&str, i32)]| -> HashMap<Arc<str>, i32> {
+            counts.iter().map(|(topic, count)| ((*topic).into(), *count)).collect()
+        };
+        let known = count(&[("old", 2), ("new", 1)]);
+        let mut begins = Begins::default();
+        assert_eq!(begins.untold(&known), None, "nobody has asked");
+        begins.existed = Some(count(&[("old", 1), ("other", 1)]));
+        let [mut new, old] = begins.untold(&known).unwrap();
+        new.sort();
+        assert_eq!(
+            (new, old),
+            (vec![("new".into(), 0), ("old".into(), 1)], vec![("old".into(), 0)])
+        );
+        begins.told = [("old".into(), 0), ("old".into(), 1)].into();
+        assert_eq!(begins.untold(&known), Some([vec![("new".into(), 0)], vec![]]));
+        begins.told.insert(("new".into(), 0));
+        assert_eq!(begins.untold(&known), None);
     }
 
     #[tokio::test]

@@ -299,6 +299,7 @@ fn summary_text(summary: &Summary, span: &Span) -> String {
         row(*count, &format!("documented: {}", documented.section()));
     }
     for (count, what) in [
+        (summary.late, "late: extra ones that Debezium has written behind the grace"),
         (summary.duplicates, "duplicates: Debezium has written them twice"),
         (summary.older, "of events from before the start"),
         (summary.foreign, "of others: in the topics below, or without the header id"),
@@ -344,6 +345,7 @@ fn summary_json(summary: &Summary, span: &Span, ended: Result<&Ended, &Failure>)
         "different": summary.different,
         "missing": summary.missing,
         "extra": summary.extra,
+        "late": summary.late,
         "documented": documented,
         "duplicates": summary.duplicates,
         "older": summary.older,
