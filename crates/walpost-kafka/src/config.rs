@@ -11,6 +11,8 @@ use walpost_relay::RelayError;
 use crate::{
     batch::BatchBytes,
     creation::{Creation, TopicSettings},
+    deliveries::Reports,
+    reach::Reach,
     settings::{ConfigError, batch_bytes, checked, effective, transaction_timeout},
     sink::KafkaSink,
 };
@@ -31,6 +33,8 @@ pub struct KafkaConnector {
     pub(crate) denial_said: Arc<AtomicBool>,
     /// Whether brokers have ever let this process in.
     pub(crate) was_let_in: Arc<AtomicBool>,
+    /// Whether brokers answer.
+    pub(crate) reach: Arc<Reach>,
     /// How topics are made that do not exist.
     pub(crate) creation: Option<Creation>,
 }
@@ -101,6 +105,7 @@ impl KafkaConnector {
             transactions: None,
             denial_said: Arc::new(AtomicBool::new(false)),
             was_let_in: Arc::new(AtomicBool::new(false)),
+            reach: Arc::default(),
             creation: None,
         })
     }
@@ -111,6 +116,14 @@ impl KafkaConnector {
     #[must_use]
     pub fn queue_max_bytes(mut self, bytes: usize) -> Self {
         self.queue_max_bytes = bytes.max(1);
+        self
+    }
+
+    /// Tells of brokers that do not answer together with `other`, which has the
+    /// same ones: once for both.
+    #[must_use]
+    pub fn beside(mut self, other: &Self) -> Self {
+        self.reach = other.reach.clone();
         self
     }
 
@@ -163,6 +176,11 @@ impl KafkaConnector {
     /// settings, unless they have before.
     pub async fn connect(&self) -> Result<KafkaSink, RelayError> {
         KafkaSink::connect(self.clone()).await
+    }
+
+    /// For one client.
+    pub(crate) fn reports(&self) -> Reports {
+        Reports::new(self.bootstrap_servers(), self.reach.clone())
     }
 
     /// The brokers, as they were given.

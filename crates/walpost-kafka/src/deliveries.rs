@@ -16,13 +16,18 @@ use crate::{
     classify::{classify, is_batch_too_large},
     log::note,
     queue::Slot,
+    reach::Reach,
     topic::TopicLimits,
 };
 
 /// Where the producer's threads leave delivery reports and what they learnt of
 /// topics, for the pipeline.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reports {
+    /// The brokers, as they were given.
+    brokers: String,
+    /// What all sessions know of them.
+    reach: Arc<Reach>,
     settled: Mutex<Vec<Report>>,
     answers: Mutex<Vec<Answer>>,
     /// How the transaction at hand has ended.
@@ -95,6 +100,20 @@ pub(crate) struct Origin {
 }
 
 impl Reports {
+    /// Of a client of these brokers.
+    pub(crate) fn new(brokers: &str, reach: Arc<Reach>) -> Self {
+        Self {
+            brokers: brokers.to_owned(),
+            reach,
+            settled: Mutex::default(),
+            answers: Mutex::default(),
+            outcome: Mutex::default(),
+            trouble: Mutex::default(),
+            refusal: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
     /// Waits until there is a report or an answer.
     pub(crate) async fn changed(&self) {
         self.wake.notified().await;
@@ -110,6 +129,9 @@ impl Reports {
     }
 
     pub(crate) fn push(&self, report: Report) {
+        if report.result.is_ok() {
+            self.answered();
+        }
         let mut settled = lock(&self.settled);
         settled.push(report);
         let is_first = settled.len() == 1;
@@ -120,6 +142,9 @@ impl Reports {
     }
 
     pub(crate) fn answer(&self, answer: Answer) {
+        if answer.found.is_ok() {
+            self.answered();
+        }
         lock(&self.answers).push(answer);
         self.wake.notify_one();
     }
@@ -137,8 +162,29 @@ impl Reports {
         lock(&self.trouble).clone()
     }
 
-    fn set_trouble(&self, trouble: String) {
-        *lock(&self.trouble) = Some(trouble);
+    /// No broker answers.
+    fn silent(&self) {
+        let Refusal { reason, no_access, .. } = self.refusal();
+        let next_step = "see whether they run and can be reached";
+        let why = match (no_access, reason) {
+            (Some(no_access), _) => no_access.to_string(),
+            (None, Some(reason)) => format!("{reason}; {next_step}"),
+            (None, None) => next_step.to_owned(),
+        };
+        let brokers = &self.brokers;
+        if self.reach.silent() {
+            tracing::warn!(brokers, why, "no broker answers; events wait in PostgreSQL");
+        }
+        *lock(&self.trouble) = Some(format!("no broker answers at {brokers}; {why}"));
+    }
+
+    /// A broker has answered just now: whoever takes a report later cannot tell
+    /// whether it still does.
+    pub(crate) fn answered(&self) {
+        if let Some(silence) = self.reach.answered() {
+            let after_s = silence.as_secs();
+            tracing::info!(brokers = self.brokers, after_s, "brokers answer again");
+        }
     }
 
     /// A broker answered.
@@ -171,8 +217,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Callbacks of the producer.
 pub(crate) struct Context {
     pub(crate) reports: Arc<Reports>,
-    /// As they were given.
-    pub(crate) brokers: String,
 }
 
 impl ClientContext for Context {
@@ -185,13 +229,7 @@ impl ClientContext for Context {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         self.reports.failed(code, reason);
         if code == RDKafkaErrorCode::AllBrokersDown {
-            let why = match self.reports.refusal() {
-                Refusal { no_access: Some(no_access), .. } => no_access.to_string(),
-                _ => "see whether they run and can be reached".to_owned(),
-            };
-            let brokers = &self.brokers;
-            tracing::warn!(brokers, why, "no broker answers; events wait in PostgreSQL");
-            self.reports.set_trouble(format!("no broker answers at {brokers}; {why}"));
+            self.reports.silent();
         }
     }
 }

@@ -11,8 +11,8 @@
 //! what was too large. `read_back`, `appended`, `spans` and `nudge` read what a
 //! predecessor has published, `tail` what others publish. `producer`, `questions`,
 //! `transactor` and `brokers` are the threads and what they ask; `deliveries` is
-//! what comes back. When a transaction is over is said by the relay's
-//! `Transaction`.
+//! what comes back, and `reach` when to tell that no broker answers. When a
+//! transaction is over is said by the relay's `Transaction`.
 
 mod appended;
 mod batch;
@@ -29,6 +29,7 @@ mod partition;
 mod producer;
 mod questions;
 mod queue;
+mod reach;
 mod read_back;
 mod settings;
 mod sink;

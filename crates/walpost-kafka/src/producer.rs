@@ -208,8 +208,8 @@ fn connect(
     connector: &KafkaConnector,
     reports: Arc<Reports>,
 ) -> Result<BaseProducer<Context>, NotOpened> {
-    let brokers = connector.bootstrap_servers().to_owned();
-    let context = Context { reports, brokers: brokers.clone() };
+    let brokers = connector.bootstrap_servers();
+    let context = Context { reports };
     let client = BaseProducer::from_config_and_context(&connector.client_config(), context);
     let client: BaseProducer<Context> = client.map_err(|error| {
         let text = without_value(&error);
@@ -239,6 +239,7 @@ fn connect(
             _ => {}
         }
     }
+    client.context().reports.answered();
     client.context().reports.clear_trouble();
     connector.was_let_in.store(true, Ordering::Relaxed);
     Ok(client)
@@ -252,7 +253,7 @@ fn connect(
 pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), NotOpened> {
     let connector = connector.clone().transactional(id, Duration::ZERO);
     let connector = connector.map_err(|error| error.to_string())?;
-    let client = connect(&connector, Arc::new(Reports::default()))?;
+    let client = connect(&connector, Arc::new(connector.reports()))?;
     Ok(take_over(&client, id)?)
 }
 

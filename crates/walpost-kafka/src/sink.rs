@@ -60,7 +60,7 @@ impl std::fmt::Debug for KafkaSink {
 
 impl KafkaSink {
     pub(crate) async fn connect(connector: KafkaConnector) -> Result<Self, RelayError> {
-        let reports = Arc::new(Reports::default());
+        let reports = Arc::new(connector.reports());
         let batch_bytes = connector.batch_bytes.get();
         let (opening, given) = (connector.clone(), reports.clone());
         let opened = tokio::task::spawn_blocking(move || Producer::open(&opening, given));

@@ -45,13 +45,16 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     if held::is_held(&config).await? {
         return Ok(());
     }
-    let found = connector::find_tables_patiently(&mut config, |_| {}).await;
-    found.map_err(|failure| failure.in_properties(&config))?;
+    // What is wrong in itself is told before anything is waited for.
+    config.suppose_tables();
+    let prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
     let login = config.database()?;
-    let prepared = Prepared::new(&config)?;
     let listen = config.listen()?;
     log::start(&config)?;
     prepared.tell(&config);
+    let found = connector::find_tables_patiently(&mut config).await;
+    found.map_err(|failure| failure.in_properties(&config))?;
+    let prepared = Prepared::new(&config)?;
     let done = until_told(prepared, listen).await;
     done.map_err(|failure| failure.for_role(&login).in_properties(&config))
 }
@@ -103,7 +106,8 @@ impl Prepared {
         let sink = match config.sink()? {
             config::Sink::Webhook(webhooks) => To::Webhooks(webhooks),
             config::Sink::Kafka(connector) => {
-                To::Kafka { connector, beside: config.kafka_beside()? }
+                let beside = config.kafka_beside()?.beside(&connector);
+                To::Kafka { connector, beside }
             }
         };
         Ok(Self { pipeline: Pipeline::new(config)?, sink })

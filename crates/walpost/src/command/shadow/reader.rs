@@ -58,6 +58,9 @@ pub(super) struct Reader {
 /// Topic and partition.
 type Place = (Arc<str>, i32);
 
+/// A topic, and how many partitions it has.
+type Counted = (Arc<str>, i32);
+
 /// With room for its bytes, which is free again once it is read.
 type OnItsWay = (Read, Option<OwnedSemaphorePermit>);
 
@@ -196,7 +199,7 @@ impl Shared {
     /// Reads what is wanted of these; whether all that is named is there.
     fn look(
         &self,
-        topics: Vec<(Arc<str>, i32)>,
+        topics: Vec<Counted>,
         tail: &mut Tail,
         known: &mut HashMap<Arc<str>, i32>,
         tell: &mpsc::Sender<OnItsWay>,
@@ -219,7 +222,7 @@ impl Shared {
 }
 
 /// None where brokers do not answer: they come back.
-fn topics(tail: &Tail) -> Result<Option<Vec<(Arc<str>, i32)>>, RelayError> {
+fn topics(tail: &Tail) -> Result<Option<Vec<Counted>>, RelayError> {
     match tail.topics() {
         Ok(topics) => Ok(Some(topics)),
         Err(RelayError::Sink { detail, .. }) => {
