@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use walpost_connector::{
-    Judgement, Kind, Properties, Providers, ResolveError, Rule, SECTIONS, Standing, Unknown,
-    Verdict, judge,
+    Judgement, Kind, Properties, ProviderError, Providers, ResolveError, Rule, SECTIONS, Standing,
+    Unknown, Verdict, judge,
 };
 use walpost_event::error_chain;
 
@@ -76,13 +76,10 @@ impl Plugin {
     pub fn resolve(&self, config: &Config) -> Result<Properties, ApiError> {
         let resolved = self.resolved(config);
         resolved
-            .map_err(|error| invalid(&[format!("{}: {}", error.property(), error_chain(&error))]))
+            .map_err(|error| invalid(&[format!("{}: {}", error.property(), unresolved(&error))]))
     }
 
-    fn resolved(
-        &self,
-        config: &Config,
-    ) -> Result<Properties, ResolveError<walpost_connector::ProviderError>> {
+    fn resolved(&self, config: &Config) -> Result<Properties, ResolveError<ProviderError>> {
         let mut providers = self.providers.clone();
         properties(config).resolve(|asked| providers.lookup(asked))
     }
@@ -140,7 +137,7 @@ impl Plugin {
                 }
             }
             Err(error) => {
-                let (name, text) = (error.property().to_owned(), error_chain(&error));
+                let (name, text) = (error.property().to_owned(), unresolved(&error));
                 errors.entry(name).or_default().push(text);
             }
         }
@@ -199,6 +196,26 @@ pub(crate) fn check_path(name: &str, config: &Config) -> Result<(), ApiError> {
             "Included connector type {class} does not match request type {name}"
         ))),
     }
+}
+
+/// Why a placeholder leads nowhere, of a property that is named beside it, and who
+/// can do something about it. Nothing of what the process may read shows.
+fn unresolved(error: &ResolveError<ProviderError>) -> String {
+    let ResolveError::Lookup { source, .. } = error else { return error_chain(error) };
+    let advice = match source {
+        ProviderError::Nothing { .. } => {
+            ", or have whoever starts walpost serve allow it, by --allow-env or \
+             --allow-placeholders"
+        }
+        ProviderError::Forbidden { .. } => {
+            "; whoever starts walpost serve can do that, by --allow-placeholders"
+        }
+        ProviderError::ForbiddenVariable { .. } => {
+            "; whoever starts walpost serve can do that, by --allow-env"
+        }
+        _ => "",
+    };
+    format!("{}{advice}", error_chain(source))
 }
 
 fn check_class(config: &Config) -> Result<(), ApiError> {

@@ -34,7 +34,9 @@ pub enum StoreError {
     #[error("cannot open a session for the connectors")]
     Connect(#[from] ConnectError),
     /// The table is not there.
-    #[error("there is no table {table}; create it with `walpost migrate --set connect`")]
+    #[error(
+        "there is no table {table}; create it with `walpost migrate --set connect --postgres URL`"
+    )]
     NoTable {
         /// Its name.
         table: String,

@@ -56,6 +56,12 @@ pub enum ReadProblem {
         /// `an object`, `an array` or `null`.
         found: &'static str,
     },
+    /// A character that PostgreSQL and Kafka take for the end of a text.
+    #[error("{name:?} has the character with the number 0 in its name or value; remove it")]
+    Nul {
+        /// The property.
+        name: String,
+    },
     /// A property that is there twice.
     #[error("{name} is there again, after line {first_line}; remove one of them")]
     Duplicate {

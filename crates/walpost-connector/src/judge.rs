@@ -1,3 +1,4 @@
+mod aliases;
 mod scope;
 
 use std::collections::HashMap;
@@ -227,6 +228,11 @@ impl Entry {
         let is_one_of =
             |values: &[&str]| values.iter().any(|known| known.eq_ignore_ascii_case(value.trim()));
         match rule.standing {
+            // Of a file none is read; what a placeholder stands for may have one.
+            _ if value.contains('\0') => {
+                let note = "it has the character with the number 0; remove it";
+                (Verdict::Refused, note.to_owned())
+            }
             Standing::Refused(why) => (Verdict::Refused, why.to_owned()),
             Standing::Removed(now) => {
                 (Verdict::Refused, format!("Debezium removed it; write {now}"))

@@ -70,8 +70,8 @@ impl Properties {
     ///
     /// # Errors
     /// [`ReadError`] with line and column: for what is none of these forms, a
-    /// property that is there twice, one that is null, an object or an array,
-    /// more than
+    /// property that is there twice, one that is null, an object or an array, a
+    /// value with the character with the number 0, more than
     /// [`MAX_BYTES`] and more than [`MAX_PROPERTIES`].
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let start = Position { line: 1, column: 1 };
@@ -92,10 +92,16 @@ impl Properties {
         if ["//", "/*"].iter().any(|comment| text.trim_start().starts_with(comment)) {
             return fail(start, ReadProblem::Expected("{, as JSON has no comments; remove it"));
         }
-        let properties = match text.trim_start().starts_with(['{', '[']) {
+        let properties: Self = match text.trim_start().starts_with(['{', '[']) {
             true => json::read(text)?,
             false => Self { list: java_properties::read(text)?, ..Self::default() },
         };
+        let has_nul =
+            |property: &&Property| property.name.contains('\0') || property.value.contains('\0');
+        if let Some(property) = properties.list.iter().find(has_nul) {
+            let name = property.name.clone();
+            return fail(property.at.unwrap_or(start), ReadProblem::Nul { name });
+        }
         match properties.list.len() {
             0 => fail(start, ReadProblem::Empty),
             1..=MAX_PROPERTIES => Ok(properties),

@@ -90,6 +90,10 @@ pub enum ProviderError {
     Nothing {
         /// Name of the provider.
         provider: String,
+        /// What stands between the first two colons; empty where there is but one.
+        path: String,
+        /// The rest.
+        key: String,
     },
     /// No provider of this name.
     #[error(
@@ -250,7 +254,8 @@ impl Providers {
     pub fn lookup(&mut self, asked: Reference<'_>) -> Result<String, ProviderError> {
         let provider = asked.provider.to_owned();
         if self.allowed == Allowed::nothing() {
-            return Err(ProviderError::Nothing { provider });
+            let (path, key) = (asked.path.to_owned(), asked.key.to_owned());
+            return Err(ProviderError::Nothing { provider, path, key });
         }
         let Some(found) = self.known.get(asked.provider).cloned() else {
             return Err(ProviderError::Unknown { provider });

@@ -33,10 +33,12 @@ pub enum ReplacementError {
         offset: usize,
     },
     /// A group name that the regex does not have.
-    #[error("the regex has no group named {name:?}")]
+    #[error("the regex has no group named {name:?}, {}", named(.names))]
     UnknownName {
         /// The name.
         name: String,
+        /// Those that it has.
+        names: Vec<String>,
     },
     /// A group number that the regex does not have.
     #[error("the regex has no group {number}")]
@@ -110,6 +112,19 @@ impl Part {
     }
 }
 
+/// The names that a regex has, of many the first.
+fn named(names: &[String]) -> String {
+    const MOST: usize = 5;
+    match names {
+        [] => "and none with a name".to_owned(),
+        [name] => format!("only {name}"),
+        names => {
+            let more = if names.len() > MOST { ", …" } else { "" };
+            format!("only {}{more}", names[..names.len().min(MOST)].join(", "))
+        }
+    }
+}
+
 /// The group named behind a `$`, and what follows it.
 fn parse_group<'a>(
     rest: &'a str,
@@ -119,7 +134,10 @@ fn parse_group<'a>(
     if let Some(named) = rest.strip_prefix('{') {
         let (name, after) =
             named.split_once('}').ok_or(ReplacementError::UnclosedGroup { offset })?;
-        let unknown = || ReplacementError::UnknownName { name: name.to_owned() };
+        let unknown = || ReplacementError::UnknownName {
+            name: name.to_owned(),
+            names: groups.names().map(str::to_owned).collect(),
+        };
         return Ok((groups.number(name).ok_or_else(unknown)?, after));
     }
     parse_number(rest, groups.count()).map_err(|number| match number {
@@ -183,17 +201,32 @@ mod tests {
     #[test]
     fn what_java_finds_at_the_first_row_is_found_at_once() {
         let offset = 1;
+        let unknown = |name: &str| ReplacementError::UnknownName {
+            name: name.to_owned(),
+            names: vec!["n".to_owned()],
+        };
         let cases = [
             (r"x\", ReplacementError::DanglingBackslash),
             ("x$", ReplacementError::NoGroup { offset }),
             ("x$y", ReplacementError::NoGroup { offset }),
             ("x${n", ReplacementError::UnclosedGroup { offset }),
-            ("x${}", ReplacementError::UnknownName { name: String::new() }),
-            ("x${m}", ReplacementError::UnknownName { name: "m".into() }),
+            ("x${}", unknown("")),
+            ("x${m}", unknown("m")),
             ("x$2", ReplacementError::UnknownNumber { number: 2 }),
         ];
         for (replacement, expected) in cases {
             assert_eq!(replace("(?<n>.)", replacement, "a"), Err(expected), "{replacement}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_unknown_is_told_with_those_there_are() {
+        for (pattern, expected) in [
+            ("(?<n>.)", "the regex has no group named \"m\", only n"),
+            ("(?<a>.)(.)(?<b>.)", "the regex has no group named \"m\", only a, b"),
+            ("(.)", "the regex has no group named \"m\", and none with a name"),
+        ] {
+            assert_eq!(replace(pattern, "${m}", "a").unwrap_err().to_string(), expected);
         }
     }
 

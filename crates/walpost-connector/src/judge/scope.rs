@@ -200,7 +200,10 @@ impl Scope<'_> {
 
     /// Refuses a value for what a parser says of it, unless that may be a secret.
     pub(crate) fn refuse_for(&mut self, name: &str, why: &dyn std::error::Error, write: &str) {
-        let hides = self.entry(name).is_none_or(Entry::hides);
+        // Of a replacement the groups of its regex are told.
+        let regex = name.replace("replacement", "regex");
+        let hides = self.entry(name).is_none_or(Entry::hides)
+            || self.entry(&regex).is_some_and(Entry::hides);
         let said = walpost_event::error_chain(why).replace('\n', " ");
         let note = if hides { "it cannot be used".to_owned() } else { said };
         self.refuse(name, format!("{note}; write {write}"));

@@ -137,8 +137,12 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
             None => failed += 1,
         }
     }
-    for (prefix, list) in [("transforms.", "transforms"), ("predicates.", "predicates")] {
+    let of_predicates: Vec<String> = tests.into_keys().collect();
+    for (prefix, list, aliases) in
+        [("transforms.", "transforms", &aliases), ("predicates.", "predicates", &of_predicates)]
+    {
         let note = format!("{list} does not name it, and Kafka Connect reads it only then");
+        judge.misspelt_aliases(prefix, aliases, &note);
         judge.leave(Origin::Connector, prefix, Verdict::Ignored, &note);
     }
     if router.is_none() && failed == 0 {

@@ -3,7 +3,26 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use walpost_connector::{Properties, SECTIONS, Section, Unknown, Verdict, judge};
 
-use super::with;
+use super::{judged, with};
+
+#[test]
+fn the_character_with_the_number_0_is_in_no_file_and_in_no_value() {
+    for (file, place) in [
+        (r#"{"a": "1", "database.hostname": "db\u0000x"}"#, "line 1, column 12"),
+        ("a=1\ndatabase.hostname=db\\u0000x\n", "line 2, column 1"),
+    ] {
+        let error = Properties::read(file.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(place), "{error}");
+        assert!(error.contains("\"database.hostname\" has the character"), "{error}");
+        assert!(!error.contains("db\0"), "no value: {error}");
+    }
+    // What a placeholder stands for.
+    for name in ["database.hostname", "transforms.outbox.route.topic.regex", "database.password"] {
+        let row = super::row(&judged(&[(name, "x\0y")]), name);
+        assert_eq!(row.verdict, Verdict::Refused, "{row}");
+        assert!(row.note.contains("remove it"), "{row}");
+    }
+}
 
 /// Names of the table with the aliases of a connector in them.
 fn name() -> impl Strategy<Value = String> {

@@ -1,7 +1,7 @@
-use walpost_connector::{Action, Test, Verdict};
+use walpost_connector::{Action, Test, Unknown, Verdict, judge};
 use walpost_encode::connect::{EmptyArray, HeaderOperation, Inserted, NameAdjustment, NullField};
 
-use super::{judged, refused, row, settings, text, verdict};
+use super::{judged, refused, row, settings, text, verdict, with};
 
 const ROUTER: &str = "io.debezium.transforms.outbox.EventRouter";
 const REGEX_ROUTER: &str = "org.apache.kafka.connect.transforms.RegexRouter";
@@ -133,6 +133,27 @@ fn options_without_effect_are_told() {
     let (found, note) = verdict(&[("transforms.other.type", "x")]);
     assert_eq!(found, Verdict::Ignored);
     assert!(note.contains("transforms does not name it"), "{note}");
+}
+
+#[test]
+fn an_option_of_a_misspelt_alias_is_refused_with_the_nearest_one_or_told() {
+    let name = "transforms.outbx.route.by.field";
+    let meant = "transforms does not name it, and Kafka Connect reads it only then; did you mean \
+                 transforms.outbox.route.by.field?";
+    refused(&[(name, "kind")], name, meant);
+    let warned = judge(&with(&[(name, "kind")]), None, Unknown::Warn);
+    assert!(warned.connector.is_some());
+    assert!(warned.verdicts.warnings().any(|row| row.property == name && row.note == meant));
+    let predicates = [
+        ("predicates", "own"),
+        ("predicates.own.type", "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"),
+        ("predicates.onw.name", "x"),
+    ];
+    refused(&predicates, "predicates.onw.name", "did you mean predicates.own.name?");
+    // Whole, and only not in use.
+    let other = [("transforms.outbox2.type", "x"), ("transforms.outbox2.regex", "x")];
+    let (verdict, note) = verdict(&other);
+    assert!(verdict == Verdict::Ignored && !note.contains("did you mean"), "{note}");
 }
 
 const FILTER: &str = "org.apache.kafka.connect.transforms.Filter";

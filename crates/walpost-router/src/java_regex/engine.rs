@@ -30,6 +30,11 @@ impl Groups {
         self.0.len()
     }
 
+    /// The names of those that have one.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flatten().map(String::as_str)
+    }
+
     /// The number of the group of this name.
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
         self.0.iter().position(|known| known.as_deref() == Some(name)).map(|place| place + 1)

@@ -90,8 +90,8 @@ struct Translation<'a> {
     text: &'a str,
     out: String,
     flags: Flags,
-    /// Flags around each open group.
-    open: Vec<Flags>,
+    /// Each open group: where it begins, and the flags around it.
+    open: Vec<(usize, Flags)>,
     groups: Vec<Option<String>>,
     backtracks: bool,
     /// Within `\Q` and `\E`.
@@ -128,7 +128,8 @@ impl<'a> Translation<'a> {
                 }
                 '(' => self.group(offset)?,
                 ')' => {
-                    self.flags = self.open.pop().ok_or(refused("a ) without its (", offset))?;
+                    let begun = self.open.pop().ok_or(refused("a ) without its (", offset))?;
+                    self.flags = begun.1;
                     self.out.push(')');
                     self.quantifier()?;
                 }
@@ -151,9 +152,9 @@ impl<'a> Translation<'a> {
                 }
             }
         }
-        match self.open.is_empty() {
-            true => Ok(()),
-            false => Err(refused("a ( without its )", self.text.len())),
+        match self.open.last() {
+            None => Ok(()),
+            Some((offset, _)) => Err(refused("a ( without its )", *offset)),
         }
     }
 
@@ -294,7 +295,7 @@ impl<'a> Translation<'a> {
         if !self.next_if('?') {
             self.groups.push(None);
             self.out.push('(');
-            self.open.push(around);
+            self.open.push((offset, around));
             return Ok(());
         }
         let rest = self.rest();
@@ -306,7 +307,7 @@ impl<'a> Translation<'a> {
                 self.backtracks |= backtracks;
                 self.out.push_str("(?");
                 self.out.push_str(mark);
-                self.open.push(around);
+                self.open.push((offset, around));
                 return Ok(());
             }
         }
@@ -329,7 +330,7 @@ impl<'a> Translation<'a> {
         self.skip(name.len() + 2);
         self.groups.push(Some(name.to_owned()));
         self.out.push('(');
-        self.open.push(self.flags);
+        self.open.push((offset, self.flags));
         Ok(())
     }
 
@@ -345,7 +346,7 @@ impl<'a> Translation<'a> {
                 '-' if is_on => is_on = false,
                 ':' => {
                     self.out.push_str("(?:");
-                    self.open.push(around);
+                    self.open.push((offset, around));
                     return Ok(());
                 }
                 ')' => return Ok(()),

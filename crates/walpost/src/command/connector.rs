@@ -1,27 +1,33 @@
 //! A connector of Debezium's, in the database: the tables that its filters mean.
 //! And its verdicts, for people and programs.
 
+mod none;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 use walpost_connector::{Connector, Origin, Verdict};
+use walpost_event::error_chain;
 use walpost_postgres::{ConnectError, Database};
 use walpost_relay::TableName;
 
+use self::none::There;
 use crate::{
     command::{cells::line, parked::for_terminal},
     config::{
         Config, ConfigArgs,
         connector::{ConnectorFile, FoundTable, Reach, is_publication_changed, outboxes},
     },
-    failure::{Exit, Failure},
+    failure::Failure,
     table::Table,
 };
 
 /// Between two attempts to reach the database.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two lines of the log that tell of the same wait.
+const AGAIN: Duration = Duration::from_secs(30);
 /// Characters of a property and of its value in the table.
 const SHOWN_VALUE: usize = 120;
 
@@ -33,20 +39,16 @@ pub(crate) async fn load(args: &ConfigArgs) -> Result<Config, Failure> {
 }
 
 /// Asks the database which tables the connector's filters mean, once it is there.
-/// `waits` is told why it is not, at each attempt.
-pub(crate) async fn find_tables_patiently(
-    config: &mut Config,
-    waits: impl FnMut(&ConnectError),
-) -> Result<(), Failure> {
-    match reach_patiently(config, waits).await? {
+pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Failure> {
+    match reach_patiently(config, |_| {}).await? {
         Some(reach) => choose_tables(config, reach),
         None => Ok(()),
     }
 }
 
 /// Asks the database, once it is there, what tables there are for
-/// [`choose_tables`]; `None` where no filter is to choose. `waits` as in
-/// [`find_tables_patiently`].
+/// [`choose_tables`]; `None` where no filter is to choose. The log says now and
+/// then why it is not there, and `waits` is told at each attempt.
 pub(crate) async fn reach_patiently(
     config: &Config,
     mut waits: impl FnMut(&ConnectError),
@@ -57,19 +59,32 @@ pub(crate) async fn reach_patiently(
     let database = config.database()?;
     let limit = Some(config.settings.pipeline.start_timeout_ms).filter(|limit| *limit > 0);
     let deadline = limit.map(|limit| Instant::now() + Duration::from_millis(limit));
+    let mut told = None;
     let client = loop {
         match database.connect().await {
             Ok(client) => break client,
             Err(error)
                 if error.is_transient() && deadline.is_none_or(|end| Instant::now() < end) =>
             {
+                tell(&error, &mut told);
                 waits(&error);
                 sleep(PAUSE).await;
             }
             Err(error) => return Err(Failure::of_connect(error)),
         }
     };
+    if told.is_some() {
+        tracing::info!("PostgreSQL answers");
+    }
     look(config, connector, &client).await.map(Some)
+}
+
+/// Logs why the database is waited for, unless that was just `told`.
+fn tell(error: &ConnectError, told: &mut Option<Instant>) {
+    if told.is_none_or(|told| told.elapsed() >= AGAIN) {
+        *told = Some(Instant::now());
+        tracing::warn!(error = error_chain(error), "waiting for PostgreSQL");
+    }
 }
 
 /// Asks the database which tables the connector's filters mean.
@@ -90,48 +105,14 @@ async fn look(config: &Config, connector: &Connector, client: &Client) -> Result
 /// patterns with each of them.
 pub(crate) fn choose_tables(config: &mut Config, reach: Reach) -> Result<(), Failure> {
     let Some(connector) = config.filters() else { return Ok(()) };
-    let publication = &config.settings.pipeline.publication;
     let schema = &config.settings.pipeline.schema;
-    let there = there(&reach, schema);
+    let there = There::of(&reach, schema);
     let found = outboxes(connector, schema, reach);
     if found.is_empty() {
-        return Err(none_found(config, publication, &there));
+        return Err(there.none_passes(config, connector));
     }
     config.set_found_tables(found);
     Ok(())
-}
-
-fn none_found(config: &Config, publication: &str, there: &str) -> Failure {
-    let file = config.connector_file().map_or("", |file| &file.file);
-    let text = format!(
-        "{file}: no table passes table.include.list, schema.include.list and their counterparts; \
-         {there}"
-    );
-    let next_step = format!(
-        "write the outbox there, as schema.table, after creating it where it is missing; with \
-         publication.autocreate.mode = disabled publication {publication:?} has to have it too"
-    );
-    Failure::found(Exit::Postgres, &text).next_step(next_step)
-}
-
-/// The first tables that there are, but for those of Walpost's `schema`.
-fn there(reach: &Reach, schema: &str) -> String {
-    const MOST: usize = 5;
-    let (place, tables): (_, Vec<&TableName>) = match reach {
-        Reach::Published(tables) => ("the publication has", tables.iter().collect()),
-        Reach::Any { tables, .. } => {
-            ("the database has", tables.iter().map(|table| &table.name).collect())
-        }
-    };
-    let others = tables.into_iter().filter(|table| table.schema != schema);
-    let mut names: Vec<String> = others.map(ToString::to_string).collect();
-    names.sort_unstable();
-    let more = if names.len() > MOST { ", …" } else { "" };
-    names.truncate(MOST);
-    match names.is_empty() {
-        true => format!("{place} none"),
-        false => format!("{place} {}{more}", names.join(", ")),
-    }
 }
 
 async fn reach(

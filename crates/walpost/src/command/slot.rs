@@ -57,7 +57,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         true => request_recovery(&database, &relay, messages, deleted).await,
         false => plan_recovery(&database, &relay, messages, deleted).await,
     };
-    let plan = plan.map_err(|error| Failure::of_relay(error, false))?;
+    let plan = plan.map_err(|error| Failure::of_relay(error, false).in_properties(&config))?;
     if args.json {
         output::print(format_args!("{}\n", as_json(&plan)))?;
     } else {
@@ -67,6 +67,7 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         Some((problem, remedy)) => {
             let problem = format!("the slot cannot be recovered: {problem}");
             let failure = Failure::found(Exit::Postgres, &problem).next_step(remedy);
+            let failure = failure.in_properties(&config);
             Err(if args.json { failure.told_in_json() } else { failure })
         }
         None => Ok(()),

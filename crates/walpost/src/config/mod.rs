@@ -7,7 +7,7 @@ mod destination;
 mod duration;
 mod error;
 mod layers;
-mod nearest;
+pub(crate) mod nearest;
 mod origin;
 mod polling;
 mod print;
@@ -92,6 +92,15 @@ impl Config {
     /// Sets what the filters mean.
     pub(crate) fn set_found_tables(&mut self, tables: Vec<TableName>) {
         self.found_tables = Some(tables);
+    }
+
+    /// Has the connector's filters, if there are any, mean a table, for a look at
+    /// everything else before any server is asked.
+    pub(crate) fn suppose_tables(&mut self) {
+        if self.filters().is_some() {
+            let any = TableName { schema: "public".to_owned(), name: "outbox".to_owned() };
+            self.found_tables = Some(vec![any]);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 /// The candidate with the fewest typing errors between it and `word`, if they
 /// are few enough to be one.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

@@ -247,7 +247,8 @@ async fn filters_that_no_table_passes_are_told_before_anything_is_read() {
     let output = walpost(&args, &[]);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("no table passes") && text.contains("table.include.list"));
+    assert!(text.contains("no table passes table.include.list = walpost.no_outbox"), "{text}");
+    assert!(text.contains("did you mean walpost.outbox?"), "{text}");
     let text = stdout(&walpost(&["check", &path, "--kafka", "127.0.0.1:1"], &[]));
     assert!(text.contains("FAIL  PostgreSQL  tables"), "{text}");
     let slots = server.psql("shop", "select count(*) from pg_replication_slots").unwrap();

@@ -57,6 +57,8 @@ pub(crate) struct ConnectorFile {
     pub(crate) file: String,
     worker: Option<String>,
     judgement: Judgement,
+    /// The options that name it, for hints; `None` where it came over HTTP.
+    options: Option<String>,
     /// The row of the placeholder that leads nowhere.
     unresolved: Option<(Origin, String)>,
 }
@@ -100,7 +102,24 @@ impl ConnectorArgs {
         }
         let first = unresolved.found.into_iter().next();
         file.unresolved = first.map(|(origin, property, _)| (origin, property));
+        file.options = Some(self.options(path));
         Ok(Some(file))
+    }
+
+    /// As they are written at the command line.
+    fn options(&self, connector: &Path) -> String {
+        let path = |path: &PathBuf| path.display().to_string();
+        let mut options = vec![("--connector", connector.display().to_string())];
+        options.extend(self.worker.iter().map(|file| ("--worker", path(file))));
+        let allowed =
+            self.allowed_paths.iter().map(|allowed| ("--allow-placeholders", path(allowed)));
+        options.extend(allowed);
+        options.extend(self.allowed_variables.iter().map(|names| ("--allow-env", names.clone())));
+        let warns = matches!(self.unknown, Some(OnUnknown::Warn));
+        options.extend(warns.then(|| ("--unknown", "warn".to_owned())));
+        let options =
+            options.into_iter().map(|(name, value)| format!(" {name} {}", quoted(&value)));
+        options.collect()
     }
 
     /// The worker's file as it is written, and where placeholders lead.
@@ -138,6 +157,15 @@ impl ConnectorArgs {
             }
             None => Ok(allowed),
         }
+    }
+}
+
+/// A value for a shell.
+fn quoted(value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\'', r"'\''")),
     }
 }
 
@@ -180,25 +208,39 @@ impl Unresolved {
         match properties.resolve(|asked| providers.lookup(asked)) {
             Ok(resolved) => resolved,
             Err(error) => {
-                let note = format!("{}{}", error_chain(&error), advice(&error));
-                self.found.push((origin, error.property().to_owned(), note));
+                self.found.push((origin, error.property().to_owned(), unresolved(&error)));
                 written
             }
         }
     }
 }
 
-/// What to do at the command line, where the file itself is right.
-pub(super) fn advice(error: &ResolveError<ProviderError>) -> &'static str {
-    let ResolveError::Lookup { source, .. } = error else { return "" };
-    match source {
-        ProviderError::Nothing { .. } => {
-            ", or allow it, with --allow-placeholders PATH or --allow-env REGEX; providers other \
-             than those of files, folders and the environment are not known"
+/// Why a placeholder leads nowhere, of a property that is named beside it, and what
+/// to do at the command line, where the file itself is right.
+pub(super) fn unresolved(error: &ResolveError<ProviderError>) -> String {
+    let ResolveError::Lookup { source, .. } = error else { return error_chain(error) };
+    let advice = match source {
+        ProviderError::Nothing { provider, path, key } => allowing(provider, path, key),
+        ProviderError::Forbidden { path } => {
+            format!(", with --allow-placeholders {}", path.display())
         }
-        ProviderError::Forbidden { .. } => ", with --allow-placeholders PATH",
-        ProviderError::ForbiddenVariable { .. } => ", with --allow-env REGEX",
-        _ => "",
+        ProviderError::ForbiddenVariable { name } => {
+            format!("; an --allow-env that matches {name} allows it")
+        }
+        _ => String::new(),
+    };
+    format!("{}{advice}", error_chain(source))
+}
+
+fn allowing(provider: &str, path: &str, key: &str) -> String {
+    match provider {
+        "env" if path.is_empty() => format!(", or allow it, with --allow-env {key}"),
+        "file" | "dir" | "directory" if !path.is_empty() => {
+            format!(", or allow it, with --allow-placeholders {path}")
+        }
+        _ => ", or allow it, with --allow-placeholders PATH or --allow-env REGEX; providers other \
+             than those of files, folders and the environment are not known"
+            .to_owned(),
     }
 }
 
@@ -216,12 +258,17 @@ impl ConnectorFile {
         for (property, note) in unreadable {
             judgement.refuse(Origin::Connector, &property, note);
         }
-        Self { file, worker, judgement, unresolved: None }
+        Self { file, worker, judgement, options: None, unresolved: None }
     }
 
     /// What becomes of each property.
     pub(crate) fn verdicts(&self) -> &Verdicts {
         &self.judgement.verdicts
+    }
+
+    /// The options that name it, each behind a blank.
+    pub(super) fn options(&self) -> Option<&str> {
+        self.options.as_deref()
     }
 
     /// What no key of ours says; `None` if something is refused.

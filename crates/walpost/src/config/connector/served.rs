@@ -3,11 +3,10 @@
 
 use walpost_connect::Plugin;
 use walpost_connector::{Origin, Properties, Providers, Setting, Unknown};
-use walpost_event::error_chain;
 
 use super::{
     layer::GIVING_WAY,
-    read::{ConnectorArgs, ConnectorFile, advice},
+    read::{ConnectorArgs, ConnectorFile, unresolved},
 };
 use crate::config::{Config, error::ConfigError, layers::Layers, origin::Origin as Place};
 
@@ -47,8 +46,7 @@ impl ConnectorArgs {
             Some(written) => {
                 let resolved = written.resolve(|asked| of_worker.lookup(asked));
                 let resolved = resolved.map_err(|error| {
-                    let (property, why) = (error.property(), error_chain(&error));
-                    let problem = format!("{name}: {property}: {why}{}", advice(&error));
+                    let problem = format!("{name}: {}: {}", error.property(), unresolved(&error));
                     ConfigError::Value { origin: Place::Flag("--worker"), problem }
                 })?;
                 Some((name, resolved))

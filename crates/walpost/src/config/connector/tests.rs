@@ -310,7 +310,9 @@ fn placeholders_lead_nowhere_unless_it_is_allowed() {
     fs::write(stand.path("secrets"), "slot=hidden_one\n").unwrap();
     let text = stand.wrong(stand.load());
     assert!(text.starts_with("shop.json line 16: slot.name = ${file:"), "{text}");
-    assert!(text.contains("--allow-placeholders PATH"), "{text}");
+    let named = format!("allow it, with --allow-placeholders {}/secrets", folder.display());
+    assert!(text.contains("refused because ${file:…} is not resolved here"), "said once: {text}");
+    assert!(text.contains(&named) || text.contains("--allow-placeholders secrets"), "{text}");
 
     let allowed = folder.join("secrets").display().to_string();
     let stand = stand.with(&["--allow-placeholders", &allowed]);
@@ -409,6 +411,31 @@ fn keys_of_ours_for_the_encoding_are_refused_beside_a_connector() {
 }
 
 #[test]
+fn a_hint_at_a_command_has_the_options_that_name_the_connector() {
+    let stand = Stand::new(&[]);
+    let file = stand.path("shop.json").display().to_string();
+    let hints = "`walpost migrate`, `walpost migrate --set inbox`, `walpost slot recover`, \
+                 `walpost slot recover --accept-deleted-rows --yes`";
+    let config = stand.load().unwrap();
+    let told = config.in_properties(hints);
+    assert_eq!(
+        told,
+        format!(
+            "`walpost migrate --connector {file}`, `walpost migrate --set inbox`, `walpost slot \
+             recover --connector {file}`, `walpost slot recover --connector {file} \
+             --accept-deleted-rows --yes`"
+        )
+    );
+    assert_eq!(config.in_properties(&told), told, "once");
+    let stand = stand.with(&["--allow-placeholders", "/a b", "--unknown", "warn"]);
+    let told = stand.load().unwrap().in_properties("`walpost check`");
+    let options = "--allow-placeholders '/a b' --unknown warn";
+    assert_eq!(told, format!("`walpost check --connector {file} {options}`"));
+    let own = Config::load(&Line::parse_from(["walpost"]).config).unwrap();
+    assert_eq!(own.in_properties(hints), hints);
+}
+
+#[test]
 fn a_text_about_keys_names_properties() {
     let stand = Stand::new(&[("slot.name", "mine")]).with(&["--set", "pipeline.schema=other"]);
     let config = Config::load(&stand.args()).unwrap();
@@ -423,5 +450,10 @@ fn a_text_about_keys_names_properties() {
     let told =
         config.in_properties("mend the password: in the url, or the file postgres.password_file");
     assert_eq!(told, "mend database.password");
+    let lost =
+        "start with initial = \"publish\", which publishes the whole table again, or \"skip\"";
+    let told =
+        "start with snapshot.mode = initial, which publishes the whole table again, or no_data";
+    assert_eq!(config.in_properties(lost), told);
     assert_eq!(config.migrated_publication(), "walpost", "its own is of its own tables");
 }

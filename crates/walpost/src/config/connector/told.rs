@@ -1,8 +1,9 @@
+use super::ConnectorFile;
 use crate::config::{Config, origin::Origin};
 
 /// What is said of values without their key: section and key, the words, and
 /// those for a connector that says what the key is.
-const WORDS: [((&str, &str), &str, &str); 5] = [
+const WORDS: [((&str, &str), &str, &str); 6] = [
     (
         ("postgres", "url"),
         "mend the password: in the url, or the file postgres.password_file",
@@ -20,11 +21,26 @@ const WORDS: [((&str, &str), &str, &str); 5] = [
     ),
     (("pipeline", "initial"), "initial = \"skip\"", "snapshot.mode = no_data"),
     (("pipeline", "initial"), "initial = \"publish\"", "snapshot.mode = initial"),
+    (
+        ("pipeline", "initial"),
+        "publishes the whole table again, or \"skip\"",
+        "publishes the whole table again, or no_data",
+    ),
+];
+
+/// Commands that take the connector's file, up to where options begin, and what
+/// follows.
+const COMMANDS: [(&str, &str); 4] = [
+    ("`walpost migrate", "`"),
+    ("`walpost check", "`"),
+    ("`walpost slot recover", "`"),
+    ("`walpost slot recover", " --accept"),
 ];
 
 impl Config {
     /// A text with the connector's properties where it names keys of ours that
-    /// these set, and the same text without a connector.
+    /// these set, and with its file where it names commands; the same text without a
+    /// connector.
     pub(crate) fn in_properties(&self, text: &str) -> String {
         if self.connector().is_none() {
             return text.to_owned();
@@ -46,6 +62,13 @@ impl Config {
                 _ => continue,
             };
             told = replaced(&told, &format!("{section}.{key}"), &name);
+        }
+        let Some(options) = self.connector_file().and_then(ConnectorFile::options) else {
+            return told;
+        };
+        for (command, behind) in COMMANDS {
+            let with_options = format!("{command}{options}{behind}");
+            told = told.replace(&format!("{command}{behind}"), &with_options);
         }
         told
     }
