@@ -45,10 +45,10 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     if held::is_held(&config).await? {
         return Ok(());
     }
+    let login = config.database()?;
     // What is wrong in itself is told before anything is waited for.
     config.suppose_tables();
     let prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
-    let login = config.database()?;
     let listen = config.listen()?;
     log::start(&config)?;
     prepared.tell(&config);
