@@ -353,6 +353,9 @@ impl Comparison {
 
     fn unmatched(&mut self, observed: Observed, is_rewound: bool) {
         let verdict = self.verdict(&observed, is_rewound);
+        if matches!(verdict, Verdict::Older | Verdict::Late | Verdict::Missing) {
+            self.recent.add(hash(&observed.message));
+        }
         match verdict {
             Verdict::Duplicate => {
                 self.summary.duplicates += 1;
@@ -362,16 +365,9 @@ impl Comparison {
                 let topic = &observed.message.topic;
                 self.summary.add_foreign((!self.topics.contains(topic)).then_some(topic));
             }
-            Verdict::Older => {
-                self.recent.add(hash(&observed.message));
-                self.summary.older += 1;
-            }
-            Verdict::Late => {
-                self.recent.add(hash(&observed.message));
-                self.summary.late += 1;
-            }
+            Verdict::Older => self.summary.older += 1,
+            Verdict::Late => self.summary.late += 1,
             Verdict::Missing => {
-                self.recent.add(hash(&observed.message));
                 self.summary.missing += 1;
                 self.findings.push(Finding::Missing(observed));
             }
