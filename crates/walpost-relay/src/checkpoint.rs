@@ -381,14 +381,7 @@ impl CheckpointStore {
 
     /// How far the server's WAL is on its disk.
     pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
-        #[cfg(test)]
-        if let Some(server) = self.sql.simulation() {
-            return server.flushed().await;
-        }
-        let flushed = "select pg_current_wal_flush_lsn()";
-        let rows = self.sql.query("reading the WAL position", flushed, &[]).await?;
-        let position = rows.first().map_or(PgLsn::from(u64::MAX), |row| row.get(0));
-        Ok(Lsn::from(u64::from(position)))
+        self.sql.flushed().await
     }
 
     /// Notes under which name the sink of this run can be fenced off, before it

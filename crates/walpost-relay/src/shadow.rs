@@ -7,7 +7,6 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::types::PgLsn;
 use walpost_encode::avro::{RegistryConfig, RegistryErrorKind};
 use walpost_event::{Bytes, Lsn, Message, Position, RowChange};
 use walpost_pgoutput::LogicalMessage;
@@ -231,9 +230,7 @@ impl Shadow {
     /// # Errors
     /// If the server does not answer.
     pub async fn flushed(&self) -> Result<Lsn, RelayError> {
-        let flushed = "select pg_current_wal_flush_lsn()";
-        let row = self.sql.one("reading the WAL position", flushed, &[]).await?;
-        Ok(Lsn::from(u64::from(row.get::<_, PgLsn>(0))))
+        self.sql.flushed().await
     }
 
     /// Whether [`next`](Self::next) has returned every event that is committed up to

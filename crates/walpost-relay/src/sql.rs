@@ -2,8 +2,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{
     Client, Column, Row,
-    types::{ToSql, Type},
+    types::{PgLsn, ToSql, Type},
 };
+use walpost_event::Lsn;
 
 use crate::error::RelayError;
 #[cfg(test)]
@@ -99,6 +100,17 @@ impl Sql {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, RelayError> {
         self.within(attempt, self.client().query_typed(sql, parameters)).await
+    }
+
+    /// How far the server's WAL is on its disk.
+    pub(crate) async fn flushed(&self) -> Result<Lsn, RelayError> {
+        #[cfg(test)]
+        if let Server::Simulated(server) = &self.server {
+            return server.flushed().await;
+        }
+        let flushed = "select pg_current_wal_flush_lsn()";
+        let row = self.one("reading the WAL position", flushed, &[]).await?;
+        Ok(Lsn::from(u64::from(row.get::<_, PgLsn>(0))))
     }
 
     /// Names and types of what a statement returns, which is not run.

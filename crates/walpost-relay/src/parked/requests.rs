@@ -227,9 +227,7 @@ impl ParkedTable {
         ];
         let row = self.sql.opt("noting what is sent on", &sql, &parameters).await?;
         let begun = row.ok_or_else(|| self.taken_over())?.get(0);
-        let flushed = "select pg_current_wal_flush_lsn()";
-        let row = self.sql.one("reading the WAL position", flushed, &[]).await?;
-        Ok((begun, Lsn::from(u64::from(row.get::<_, PgLsn>(0)))))
+        Ok((begun, self.sql.flushed().await?))
     }
 
     /// Commits what became of these events.

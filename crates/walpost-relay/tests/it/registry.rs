@@ -18,6 +18,7 @@ use walpost_testkit::until;
 use crate::{
     connect::{options, streaming},
     rig::{Rig, SOON, interrupt, status, stop},
+    shadow::events_within,
 };
 
 const AWAY: (&str, &str) = ("503 Service Unavailable", "");
@@ -242,23 +243,14 @@ impl Server {
     }
 }
 
-/// Reads so many events.
 async fn made(
     shadow: &mut Shadow,
     count: usize,
     limit: Duration,
-    mut meanwhile: impl FnMut(),
+    meanwhile: impl FnMut(),
 ) -> Vec<ShadowMade> {
-    let mut all = Vec::new();
-    let read = async {
-        while all.len() < count {
-            let events = shadow.next().await.unwrap();
-            all.extend(events.into_iter().map(|event| event.made));
-            meanwhile();
-        }
-    };
-    tokio::time::timeout(limit, read).await.expect("the events come");
-    all
+    let events = events_within(limit, shadow, count, meanwhile).await;
+    events.into_iter().map(|event| event.made).collect()
 }
 
 fn is_message(made: &ShadowMade, text: &str) -> bool {

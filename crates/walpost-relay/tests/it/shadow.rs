@@ -31,13 +31,24 @@ impl Rig {
 
 /// Reads so many events.
 async fn events(shadow: &mut Shadow, count: usize) -> Vec<ShadowEvent> {
+    events_within(SOON, shadow, count, || {}).await
+}
+
+/// The same, with something to do behind each reading.
+pub(crate) async fn events_within(
+    limit: Duration,
+    shadow: &mut Shadow,
+    count: usize,
+    mut meanwhile: impl FnMut(),
+) -> Vec<ShadowEvent> {
     let mut all = Vec::new();
     let read = async {
         while all.len() < count {
             all.extend(shadow.next().await.unwrap());
+            meanwhile();
         }
     };
-    tokio::time::timeout(SOON, read).await.expect("the events come");
+    tokio::time::timeout(limit, read).await.expect("the events come");
     assert_eq!(all.len(), count);
     all
 }
