@@ -30,8 +30,6 @@ pub(crate) struct Reach {
 struct Silence {
     /// Since when no broker has answered.
     since: Option<Instant>,
-    /// Whether this one was told.
-    is_told: bool,
     /// When one was told, this one or one before.
     told: Option<Instant>,
 }
@@ -57,11 +55,10 @@ impl Reach {
 
 impl Silence {
     fn goes_on(&mut self, now: Instant) -> bool {
-        self.since.get_or_insert(now);
-        let pause = if self.is_told { AGAIN } else { APART };
+        let since = *self.since.get_or_insert(now);
+        let pause = if self.is_told(since) { AGAIN } else { APART };
         let is_due = self.told.is_none_or(|told| now.duration_since(told) >= pause);
         if is_due {
-            self.is_told = true;
             self.told = Some(now);
         }
         is_due
@@ -69,7 +66,11 @@ impl Silence {
 
     fn ends(&mut self, now: Instant) -> Option<Duration> {
         let since = self.since.take()?;
-        std::mem::take(&mut self.is_told).then(|| now.duration_since(since))
+        self.is_told(since).then(|| now.duration_since(since))
+    }
+
+    fn is_told(&self, since: Instant) -> bool {
+        self.told.is_some_and(|told| told >= since)
     }
 }
 

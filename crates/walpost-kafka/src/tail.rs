@@ -127,7 +127,7 @@ impl Tail {
         let mut unknown: Vec<Place> = places.collect();
         let (began, mut ends) = (now(), HashMap::new());
         loop {
-            ends.extend(self.ends_of(&unknown)?);
+            ends.extend(self.ends(&unknown)?);
             unknown.retain(|place| !ends.contains_key(place));
             if unknown.is_empty() || began.elapsed() >= REQUEST_TIMEOUT {
                 return Ok(Starts { ends, unknown: unknown.into_iter().collect() });
@@ -170,20 +170,6 @@ impl Tail {
         Ok(())
     }
 
-    /// Where the partitions that are read end now: topic, partition, offset of the
-    /// next record. Those whose leader is away are left out.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn ends(&self) -> Result<Vec<(Arc<str>, i32, i64)>, RelayError> {
-        let followed = self.followed.iter();
-        let places = followed.flat_map(|(topic, count)| {
-            (0..*count).map(move |partition| (topic.clone(), partition))
-        });
-        let ends = self.ends_of(&places.collect::<Vec<_>>())?;
-        Ok(ends.into_iter().map(|((topic, partition), end)| (topic, partition, end)).collect())
-    }
-
     /// The next record, in the order of its partition, or `None` after `limit`.
     ///
     /// # Errors
@@ -201,8 +187,15 @@ impl Tail {
         }
     }
 
-    /// Without those whose leader is away.
-    fn ends_of(&self, places: &[Place]) -> Result<HashMap<Place, i64>, RelayError> {
+    /// Where partitions of topics end now: the offset of the next record. Those whose
+    /// leader is away are left out.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn ends(
+        &self,
+        places: &[(Arc<str>, i32)],
+    ) -> Result<HashMap<(Arc<str>, i32), i64>, RelayError> {
         let mut ends = HashMap::with_capacity(places.len());
         let end = End::Newest { uncommitted: false };
         let ask = |index: usize| {

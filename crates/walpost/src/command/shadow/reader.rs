@@ -254,9 +254,7 @@ impl Begins {
         let Some([new, old]) = self.untold(known) else { return Ok(true) };
         let mut begins: Vec<_> = new.into_iter().map(|place| (place, 0)).collect();
         if !old.is_empty() {
-            let ends = tail.ends()?.into_iter();
-            let ends = ends.map(|(topic, partition, end)| ((topic, partition), end));
-            begins.extend(ends.filter(|(place, _)| old.contains(place)));
+            begins.extend(tail.ends(&old)?);
         }
         for ((topic, partition), offset) in begins {
             self.told.insert((topic.clone(), partition));
