@@ -113,6 +113,7 @@ mod tests {
             assert_eq!(without_user(url), shown);
         }
     }
+
     #[test]
     fn what_was_shown_for_a_user_is_known_again_wherever_it_is_put() {
         for urls in [

@@ -48,14 +48,13 @@ pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Fai
 
 /// Asks the database, once it is there, what tables there are for
 /// [`choose_tables`]; `None` where no filter is to choose. The log says now and
-/// then why it is not there, and `waits` is told at each attempt.
+/// then why it is not there, and `waits` is told at each attempt. What is wrong in
+/// itself is to be found before.
 pub(crate) async fn reach_patiently(
     config: &Config,
     mut waits: impl FnMut(&ConnectError),
 ) -> Result<Option<Reach>, Failure> {
     let Some(connector) = config.filters() else { return Ok(None) };
-    // What is wrong in itself is told before anything is waited for.
-    config.check_pipeline()?;
     let database = config.database()?;
     let limit = Some(config.settings.pipeline.start_timeout_ms).filter(|limit| *limit > 0);
     let deadline = limit.map(|limit| Instant::now() + Duration::from_millis(limit));

@@ -48,13 +48,15 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let login = config.database()?;
     // What is wrong in itself is told before anything is waited for.
     config.suppose_tables();
-    let prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
+    let mut prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
     let listen = config.listen()?;
     log::start(&config)?;
     prepared.tell(&config);
-    let found = connector::find_tables_patiently(&mut config).await;
-    found.map_err(|failure| failure.in_properties(&config))?;
-    let prepared = Prepared::new(&config)?;
+    if config.filters().is_some() {
+        let found = connector::find_tables_patiently(&mut config).await;
+        found.map_err(|failure| failure.in_properties(&config))?;
+        prepared = Prepared::new(&config)?;
+    }
     let done = until_told(prepared, listen).await;
     done.map_err(|failure| failure.for_role(&login).in_properties(&config))
 }

@@ -12,7 +12,7 @@ use walpost_router::{
 };
 
 use super::{
-    Config, ConfigError,
+    Config, ConfigError, any_table,
     connector::{complete, new_topic, options},
     polling::POLLING,
     settings::LogFormat,
@@ -72,10 +72,7 @@ impl Config {
     pub(crate) fn check_pipeline(&self) -> Result<(), ConfigError> {
         match self.filters() {
             None => self.relay_of(self.named_tables()?).map(drop),
-            Some(_) => {
-                let any = TableName { schema: "public".to_owned(), name: "outbox".to_owned() };
-                self.relay_of(vec![any]).map(drop)
-            }
+            Some(_) => self.relay_of(vec![any_table()]).map(drop),
         }
     }
 

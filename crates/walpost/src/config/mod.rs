@@ -98,10 +98,14 @@ impl Config {
     /// everything else before any server is asked.
     pub(crate) fn suppose_tables(&mut self) {
         if self.filters().is_some() {
-            let any = TableName { schema: "public".to_owned(), name: "outbox".to_owned() };
-            self.found_tables = Some(vec![any]);
+            self.found_tables = Some(vec![any_table()]);
         }
     }
+}
+
+/// Stands for the tables of filters before these are looked for.
+fn any_table() -> TableName {
+    TableName { schema: "public".to_owned(), name: "outbox".to_owned() }
 }
 
 #[cfg(test)]

@@ -119,8 +119,15 @@ impl Pipelines {
 
     async fn prepare(self: &Arc<Self>, assignment: &Assignment) -> Result<Ready, Failure> {
         let (judge, properties) = (self.clone(), assignment.properties.clone());
-        let mut config = done(self.starts.run(move || judge.config_of(&properties)).await)?;
+        let judged = move || {
+            let config = judge.config_of(&properties)?;
+            let checked = config.check_pipeline();
+            Ok::<_, ConfigError>((config, checked))
+        };
+        let (mut config, checked) = done(self.starts.run(judged).await)?;
         let login = config.database()?;
+        // What is wrong in itself is told before anything is waited for.
+        checked.map_err(|error| told(error.into(), &login, &config))?;
         let waits = |error: &ConnectError| assignment.report(Report::Waiting(error_chain(error)));
         let reach = reach_patiently(&config, waits).await;
         let reach = reach.map_err(|failure| told(failure, &login, &config))?;
