@@ -190,6 +190,8 @@ async fn pruned_under_load_with_kills_and_lost_slots_no_event_is_lost_or_repeate
     rig.config.on_lost_slot = LostSlot::Recover;
     (rig.config.drain_timeout_ms, rig.config.settle_ms) = (100, 0);
     let mut relay = rig.streaming().await;
+    // Young, so it stays: a table that is empty is no ground for a recovery.
+    rig.insert("young", &["\"young\""]).await;
     let ended = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
     for writer in 0..WRITERS {
@@ -214,7 +216,7 @@ async fn pruned_under_load_with_kills_and_lost_slots_no_event_is_lost_or_repeate
     for writer in writers {
         written.push(writer.await.unwrap());
     }
-    let all: usize = written.iter().sum();
+    let all: usize = 1 + written.iter().sum::<usize>();
     until(SOON, "all events", async || rig.world.count() >= all).await;
     // Those that are leave meanwhile.
     let open = "select count(*) from walpost.outbox, walpost.checkpoint \
@@ -224,11 +226,14 @@ async fn pruned_under_load_with_kills_and_lost_slots_no_event_is_lost_or_repeate
     assert!(pruner.await.unwrap() > 0, "rows left under load");
     until(SOON, "the last rows leave", async || {
         drop(prune(&rig.database, &rig.config, "id", &retention(), |_| {}).await);
-        rig.count(OUTBOX).await == 0
+        rig.count(OUTBOX).await == 1
     })
     .await;
     let mut landed: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for value in rig.world.values() {
+    let (young, old): (Vec<_>, Vec<_>) =
+        rig.world.values().into_iter().partition(|value| value == "\"young\"");
+    assert_eq!(young.len(), 1);
+    for value in old {
         let writer = value[2..3].parse().unwrap();
         landed.entry(writer).or_default().push(value);
     }
