@@ -151,6 +151,16 @@ impl Connect {
         fs::remove_file(self.path("offsets")).unwrap();
     }
 
+    /// SIGSTOP.
+    pub(crate) fn pause(&self) {
+        self.process.as_ref().expect("it runs").pause();
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.process.as_ref().expect("it runs").resume();
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
