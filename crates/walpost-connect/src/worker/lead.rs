@@ -303,6 +303,7 @@ impl<'a> Leading<'a> {
                     }
                 })?;
                 self.kept(async |store| store.set_target(&name, target).await).await?;
+                tracing::info!(connector = name, target = target.as_str(), "told what to do");
                 self.on(&name, Event::Target(target));
                 Done::Changed
             }
@@ -310,11 +311,13 @@ impl<'a> Leading<'a> {
                 let unknown = || ApiError::not_found(format!("Unknown connector: {name}"));
                 let restarted =
                     self.entry(&name).map_err(|_| unknown())?.machine.restarted(restart);
+                tracing::info!(connector = name, "told to begin anew");
                 self.on(&name, Event::Restart(restart));
                 Done::Restarting(restarted)
             }
             Request::RestartTask { name } => {
                 self.entry(&name)?;
+                tracing::info!(connector = name, "its task is told to begin anew");
                 self.on(&name, Event::RestartTask);
                 Done::Changed
             }
@@ -393,6 +396,7 @@ impl<'a> Leading<'a> {
         let entry = self.connectors.get_mut(name).expect("it was found");
         entry.config = Arc::new(stored.config);
         // What runs as it is told to goes on, as in Kafka Connect.
+        tracing::info!(connector = name, is_as_before, "configured");
         if !is_as_before || entry.machine.is_idle() {
             self.on(name, Event::Reconfigured);
         }

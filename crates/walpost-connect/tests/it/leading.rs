@@ -116,6 +116,28 @@ async fn requests_are_carried_out_in_their_order_behind_a_check_that_takes_long(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_any_more_is_not_carried_out() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
+    served.until("orders", "RUNNING").await;
+    let hold = stage.hold_checks();
+    let slow = with("invoices", "poll.interval.ms", "14");
+    let first = served.asking("PUT", "/connectors/invoices/config", &slow);
+    until(LIMIT, "a check that hangs", async || stage.held() == 1).await;
+    served.ask_and_leave("DELETE", "/connectors/orders").await;
+    served.ask_and_leave("PUT", "/connectors/orders/stop").await;
+    drop(hold);
+    assert_eq!(first.await.unwrap().0, 201);
+    // Behind them in the order.
+    assert_eq!(served.ask("PUT", "/connectors/invoices/pause", None).await.0, 202);
+    assert_eq!(rows(&database).await, 2);
+    served.until("orders", "RUNNING").await;
+    assert_eq!((stage.begun("orders"), stage.running("orders")), (1, 1));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_takes_long_to_end_is_waited_for() {
     let (database, stage) = (database().await, Stage::new());
     let served = start(&database, &stage).await.leads().await;

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use axum::{Router, body::Body, http::Request};
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use tokio::{
@@ -13,6 +14,7 @@ use tokio::{
     sync::{oneshot, watch},
     task::JoinHandle,
 };
+use tower_service::Service as _;
 use walpost_connect::{
     Access, Assignment, CLASS, Plugin, Problem, Report, RunFailure, Runner, Sight, StoreError,
     Worker, router,
@@ -146,6 +148,7 @@ pub(crate) struct Served {
     pub(crate) stage: Stage,
     pub(crate) url: String,
     client: Client,
+    app: Router,
     stop: Option<oneshot::Sender<()>>,
     worker: JoinHandle<Result<(), StoreError>>,
     server: JoinHandle<()>,
@@ -191,13 +194,14 @@ impl Served {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let app = router(connectors, address.to_string(), access);
-        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let serving = axum::serve(listener, app.clone());
+        let server = tokio::spawn(async move { serving.await.unwrap() });
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
         let worker = tokio::spawn(worker.run(stopped));
         let client = Client::builder().timeout(LIMIT).no_proxy().build().unwrap();
         let url = format!("http://{address}");
-        Self { stage, url, client, stop: Some(stop), worker, server }
+        Self { stage, url, client, app, stop: Some(stop), worker, server }
     }
 
     /// Waits until it leads.
@@ -233,6 +237,14 @@ impl Served {
         let code = response.status().as_u16();
         let text = response.text().await.unwrap();
         (code, if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap() })
+    }
+
+    /// Asks, and is gone after a moment without an answer.
+    pub(crate) async fn ask_and_leave(&self, method: &str, path: &str) {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let asking = self.app.clone().call(request);
+        let answer = tokio::time::timeout(Duration::from_millis(500), asking).await;
+        assert!(answer.is_err(), "{answer:?}");
     }
 
     /// The same, while the test goes on.
