@@ -224,6 +224,15 @@ impl Shadow {
         Ok(slot.and_then(|slot| slot.confirmed).is_some_and(|lsn| lsn >= self.begins_at))
     }
 
+    /// Whether somebody streams from the slot of the pipeline now.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn is_read_elsewhere(&self) -> Result<bool, RelayError> {
+        let slot = slot::inspect(&self.sql, &self.config.slot).await?;
+        Ok(slot.is_some_and(|slot| slot.active_pid.is_some()))
+    }
+
     /// How far the server's WAL is on its disk: whatever anybody has published by now
     /// is committed before.
     ///

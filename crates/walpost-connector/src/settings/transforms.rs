@@ -125,8 +125,9 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
     let aliases = aliases(judge, "transforms");
     let tests = predicates(judge);
     let (mut before, mut router, mut after) = (Vec::new(), None, Vec::new());
-    let mut failed = 0;
+    let mut is_meant = false;
     for alias in &aliases {
+        let class = judge.plain(Origin::Connector).given(&format!("transforms.{alias}.type"));
         match step(judge, alias, &aliases, &tests) {
             Some(Step::Router(found)) if router.is_none() => router = Some(*found),
             Some(Step::Router(_)) => {
@@ -134,7 +135,7 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
             }
             Some(Step::Other(step)) if router.is_none() => before.push(step),
             Some(Step::Other(step)) => after.push(step),
-            None => failed += 1,
+            None => is_meant |= class.is_none_or(|class| may_be_the_router(&class)),
         }
     }
     let of_predicates: Vec<String> = tests.into_keys().collect();
@@ -145,7 +146,7 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
         judge.misspelt_aliases(prefix, aliases, &note);
         judge.leave(Origin::Connector, prefix, Verdict::Ignored, &note);
     }
-    if router.is_none() && failed == 0 {
+    if router.is_none() && !is_meant {
         judge.plain(Origin::Connector).refuse(
             "transforms",
             "there is no outbox event router among them, and Walpost publishes nothing else; \
@@ -155,6 +156,17 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
     let transforms = Transforms { before, router: router?, after };
     check_order(judge, &transforms);
     Some(transforms)
+}
+
+/// Whether a transform of this class that could not be read may be the router.
+fn may_be_the_router(class: &str) -> bool {
+    match table::transform(class) {
+        Some(known) => known == TransformClass::Router,
+        None => {
+            let is_another = rules::REFUSED.iter().any(|(refused, _)| *refused == class);
+            !is_another || class.ends_with("EventRouter")
+        }
+    }
 }
 
 /// The aliases of a list, each once.

@@ -164,8 +164,9 @@ const DECODE: &str =
 
 /// A chain with the class of its transform `t`, the property that is refused,
 /// and what is said of it.
-const CHAINS: [(&str, &str, &str, &str); 12] = [
+const CHAINS: [(&str, &str, &str, &str); 13] = [
     ("", "", "transforms", "no outbox event router"),
+    ("t", "io.debezium.transforms.ExtractNewRecordState", "transforms", "no outbox event router"),
     ("outbox,outbox", "", "transforms", "outbox is there twice"),
     ("outbox,t", "", "transforms.t.type", "it is empty"),
     ("outbox,t", ROUTER, "transforms.t.type", "there is a router before it"),

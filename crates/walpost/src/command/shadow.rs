@@ -128,6 +128,7 @@ impl Running {
         // First the topics: what is committed behind the slot is written behind their ends.
         let reader = Reader::start(connector, wanted).await.map_err(refused)?;
         output::note(format_args!("making a temporary slot beside {:?}", relay.slot));
+        let slot = relay.slot.clone();
         let shadow = Shadow::open(&database, relay, router, encoding).await;
         let shadow = shadow.map_err(|error| refused(error).for_role(&database))?;
         output::note(format_args!(
@@ -135,6 +136,12 @@ impl Running {
             shadow.begins_at(),
             shadow.slot()
         ));
+        if !shadow.is_read_elsewhere().await.map_err(of_postgres)? {
+            output::note(format_args!(
+                "nobody reads the connector's slot {slot:?} now: while Debezium is away, what it \
+                 has not written is extra"
+            ));
+        }
         let now = Instant::now();
         Ok(Self {
             shadow,
