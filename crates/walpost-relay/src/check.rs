@@ -54,6 +54,7 @@ pub enum Outcome {
 }
 
 const OWN_TABLES: &str = "walpost's tables";
+const OUTBOX: &str = "outbox table";
 const PUBLICATION: &str = "publication";
 
 /// Looks at everything that [`Relay::start`](crate::Relay::start) would need.
@@ -95,6 +96,9 @@ async fn database_checks(
     table_checks(&sql, &server, config, router, results).await;
     let application = database.config().get_application_name().unwrap_or("walpost");
     results.extend(advice::settings(&sql, application).await?);
+    if config.snapshot.stream && !has_failed(results, OUTBOX) {
+        results.extend(advice::recovery(&sql, config).await?);
+    }
     if has_failed(results, OWN_TABLES) {
         return Ok(());
     }
@@ -179,7 +183,7 @@ async fn table_checks(
     step(results, "replication right", preflight::rights(sql).await);
     step(results, OWN_TABLES, preflight::own_tables(sql, config).await);
     for table in &config.tables {
-        step(results, "outbox table", preflight::columns(sql, config, table, router).await);
+        step(results, OUTBOX, preflight::columns(sql, config, table, router).await);
         // A start that reads the table fails for it.
         if let Err(error) = rights::seen_whole(sql, table, Of::Table).await {
             let found = failed("row level security", &error);

@@ -139,13 +139,7 @@ async fn of_table(
     afresh: &str,
 ) -> Result<Vec<Obstacle>, RelayError> {
     let obstacle = |problem: String, remedy: String| Obstacle { problem, remedy, acceptable: None };
-    let Columns { has_xid, has_seq } = columns(sql, table).await?;
-    if !has_xid || !has_seq {
-        let missing = match (has_xid, has_seq) {
-            (false, true) => "column xid",
-            (true, false) => "column seq",
-            _ => "columns xid and seq",
-        };
+    if let Some(missing) = columns(sql, table).await?.missing() {
         let remedy = format!("{afresh}; for the next time run `{}`", add_columns(table));
         let problem = format!(
             "table {table} has no {missing} that would tell which rows are missing, and their order"
@@ -187,6 +181,18 @@ async fn of_table(
 pub(crate) struct Columns {
     pub(crate) has_xid: bool,
     pub(crate) has_seq: bool,
+}
+
+impl Columns {
+    /// What an outbox table lacks for a recovery.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        match (self.has_xid, self.has_seq) {
+            (true, true) => None,
+            (false, true) => Some("column xid"),
+            (true, false) => Some("column seq"),
+            (false, false) => Some("columns xid and seq"),
+        }
+    }
 }
 
 /// They count where the server fills them.

@@ -40,13 +40,9 @@ pub(crate) async fn connect<S: Source, K: Sink>(
     before: &Checkpoint,
     checkpoints: &CheckpointStore,
 ) -> Result<K, RelayError> {
-    let late = |what: &str| {
-        let detail = format!("{what} within {} s", SINK_MAX.as_secs());
-        RelayError::Sink { detail, transient: true }
-    };
     let deadline = Instant::now() + SINK_MAX;
     let connected = attend(source, deadline, connect_sink()).await;
-    let mut sink = connected.ok_or_else(|| late("it was not connected"))??;
+    let mut sink = connected.ok_or_else(|| late(UNCONNECTED))??;
     let predecessor = before.fence.as_ref();
     #[cfg(test)]
     let predecessor = predecessor.filter(|_| !simulation::has(simulation::Bug::NoFence));
@@ -58,6 +54,20 @@ pub(crate) async fn connect<S: Source, K: Sink>(
         checkpoints.set_fence(sink.fence_id()).await?;
     }
     Ok(sink)
+}
+
+/// The same before there is a source, or a predecessor.
+pub(crate) async fn connect_first<K: Sink>(
+    connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+) -> Result<K, RelayError> {
+    tokio::time::timeout(SINK_MAX, connect_sink()).await.map_err(|_| late(UNCONNECTED))?
+}
+
+const UNCONNECTED: &str = "it was not connected";
+
+fn late(what: &str) -> RelayError {
+    let detail = format!("{what} within {} s", SINK_MAX.as_secs());
+    RelayError::Sink { detail, transient: true }
 }
 
 /// Where a session begins.

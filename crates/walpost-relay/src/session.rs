@@ -35,7 +35,7 @@ use crate::{
     wal::{
         PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
-        slot::{self, NewSlot},
+        slot::{self, NewSlot, Slot},
         snapshot::load_position,
     },
 };
@@ -68,6 +68,12 @@ pub(crate) struct Found {
     /// Whether the checkpoint has its row.
     pub(crate) stored: bool,
     pub(crate) new_slot: Option<NewSlot>,
+}
+
+/// The slot that a session found, and what becomes of it.
+struct There {
+    slot: Option<Slot>,
+    fate: SlotFate,
 }
 
 impl Found {
@@ -114,7 +120,13 @@ impl Session<'_> {
         if self.is_over().await? {
             return Ok(Ended::Stopped);
         }
-        let (mut found, replication) = self.find().await?;
+        let (mut found, there, mut replication) = self.look().await?;
+        let mut early = self.sink_before_slot(&found, &there, &mut connect_sink).await?;
+        let mut connect_sink = async || match early.take() {
+            Some(sink) => Ok(sink),
+            None => connect_sink().await,
+        };
+        self.make(&mut found, there, &mut replication).await?;
         let is_first = found.checkpoint.initial != InitialState::Done || found.new_slot.is_some();
         if let InitialState::Publish { boundary } | InitialState::Recover { boundary, .. } =
             found.checkpoint.initial.clone()
@@ -147,6 +159,13 @@ impl Session<'_> {
 
     /// Checks, then finds or makes slot and checkpoint.
     pub(crate) async fn find(&self) -> Result<(Found, ReplicationClient), RelayError> {
+        let (mut found, there, mut replication) = self.look().await?;
+        self.make(&mut found, there, &mut replication).await?;
+        Ok((found, replication))
+    }
+
+    /// Checks, and finds what there is. Changes nothing.
+    async fn look(&self) -> Result<(Found, There, ReplicationClient), RelayError> {
         let (sql, database) = self.connect_to(self.database).await?;
         // A checkpoint is worth nothing before it is on disk; waiting for a
         // synchronous standby could mean waiting for ourselves.
@@ -195,7 +214,7 @@ impl Session<'_> {
         let fate =
             start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
         start::rows_decided(&sql, self.config, checkpoint.as_ref(), slot.as_ref()).await?;
-        let mut found = Found {
+        let found = Found {
             stored: checkpoint.is_some(),
             checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
             left_at,
@@ -206,18 +225,13 @@ impl Session<'_> {
             checkpoints,
             new_slot: None,
         };
-        if fate == SlotFate::Replaced {
-            self.replace_or_begin_anew(&mut found, slot, &mut replication).await?;
-        } else {
-            self.prepare(&mut found, slot, &mut replication).await?;
-        }
-        Ok((found, replication))
+        Ok((found, There { slot, fate }, replication))
     }
 
     /// The gap that was found is none of rows that were moved between two looks.
     async fn not_moved_meanwhile(
         &self,
-        slot: &slot::Slot,
+        slot: &Slot,
         before: Option<&Checkpoint>,
         checkpoints: &CheckpointStore,
     ) -> Result<(), RelayError> {

@@ -9,6 +9,7 @@ use super::{CheckResult, Outcome, filters, ok, warn};
 use crate::{
     config::RelayConfig,
     error::{RelayError, ServerError, SourceError},
+    recovery,
     sql::Sql,
 };
 
@@ -72,6 +73,27 @@ pub(super) fn untaken_messages(config: &RelayConfig, took_messages: bool) -> Opt
             )
         },
     )
+}
+
+/// Whether the tables tell what a slot has not brought that is lost.
+pub(super) async fn recovery(
+    sql: &Sql,
+    config: &RelayConfig,
+) -> Result<Vec<CheckResult>, RelayError> {
+    let mut found = Vec::new();
+    for table in &config.tables {
+        let Some(missing) = recovery::columns(sql, table).await?.missing() else { continue };
+        let next_step = format!(
+            "to have it recovered, add them while little is written, as the table is rewritten: {}",
+            recovery::add_columns(table)
+        );
+        let detail = format!(
+            "table {table} has no {missing}: where its slot is lost, nothing tells which rows are \
+             not published"
+        );
+        found.push(warn("recovery of a lost slot", detail, &next_step));
+    }
+    Ok(found)
 }
 
 /// `max_slot_wal_keep_size` in MB, -1 for no limit.

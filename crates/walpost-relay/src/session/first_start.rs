@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use walpost_event::Lsn;
 
-use super::{Found, Session};
+use super::{Found, Session, There};
 use crate::{
     checkpoint::{Checkpoint, InitialState, new_generation},
     clock::now_us,
@@ -12,11 +12,15 @@ use crate::{
     error::{RelayError, SourceError},
     history,
     proven::Pair,
+    resume,
+    sink::Sink,
     sql::Sql,
+    start::SlotFate,
     wal::{
         ReplicationClient, ServerIdentity,
         preflight::{self, Before},
         slot::{self, Slot},
+        snapshot,
     },
 };
 
@@ -27,8 +31,40 @@ pub(super) fn all_published(snapshot: &str, lsn: Lsn, floors: Value) -> Pair {
 }
 
 impl Session<'_> {
+    /// The sink of a first start whose load could not go on if it were
+    /// interrupted, as nothing tells later which rows belong to it: with a sink
+    /// that is away it begins later, and its slot too.
+    pub(super) async fn sink_before_slot<K: Sink>(
+        &self,
+        found: &Found,
+        there: &There,
+        connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
+    ) -> Result<Option<K>, RelayError> {
+        let is_first = match there.slot {
+            None => !found.stored || found.checkpoint.initial == InitialState::Creating,
+            Some(_) => found.stored && found.checkpoint.initial == InitialState::Creating,
+        };
+        if !is_first || !snapshot::is_in_one_go(&found.sql, self.config).await? {
+            return Ok(None);
+        }
+        resume::connect_first(connect_sink).await.map(Some)
+    }
+
+    /// Makes slot and row where they are missing or lost.
+    pub(super) async fn make(
+        &self,
+        found: &mut Found,
+        There { slot, fate }: There,
+        replication: &mut ReplicationClient,
+    ) -> Result<(), RelayError> {
+        match fate {
+            SlotFate::Replaced => self.replace_or_begin_anew(found, slot, replication).await,
+            SlotFate::Fits => self.prepare(found, slot, replication).await,
+        }
+    }
+
     /// Makes what is missing, under a lock where there is no slot to hold yet.
-    pub(super) async fn prepare(
+    async fn prepare(
         &self,
         found: &mut Found,
         slot: Option<Slot>,
@@ -110,9 +146,9 @@ impl Session<'_> {
                 InitialState::Recover { loss, boundary: before.boundary.clone() }
             }
             (_, Some(Initial::Skip)) => InitialState::Done,
+            (_, _) if !before.has_rows => InitialState::Done,
             // Without a choice the table was empty when we looked: what it
             // holds now was committed before the slot could see it.
-            (_, None) if !before.has_rows => InitialState::Done,
             _ => InitialState::Publish { boundary: before.boundary.clone() },
         };
         let proven = (initial == InitialState::Done)

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     columns,
-    config::{RelayConfig, TableName},
+    config::{Initial, RelayConfig, TableName},
     error::{RelayError, SourceError},
     marking, snapshot_modes,
     sql::Sql,
@@ -282,8 +282,7 @@ pub(crate) async fn has_rows(
 pub(crate) struct Before {
     /// The snapshot as `pg_current_snapshot()` text.
     pub(crate) boundary: String,
-    /// Whether an outbox table has a row in it, where nobody has said what becomes
-    /// of them.
+    /// Whether an outbox table has a row in it, where they are not to be skipped.
     pub(crate) has_rows: bool,
 }
 
@@ -308,7 +307,8 @@ pub(crate) async fn snapshot(
     sql.batch(attempt, &adopt).await?;
     let row = sql.one(attempt, BOUNDARY, &[]).await?;
     // Where rows are skipped the role may not read them.
-    let has_rows = config.initial.is_none() && first_table_with_rows(sql, config).await?.is_some();
+    let has_rows = config.initial != Some(Initial::Skip)
+        && first_table_with_rows(sql, config).await?.is_some();
     sql.batch(attempt, "rollback").await?;
     Ok(Before { boundary: row.get(0), has_rows })
 }

@@ -42,6 +42,23 @@ async fn refused(rig: &Rig, expected: &[&str]) {
 }
 
 #[tokio::test]
+async fn a_check_says_beforehand_that_nothing_could_be_recovered_and_the_statement_mends_it() {
+    let rig = Rig::new().await;
+    let found = async || {
+        let results = walpost_relay::check(&rig.database, &rig.config, &rig.router).await;
+        results.into_iter().find(|result| result.name == "recovery of a lost slot")
+    };
+    assert_eq!(found().await, None);
+    run(&rig, "alter table walpost.outbox drop column xid, drop column seq").await;
+    let warned = found().await.unwrap();
+    assert_eq!(warned.outcome, Outcome::Warn);
+    assert!(warned.detail.contains("walpost.outbox has no columns xid and seq"), "{warned:?}");
+    let next_step = warned.next_step.unwrap();
+    run(&rig, &next_step[next_step.find("alter table").unwrap()..]).await;
+    assert_eq!(found().await, None);
+}
+
+#[tokio::test]
 async fn without_the_columns_or_a_proven_snapshot_it_is_refused() {
     let rig = without_slot().await;
     for (break_it, expected, mend_it) in [

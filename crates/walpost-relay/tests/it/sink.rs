@@ -38,11 +38,15 @@ struct State {
     fence_id: Option<String>,
     fenced: Vec<String>,
     refuse_to_fence: bool,
+    away: bool,
 }
 
 impl World {
     pub(crate) async fn connect(&self) -> Result<MemorySink, RelayError> {
         let mut state = self.state.lock().unwrap();
+        if state.away {
+            return Err(RelayError::Sink { detail: "nobody answers".to_owned(), transient: true });
+        }
         state.sessions += 1;
         Ok(MemorySink {
             world: self.clone(),
@@ -52,6 +56,11 @@ impl World {
             places: Vec::new(),
             allowed: 0,
         })
+    }
+
+    /// Whether it cannot be connected to.
+    pub(crate) fn be_away(&self, away: bool) {
+        self.state.lock().unwrap().away = away;
     }
 
     /// Under which name the next sessions can be fenced off.
