@@ -168,6 +168,7 @@ async fn a_killed_shadow_leaves_no_slot_and_a_killed_debezium_repeats_without_a_
     let file = live.connect.connector_file();
     let shadow = live.shadow(&file, &["--json"]);
     live.compares(&shadow).await;
+    assert!(!shadow.log().contains("nobody reads the connector's slot"), "{}", shadow.log());
     assert_eq!(live.slots().await.len(), slots_before.len() + 1);
     shadow.kill();
     until(LIMIT, "the slot's end", async || live.slots().await == slots_before).await;

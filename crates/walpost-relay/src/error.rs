@@ -129,7 +129,7 @@ pub enum RelayError {
         /// Name of the pipeline.
         pipeline: String,
     },
-    /// Another pipeline has to publish something first.
+    /// Something else has to be done first, by another pipeline or the next session.
     #[error("pipeline {pipeline:?} waits: {detail}")]
     Waits {
         /// Name of the pipeline.

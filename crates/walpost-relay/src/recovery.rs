@@ -139,8 +139,9 @@ async fn of_table(
     afresh: &str,
 ) -> Result<Vec<Obstacle>, RelayError> {
     let obstacle = |problem: String, remedy: String| Obstacle { problem, remedy, acceptable: None };
-    if let Some(missing) = columns(sql, table).await?.missing() {
-        let remedy = format!("{afresh}; for the next time run `{}`", add_columns(table));
+    let columns = columns(sql, table).await?;
+    if let Some(missing) = columns.missing() {
+        let remedy = format!("{afresh}; for the next time run `{}`", columns.add(table));
         let problem = format!(
             "table {table} has no {missing} that would tell which rows are missing, and their order"
         );
@@ -193,6 +194,17 @@ impl Columns {
             (false, false) => Some("columns xid and seq"),
         }
     }
+
+    /// The statement that adds it.
+    pub(crate) fn add(&self, table: &TableName) -> String {
+        let xid = "add column xid xid8 not null default pg_current_xact_id()";
+        let seq = "add column seq bigint not null generated always as identity";
+        let added: Vec<&str> = [(self.has_xid, xid), (self.has_seq, seq)]
+            .into_iter()
+            .filter_map(|(is_there, add)| (!is_there).then_some(add))
+            .collect();
+        format!("alter table {} {}", table.quoted(), added.join(", "))
+    }
 }
 
 /// They count where the server fills them.
@@ -215,13 +227,9 @@ pub(crate) async fn columns(sql: &Sql, table: &TableName) -> Result<Columns, Rel
     Ok(Columns { has_xid: row.get(0), has_seq: row.get(1) })
 }
 
-/// The statement that adds them.
+/// The statement that adds both.
 pub(crate) fn add_columns(table: &TableName) -> String {
-    format!(
-        "alter table {} add column xid xid8 not null default pg_current_xact_id(), add column \
-         seq bigint not null generated always as identity",
-        table.quoted()
-    )
+    Columns { has_xid: false, has_seq: false }.add(table)
 }
 
 async fn rows_are_deleted(sql: &Sql, table: &TableName) -> Result<bool, RelayError> {

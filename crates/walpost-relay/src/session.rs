@@ -68,6 +68,8 @@ pub(crate) struct Found {
     /// Whether the checkpoint has its row.
     pub(crate) stored: bool,
     pub(crate) new_slot: Option<NewSlot>,
+    /// The sink of this session is connected already.
+    pub(crate) has_sink: bool,
 }
 
 /// The slot that a session found, and what becomes of it.
@@ -121,7 +123,7 @@ impl Session<'_> {
             return Ok(Ended::Stopped);
         }
         let (mut found, there, mut replication) = self.look().await?;
-        let mut early = self.sink_before_slot(&found, &there, &mut connect_sink).await?;
+        let mut early = self.sink_before_slot(&mut found, &there, &mut connect_sink).await?;
         let mut connect_sink = async || match early.take() {
             Some(sink) => Ok(sink),
             None => connect_sink().await,
@@ -224,6 +226,7 @@ impl Session<'_> {
             identity,
             checkpoints,
             new_slot: None,
+            has_sink: false,
         };
         Ok((found, There { slot, fate }, replication))
     }

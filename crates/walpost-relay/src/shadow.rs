@@ -224,13 +224,14 @@ impl Shadow {
         Ok(slot.and_then(|slot| slot.confirmed).is_some_and(|lsn| lsn >= self.begins_at))
     }
 
-    /// Whether somebody streams from the slot of the pipeline now.
+    /// Whether somebody streams from the slot of the pipeline now; `None` where there
+    /// is no such slot.
     ///
     /// # Errors
     /// If the server does not answer.
-    pub async fn is_read_elsewhere(&self) -> Result<bool, RelayError> {
+    pub async fn is_read_elsewhere(&self) -> Result<Option<bool>, RelayError> {
         let slot = slot::inspect(&self.sql, &self.config.slot).await?;
-        Ok(slot.is_some_and(|slot| slot.active_pid.is_some()))
+        Ok(slot.map(|slot| slot.active_pid.is_some()))
     }
 
     /// How far the server's WAL is on its disk: whatever anybody has published by now

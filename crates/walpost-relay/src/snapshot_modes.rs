@@ -13,7 +13,7 @@ use crate::{
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::{row_filter, snapshot::describe},
+    wal::{preflight, row_filter, snapshot::describe},
 };
 
 /// Rows that are counted before they are published; more are only said to be
@@ -86,6 +86,22 @@ impl Rows {
     pub(crate) fn of_table(table: &TableName, relation: Relation) -> Self {
         Self { from: table.quoted(), relation, is_table: true }
     }
+
+    /// Whether a column says which transaction wrote a row.
+    pub(crate) fn tell_transactions(&self) -> bool {
+        self.relation.column_index("xid").is_some()
+    }
+}
+
+/// What a first start has to publish before the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstLoad {
+    Nothing,
+    /// It goes on where it was interrupted.
+    Resumable,
+    /// Nothing tells later which rows belong to it: one that is interrupted
+    /// cannot go on.
+    InOneGo,
 }
 
 impl Snapshot {
@@ -108,6 +124,26 @@ impl Snapshot {
     pub(crate) fn from(&self, table: &TableName) -> String {
         self.select(table).unwrap_or_else(|| table.quoted())
     }
+}
+
+/// What a first start would publish of the rows that `sql` sees.
+pub(crate) async fn first_load(sql: &Sql, config: &RelayConfig) -> Result<FirstLoad, RelayError> {
+    // The role may not read them.
+    if config.initial == Some(Initial::Skip) {
+        return Ok(FirstLoad::Nothing);
+    }
+    let (mut has_rows, mut are_told) = (false, true);
+    for table in config.tables.iter().filter(|table| config.snapshot.reads(table)) {
+        let rows = rows(sql, config, table).await?;
+        // A SELECT may bring others than the table has.
+        has_rows = has_rows || !rows.is_table || preflight::has_rows(sql, config, table).await?;
+        are_told &= rows.tell_transactions();
+    }
+    Ok(match (has_rows, are_told) {
+        (false, _) => FirstLoad::Nothing,
+        (true, true) => FirstLoad::Resumable,
+        (true, false) => FirstLoad::InOneGo,
+    })
 }
 
 /// The rows of a table that are read.

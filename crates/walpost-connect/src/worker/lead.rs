@@ -303,7 +303,11 @@ impl<'a> Leading<'a> {
                     }
                 })?;
                 self.kept(async |store| store.set_target(&name, target).await).await?;
-                tracing::info!(connector = name, target = target.as_str(), "told what to do");
+                tracing::info!(
+                    connector = name,
+                    target = target.as_str(),
+                    "told to be in another state"
+                );
                 self.on(&name, Event::Target(target));
                 Done::Changed
             }
@@ -311,7 +315,7 @@ impl<'a> Leading<'a> {
                 let unknown = || ApiError::not_found(format!("Unknown connector: {name}"));
                 let restarted =
                     self.entry(&name).map_err(|_| unknown())?.machine.restarted(restart);
-                tracing::info!(connector = name, "told to begin anew");
+                tracing::info!(connector = name, ?restart, "told to begin anew");
                 self.on(&name, Event::Restart(restart));
                 Done::Restarting(restarted)
             }

@@ -1,7 +1,7 @@
 //! Dead letters: each is there with all that the event had, is noted, and is in
 //! nobody's way.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use rdkafka::{
     ClientConfig,
@@ -14,7 +14,7 @@ use walpost_testkit::{self as testkit, ReadRecord, until};
 use crate::{
     member::{self, Harm},
     parked::{Picky, ask, until_seen},
-    support::{Ask, LIMIT, World, each, ids, run},
+    support::{Ask, LIMIT, World, each, ids, now_ms, run},
 };
 
 pub(crate) const WRITTEN: &str = "select count(*) from walpost.consumer_parked \
@@ -78,10 +78,14 @@ pub(crate) fn publish_raw(
     });
     let mut record = BaseRecord::<[u8], [u8]>::to(&world.topic).partition(0).payload(value);
     record.key = key;
-    let sent = producer.send(record.timestamp(1_700_000_000_123).headers(headers));
+    let sent = producer.send(record.timestamp(*WRITTEN_AT).headers(headers));
     sent.map_err(|(error, _)| error).unwrap();
     producer.flush(LIMIT).unwrap();
 }
+
+/// Of no long time ago: Kafka deletes a segment whose records are beyond retention, and so
+/// what the consumer is to read.
+static WRITTEN_AT: LazyLock<i64> = LazyLock::new(|| now_ms() - 1_234);
 
 pub(crate) const KEY: &[u8] = b"k\xff\0";
 
@@ -125,6 +129,7 @@ async fn each_parked_event_has_a_letter_with_all_that_it_had_and_what_waits_has_
         let row = world.client.query_one(sql, &[]).await.unwrap();
         let (id, parked_at): (i64, &str) = (row.get(0), row.get(1));
         assert_eq!(row.get::<_, &str>(2), topic);
+        let written_at = WRITTEN_AT.to_string();
         let place = format!("parked:{id}:1:{}[0]@0", world.topic);
         let expected = [
             (MARK, &*place),
@@ -132,7 +137,7 @@ async fn each_parked_event_has_a_letter_with_all_that_it_had_and_what_waits_has_
             ("walpost-dead-letter-reason", "the handler gave the event up: no such customer"),
             ("walpost-dead-letter-attempts", "1"),
             ("walpost-dead-letter-parked-at", parked_at),
-            ("walpost-dead-letter-timestamp-ms", "1700000000123"),
+            ("walpost-dead-letter-timestamp-ms", &*written_at),
             ("__connect.errors.topic", &world.topic),
             ("__connect.errors.partition", "0"),
             ("__connect.errors.offset", "0"),

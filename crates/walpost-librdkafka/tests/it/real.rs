@@ -44,6 +44,12 @@ async fn questions_are_answered_without_a_wait() {
     questions_are_answered(kafka().bootstrap(), &topic);
 }
 
+/// What brokers say of a coordinator that is about to be one.
+const NO_COORDINATOR: [RDKafkaErrorCode; 3] = [
+    RDKafkaErrorCode::NotCoordinator,
+    RDKafkaErrorCode::CoordinatorNotAvailable,
+    RDKafkaErrorCode::CoordinatorLoadInProgress,
+];
 const SHORT: Duration = Duration::from_secs(3);
 
 /// However often the coordinator hangs over a question, a later one is answered.
@@ -55,8 +61,15 @@ async fn a_group_is_asked_again_when_its_coordinator_hung() {
     let ask = |limit| committed(&consumer, &[("orders", 0)], limit);
     // A coordinator that has just begun, or was away, says at first that it is none.
     let answered = async || {
-        until(LIMIT, "an answer", async || ask(LIMIT).is_ok_and(|mut all| all.remove(0).is_ok()))
-            .await;
+        until(LIMIT, "an answer", async || match ask(LIMIT).map(|mut all| all.remove(0)) {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) | Err(error) => {
+                let code = error.rdkafka_error_code();
+                assert!(code.is_some_and(|code| NO_COORDINATOR.contains(&code)), "{error}");
+                false
+            }
+        })
+        .await;
     };
     answered().await;
     for _ in 0..3 {

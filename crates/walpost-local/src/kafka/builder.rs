@@ -20,8 +20,6 @@ const FORMAT_LIMIT: Duration = Duration::from_secs(60);
 /// Kafka's defaults, less replicas and shorter waits: it is alone.
 const DEFAULTS: &[(&str, &str)] = &[
     ("auto.create.topics.enable", "false"),
-    // Records may be of any time; by default those of long ago are gone half a minute later.
-    ("log.retention.ms", "-1"),
     ("num.network.threads", "2"),
     ("num.io.threads", "4"),
     // A killed broker may register again only when its old session is over.

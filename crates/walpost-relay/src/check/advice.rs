@@ -82,14 +82,16 @@ pub(super) async fn recovery(
 ) -> Result<Vec<CheckResult>, RelayError> {
     let mut found = Vec::new();
     for table in &config.tables {
-        let Some(missing) = recovery::columns(sql, table).await?.missing() else { continue };
+        let columns = recovery::columns(sql, table).await?;
+        let Some(missing) = columns.missing() else { continue };
         let next_step = format!(
-            "to have it recovered, add them while little is written, as the table is rewritten: {}",
-            recovery::add_columns(table)
+            "before the first start, or with the relay stopped until it is done, run `{}`, which \
+             locks and rewrites the table",
+            columns.add(table)
         );
         let detail = format!(
-            "table {table} has no {missing}: where its slot is lost, nothing tells which rows are \
-             not published"
+            "table {table} has no {missing}: if the slot is lost, nothing tells which of its rows \
+             are not published"
         );
         found.push(warn("recovery of a lost slot", detail, &next_step));
     }

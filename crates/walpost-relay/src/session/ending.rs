@@ -120,7 +120,7 @@ impl Session<'_> {
         let version = found.server.version;
         let new = slot::create(replication, &found.sql, self.config, version).await?;
         let (reader, _) = self.connect_to(&found.database).await?;
-        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
+        let boundary = preflight::boundary(&reader, &new.snapshot).await?;
         tracing::warn!(
             slot = self.config.slot,
             published_up_to = %found.checkpoint.confirmed,
@@ -129,7 +129,7 @@ impl Session<'_> {
             "the slot was dropped by a stop, as slot.drop.on.stop says, and is made anew: events \
              in between are lost"
         );
-        let proven = all_published(&before.boundary, new.consistent, json!({}));
+        let proven = all_published(&boundary, new.consistent, json!({}));
         let done = InitialState::Done;
         found.checkpoints.set_initial(&done, new.consistent, None, Some(&proven)).await?;
         found.checkpoint.confirmed = new.consistent;

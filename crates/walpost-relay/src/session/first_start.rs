@@ -1,6 +1,8 @@
 //! What a session makes that is missing: the slot, and the row that says where
 //! it begins.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use walpost_event::Lsn;
 
@@ -14,13 +16,13 @@ use crate::{
     proven::Pair,
     resume,
     sink::Sink,
+    snapshot_modes::{self, FirstLoad},
     sql::Sql,
     start::SlotFate,
     wal::{
-        ReplicationClient, ServerIdentity,
-        preflight::{self, Before},
+        ReplicationClient, ServerIdentity, preflight,
         slot::{self, Slot},
-        snapshot,
+        snapshot::until_visible,
     },
 };
 
@@ -32,22 +34,35 @@ pub(super) fn all_published(snapshot: &str, lsn: Lsn, floors: Value) -> Pair {
 
 impl Session<'_> {
     /// The sink of a first start whose load could not go on if it were
-    /// interrupted, as nothing tells later which rows belong to it: with a sink
-    /// that is away it begins later, and its slot too.
+    /// interrupted: with a sink that is away it begins later, and its slot too.
     pub(super) async fn sink_before_slot<K: Sink>(
         &self,
-        found: &Found,
+        found: &mut Found,
         there: &There,
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Option<K>, RelayError> {
-        let is_first = match there.slot {
-            None => !found.stored || found.checkpoint.initial == InitialState::Creating,
-            Some(_) => found.stored && found.checkpoint.initial == InitialState::Creating,
-        };
-        if !is_first || !snapshot::is_in_one_go(&found.sql, self.config).await? {
+        let is_first = found.checkpoint.initial == InitialState::Creating
+            && (found.stored || there.slot.is_none());
+        if !is_first || self.first_load(&found.sql).await? != FirstLoad::InOneGo {
             return Ok(None);
         }
-        resume::connect_first(connect_sink).await.map(Some)
+        // Another relay that makes the first start has a sink, which ours would
+        // fence off.
+        self.alone(&found.sql).await?;
+        let sink = resume::connect_first(connect_sink).await?;
+        // That may have taken long.
+        let slot = slot::inspect(&found.sql, &self.config.slot).await?;
+        if slot.is_some() != there.slot.is_some() {
+            return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
+        }
+        found.has_sink = true;
+        Ok(Some(sink))
+    }
+
+    async fn first_load(&self, sql: &Sql) -> Result<FirstLoad, RelayError> {
+        // Of rows that have left a table much may be left to pass by.
+        let slow = sql.within_ms(self.config.slot_timeout_ms);
+        snapshot_modes::first_load(&slow, self.config).await
     }
 
     /// Makes slot and row where they are missing or lost.
@@ -128,8 +143,25 @@ impl Session<'_> {
         let version = found.server.version;
         let new = slot::create(replication, &found.sql, self.config, version).await?;
         let (reader, _) = self.connect_to(&found.database).await?;
-        let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
-        self.note_slot(found, new.consistent, before).await?;
+        let boundary = preflight::adopt(&reader, &new.snapshot).await?;
+        let load = match found.checkpoint.initial {
+            // It goes by what is proven.
+            InitialState::Recreating(_) => FirstLoad::Resumable,
+            _ => {
+                // What is committed in the WAL may be seen by nobody yet.
+                let limit = Duration::from_millis(self.config.slot_timeout_ms);
+                until_visible(&found.sql, &boundary, limit).await?;
+                self.first_load(&reader).await?
+            }
+        };
+        if load == FirstLoad::InOneGo && !found.has_sink {
+            // Nobody has noted the slot, so the next session makes it again.
+            let detail = "rows came while the slot was made, which are published in one go: it \
+                          is made again once the sink is there";
+            let pipeline = self.config.pipeline.clone();
+            return Err(RelayError::Waits { pipeline, detail: detail.to_owned() });
+        }
+        self.note_slot(found, new.consistent, &boundary, load).await?;
         found.new_slot = Some(new);
         Ok(())
     }
@@ -139,22 +171,27 @@ impl Session<'_> {
         &self,
         found: &mut Found,
         position: Lsn,
-        before: Before,
+        boundary: &str,
+        load: FirstLoad,
     ) -> Result<(), RelayError> {
-        let initial = match (found.checkpoint.initial.clone(), self.config.initial) {
+        let boundary = boundary.to_owned();
+        let initial = match (&found.checkpoint.initial, load) {
             (InitialState::Recreating(loss), _) => {
-                InitialState::Recover { loss, boundary: before.boundary.clone() }
+                InitialState::Recover { loss: *loss, boundary: boundary.clone() }
             }
-            (_, Some(Initial::Skip)) => InitialState::Done,
-            (_, _) if !before.has_rows => InitialState::Done,
+            (_, FirstLoad::Nothing) => InitialState::Done,
             // Without a choice the table was empty when we looked: what it
             // holds now was committed before the slot could see it.
-            _ => InitialState::Publish { boundary: before.boundary.clone() },
+            _ => InitialState::Publish { boundary: boundary.clone() },
         };
-        let proven = (initial == InitialState::Done)
-            .then(|| all_published(&before.boundary, position, json!({})));
+        let proven =
+            (initial == InitialState::Done).then(|| all_published(&boundary, position, json!({})));
         found.checkpoints.set_initial(&initial, position, None, proven.as_ref()).await?;
         tracing::info!(slot = self.config.slot, %position, "slot created");
+        if initial == InitialState::Done && self.config.initial == Some(Initial::Publish) {
+            // All of none.
+            self.status.update(|status| status.has_loaded = true);
+        }
         found.checkpoint.confirmed = position;
         found.checkpoint.initial = initial;
         found.checkpoint.proven = proven.or(found.checkpoint.proven.take());

@@ -216,6 +216,7 @@ impl<'a> Relay<'a> {
             checkpoint,
             stored: true,
             new_slot: None,
+            has_sink: false,
         };
         if found.checkpoint.initial != InitialState::Done || self.is_lost() {
             match self.recover(number, mode, &mut session, &mut found, stop.clone()).await? {
@@ -262,8 +263,14 @@ impl<'a> Relay<'a> {
             self.alone(number)?;
             let (begin, boundary) = self.world.lock().create_slot(self.world.pipeline);
             self.world.written();
-            let before = preflight::Before { boundary, has_rows: true };
-            session.note_slot(found, lsn(begin), before).await?;
+            session
+                .note_slot(
+                    found,
+                    lsn(begin),
+                    &boundary,
+                    crate::snapshot_modes::FirstLoad::Resumable,
+                )
+                .await?;
         } else {
             session.take(found).await?;
         }

@@ -77,8 +77,8 @@ impl Session<'_> {
             found.server.expect(&replication.identify().await?)?;
             let new = slot::create_temporary(&mut replication, &found.sql, self.config).await?;
             let (reader, _) = self.connect_to(&found.database).await?;
-            let before = preflight::snapshot(&reader, self.config, &new.snapshot).await?;
-            Ok(Cut { snapshot: before.boundary, position: new.consistent })
+            let snapshot = preflight::boundary(&reader, &new.snapshot).await?;
+            Ok(Cut { snapshot, position: new.consistent })
         };
         let cut = attend(source, deadline, cutting).await;
         let limit = Duration::from_millis(self.config.slot_timeout_ms);

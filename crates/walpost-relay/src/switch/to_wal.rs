@@ -89,8 +89,8 @@ impl SourceSwitch {
         let version = desk.server.version;
         let new = slot::create(replication, &desk.sql, &self.config, version).await?;
         tell(SwitchStep::SlotMade).await;
-        let before = preflight::snapshot(&desk.sql, &self.config, &new.snapshot).await?;
-        let cut = Cut { snapshot: before.boundary, position: new.consistent };
+        let snapshot = preflight::boundary(&desk.sql, &new.snapshot).await?;
+        let cut = Cut { snapshot, position: new.consistent };
         desk.checkpoints.note_cut(&cut).await?;
         tell(SwitchStep::CutNoted).await;
         Ok(cut)

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     columns,
-    config::{Initial, RelayConfig, TableName},
+    config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     marking, snapshot_modes,
     sql::Sql,
@@ -278,14 +278,6 @@ pub(crate) async fn has_rows(
     Ok(sql.one("looking for rows in the outbox table", &exists, &[]).await?.get(0))
 }
 
-/// What an exported snapshot sees.
-pub(crate) struct Before {
-    /// The snapshot as `pg_current_snapshot()` text.
-    pub(crate) boundary: String,
-    /// Whether an outbox table has a row in it, where they are not to be skipped.
-    pub(crate) has_rows: bool,
-}
-
 /// A slot begins with a snapshot whose xmax was not moved by transactions that
 /// have rolled back, while its xmin was: PostgreSQL goes by xmin then, and takes
 /// no such text for a snapshot.
@@ -293,22 +285,21 @@ const BOUNDARY: &str = "select case when pg_snapshot_xmin(s) > pg_snapshot_xmax(
     then concat(pg_snapshot_xmin(s), ':', pg_snapshot_xmin(s), ':') else s::text end \
     from (select pg_current_snapshot()) now (s)";
 
-/// Looks at the outbox tables through the snapshot of an exporting session.
-pub(crate) async fn snapshot(
-    sql: &Sql,
-    config: &RelayConfig,
-    snapshot: &str,
-) -> Result<Before, RelayError> {
+/// Begins a transaction on an exported snapshot, and returns that as
+/// `pg_current_snapshot()` text.
+pub(crate) async fn adopt(sql: &Sql, snapshot: &str) -> Result<String, RelayError> {
     let adopt = format!(
         "begin isolation level repeatable read read only; set transaction snapshot {}",
         quote_literal(snapshot)
     );
     let attempt = "reading the slot's snapshot";
     sql.batch(attempt, &adopt).await?;
-    let row = sql.one(attempt, BOUNDARY, &[]).await?;
-    // Where rows are skipped the role may not read them.
-    let has_rows = config.initial != Some(Initial::Skip)
-        && first_table_with_rows(sql, config).await?.is_some();
-    sql.batch(attempt, "rollback").await?;
-    Ok(Before { boundary: row.get(0), has_rows })
+    Ok(sql.one(attempt, BOUNDARY, &[]).await?.get(0))
+}
+
+/// The text of an exported snapshot.
+pub(crate) async fn boundary(sql: &Sql, snapshot: &str) -> Result<String, RelayError> {
+    let boundary = adopt(sql, snapshot).await?;
+    sql.batch("reading the slot's snapshot", "rollback").await?;
+    Ok(boundary)
 }

@@ -7,10 +7,10 @@ use walpost_postgres::Database;
 
 use super::{
     load::{Load, Loaded, Loader},
-    preflight, quote_identifier, quote_literal, row_filter,
+    quote_identifier, quote_literal, row_filter,
 };
 use crate::{
-    config::{Initial, RelayConfig, TableName},
+    config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     recovery::not_proven,
     snapshot_modes::{self, Rows},
@@ -303,25 +303,6 @@ pub(crate) fn relation(table: &TableName, rows: &[tokio_postgres::Row]) -> Relat
     }
 }
 
-/// Whether a first start publishes rows of a table where nothing tells which of
-/// them belong to the load: one that is interrupted cannot go on.
-pub(crate) async fn is_in_one_go(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
-    if config.initial != Some(Initial::Publish) {
-        return Ok(false);
-    }
-    for table in config.tables.iter().filter(|table| config.snapshot.reads(table)) {
-        let rows = snapshot_modes::rows(sql, config, table).await?;
-        if !tells_transactions(&rows) && preflight::has_rows(sql, config, table).await? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn tells_transactions(rows: &Rows) -> bool {
-    rows.relation.column_index("xid").is_some()
-}
-
 /// A load that was interrupted goes on by transaction ids, which mean nothing
 /// in rows that were restored from another cluster.
 async fn check_xids(sql: &Sql, table: &TableName, rows: &Rows) -> Result<(), RelayError> {
@@ -332,7 +313,7 @@ async fn check_xids(sql: &Sql, table: &TableName, rows: &Rows) -> Result<(), Rel
              interrupted load come a second time",
         )
     };
-    if !tells_transactions(rows) {
+    if !rows.tell_transactions() {
         return Err(refused(format!(
             "the initial load was interrupted, and table {table} has no column xid that would \
              tell which rows belong to it"

@@ -8,7 +8,7 @@ use walpost_testkit::{postgres_of, until};
 
 use crate::{
     proven::proven,
-    rig::{Rig, SOON, phase, status, stop},
+    rig::{Rig, SLOTS, SOON, phase, status, stop},
 };
 
 #[tokio::test]
@@ -20,8 +20,7 @@ async fn rows_that_no_slot_has_seen_need_a_decision() {
     let refusal = rig.refusal().await;
     assert!(refusal.starts_with(&detail), "{refusal}");
     assert!(refusal.contains("initial = \"publish\""), "{refusal}");
-    let slots = "select count(*) from pg_replication_slots where database = current_database()";
-    assert_eq!(rig.count(slots).await, 0, "a refusal leaves no slot behind");
+    assert_eq!(rig.count(SLOTS).await, 0, "a refusal leaves no slot behind");
 }
 
 #[tokio::test]
@@ -62,50 +61,6 @@ async fn an_interrupted_load_goes_on_with_the_same_rows() {
         assert!(landed.iter().any(|seen| seen == value), "{value} is missing");
     }
     assert_eq!(landed.iter().filter(|value| *value == "-1").count(), 1);
-    stop(relay).await;
-}
-
-const SLOTS: &str = "select count(*) from pg_replication_slots \
-                     where database = current_database()";
-
-/// A table as Debezium's outbox has it, and a sink that does not answer.
-async fn without_xid_and_sink() -> Rig {
-    let mut rig = Rig::new().await;
-    rig.config.initial = Some(Initial::Publish);
-    rig.client.batch_execute("alter table walpost.outbox drop column xid").await.unwrap();
-    rig.world.be_away(true);
-    rig
-}
-
-#[tokio::test]
-async fn a_load_that_could_not_go_on_waits_for_the_sink_before_there_is_a_slot() {
-    let rig = without_xid_and_sink().await;
-    rig.insert("a", &["1", "2"]).await;
-    let relay = rig.start();
-    status(&relay, "sessions that wait", |status| status.failed_sessions > 2).await;
-    assert_eq!(rig.count(SLOTS).await, 0);
-    rig.insert("a", &["3"]).await;
-    rig.world.be_away(false);
-    assert_eq!(rig.landed(3).await, ["1", "2", "3"]);
-    phase(&relay, &Phase::Streaming).await;
-    assert_eq!(rig.world.sessions(), 2, "one for the load, which was there first");
-    rig.insert("a", &["4"]).await;
-    assert_eq!(rig.landed(4).await, ["1", "2", "3", "4"]);
-    stop(relay).await;
-}
-
-#[tokio::test]
-async fn an_empty_table_has_its_slot_before_the_sink_answers() {
-    let rig = without_xid_and_sink().await;
-    let relay = rig.start();
-    status(&relay, "sessions that wait", |status| status.failed_sessions > 2).await;
-    assert_eq!(rig.count(SLOTS).await, 1);
-    let gone_at_once = "begin; insert into walpost.outbox \
-        (aggregatetype, aggregateid, type, payload) values ('order', 'a', 'Placed', '1'); \
-        delete from walpost.outbox; commit";
-    rig.client.batch_execute(gone_at_once).await.unwrap();
-    rig.world.be_away(false);
-    assert_eq!(rig.landed(1).await, ["1"]);
     stop(relay).await;
 }
 

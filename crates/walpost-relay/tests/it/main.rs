@@ -18,6 +18,7 @@ mod events;
 mod failover;
 mod fencing;
 mod filters;
+mod first_load;
 mod first_start;
 mod gauges;
 mod heartbeats;

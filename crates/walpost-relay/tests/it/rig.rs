@@ -17,6 +17,10 @@ use crate::sink::World;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// How many slots a database has.
+pub(crate) const SLOTS: &str = "select count(*) from pg_replication_slots \
+                                where database = current_database()";
+
 pub(crate) struct Rig {
     pub(crate) database: Database,
     pub(crate) client: Client,

@@ -151,13 +151,17 @@ async fn a_shadow_makes_no_publication_and_says_whose_slot_has_passed_its_start(
     let mut rig = Rig::new().await;
     let shadow = rig.shadow().await.unwrap();
     assert!(!shadow.is_behind_start().await.unwrap(), "there is no slot of the pipeline");
+    assert_eq!(shadow.is_read_elsewhere().await.unwrap(), None);
     shadow.close().await.unwrap();
     let relay = rig.streaming().await;
     let shadow = rig.shadow().await.unwrap();
     rig.insert("a", &["1"]).await;
     until(SOON, "the pipeline's slot", async || shadow.is_behind_start().await.unwrap()).await;
-    shadow.close().await.unwrap();
+    assert_eq!(shadow.is_read_elsewhere().await.unwrap(), Some(true));
     stop(relay).await;
+    rig.released().await;
+    assert_eq!(shadow.is_read_elsewhere().await.unwrap(), Some(false));
+    shadow.close().await.unwrap();
     rig.config.publication = "nobodys".to_owned();
     let refusal = rig.shadow().await.unwrap_err().to_string();
     assert!(refusal.contains("publication \"nobodys\" does not exist"), "{refusal}");

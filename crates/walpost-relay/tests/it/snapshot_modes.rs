@@ -9,7 +9,7 @@ use walpost_testkit::until;
 
 use crate::{
     parking::allow_no_type,
-    rig::{Rig, SOON, interrupt, phase, raw, stop},
+    rig::{Rig, SLOTS, SOON, interrupt, phase, raw, stop},
     sink::{World, value},
 };
 
@@ -22,9 +22,6 @@ async fn rig() -> Rig {
 async fn ends(mut relay: RunningRelay) {
     tokio::time::timeout(SOON, relay.finished()).await.expect("it ends by itself").unwrap();
 }
-
-const SLOTS: &str = "select count(*) from pg_replication_slots \
-                     where database = current_database()";
 
 #[tokio::test]
 async fn a_check_says_how_many_rows_of_which_table_are_published_first() {
@@ -121,6 +118,19 @@ async fn a_select_takes_the_place_of_all_rows_and_one_that_does_not_fit_is_refus
     stop(relay).await;
 }
 
+#[tokio::test]
+async fn a_select_of_other_rows_is_published_where_the_table_is_empty() {
+    let mut rig = rig().await;
+    rig.insert("a", &["1"]).await;
+    let moved = "create table walpost.old as table walpost.outbox; delete from walpost.outbox";
+    rig.client.batch_execute(moved).await.unwrap();
+    rig.config.snapshot.overrides = select("select * from walpost.old");
+    let relay = rig.streaming().await;
+    rig.insert("a", &["2"]).await;
+    assert_eq!(rig.landed(2).await, ["1", "2"]);
+    stop(relay).await;
+}
+
 /// Has the rows of this start come to a world.
 fn again(rig: &Rig, relay: &RunningRelay, world: &World) -> JoinHandle<()> {
     let again = SnapshotAgain::new(&rig.database, &rig.config, &rig.router, raw()).unwrap();
@@ -130,6 +140,19 @@ fn again(rig: &Rig, relay: &RunningRelay, world: &World) -> JoinHandle<()> {
         async move { world.connect().await }
     };
     tokio::spawn(again.unwrap().run(relay.status(), connect))
+}
+
+#[tokio::test]
+async fn a_first_start_without_rows_publishes_none_once_more() {
+    let mut rig = rig().await;
+    rig.config.snapshot.each_start = true;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    let task = again(&rig, &relay, &rig.world);
+    tokio::time::timeout(SOON, task).await.expect("nothing to do").unwrap();
+    assert_eq!(rig.world.values(), ["1"]);
+    stop(relay).await;
 }
 
 #[tokio::test]

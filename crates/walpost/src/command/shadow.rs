@@ -136,11 +136,15 @@ impl Running {
             shadow.begins_at(),
             shadow.slot()
         ));
-        if !shadow.is_read_elsewhere().await.map_err(of_postgres)? {
-            output::note(format_args!(
-                "nobody reads the connector's slot {slot:?} now: while Debezium is away, what it \
-                 has not written is extra"
-            ));
+        let away = "what is committed while Debezium is away is extra until it writes it";
+        match shadow.is_read_elsewhere().await.map_err(of_postgres)? {
+            Some(true) => {}
+            Some(false) => {
+                output::note(format_args!(
+                    "nobody reads the connector's slot {slot:?} now: {away}"
+                ));
+            }
+            None => output::note(format_args!("there is no slot {slot:?} yet: {away}")),
         }
         let now = Instant::now();
         Ok(Self {

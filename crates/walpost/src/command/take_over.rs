@@ -182,10 +182,10 @@ fn no_offset(whose: &Whose) -> Failure {
 fn offset(stored: Option<Stored>, whose: &Whose) -> Result<(Stored, StoredOffset), Failure> {
     let none = || {
         no_offset(whose).next_step(
-            "check the connector's name, its topic.prefix and where its offsets are, and whether a \
-             file of them is empty: a worker that is killed while it writes it leaves it so; a \
-             connector that has none has published nothing that it knows of: set pipeline.initial \
-             = \"skip\" and start `walpost run`, which goes on where the slot stands",
+            "check the connector's name, its topic.prefix and where its offsets are; a connector \
+             that has none has published nothing that it knows of, and a worker that was killed \
+             while it wrote its file has left that empty: set pipeline.initial = \"skip\" and start \
+             `walpost run`, which goes on where the slot stands",
         )
     };
     let stored = stored.ok_or_else(none)?;
