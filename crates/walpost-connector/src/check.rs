@@ -126,9 +126,10 @@ impl Check<'_> {
 
     /// Where the value's converter takes bytes alone.
     fn bytes(&self, judge: &mut Judge) {
-        if self.transforms.router.makes_structure() {
-            let note = "it takes bytes alone, and an envelope or expanded JSON is a structure; \
-                        write org.apache.kafka.connect.json.JsonConverter";
+        // Of a payload of bytes nothing is expanded.
+        if self.transforms.router.has_envelope {
+            let note = "it takes bytes alone, and an envelope is a structure; write \
+                        org.apache.kafka.connect.json.JsonConverter";
             refuse(judge, VALUE, note);
         }
         if self.handling.columns.binary != BinaryHandling::Bytes {

@@ -31,7 +31,7 @@ const WRONG: &[Case] = &[
         "write UTF-8 or one of US-ASCII, ISO-8859-1,",
     ),
     (&[("value.converter", BYTES), ENVELOPE], "value.converter", "is a structure"),
-    (&[("value.converter", BINARY), EXPANDED], "value.converter", "is a structure"),
+    (&[("value.converter", BINARY), ENVELOPE], "value.converter", "is a structure"),
     (
         &[("value.converter", BYTES), ("binary.handling.mode", "hex")],
         "value.converter",
@@ -102,6 +102,13 @@ const WRONG: &[Case] = &[
         "schemas.enable = false",
     ),
 ];
+
+#[test]
+fn bytes_are_taken_beside_an_expansion_that_leaves_them_as_they_are() {
+    for class in [BYTES, BINARY] {
+        settings(&[("value.converter", class), EXPANDED]);
+    }
+}
 
 #[test]
 fn converters_that_cannot_carry_what_comes_to_them_are_refused() {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        case::Converter::{Json, JsonWithSchema, Text},
+        case::Converter::{Bytes, Json, JsonWithSchema, Text},
         difference::Difference,
     },
     Case,
@@ -173,6 +173,11 @@ fn abandoned() -> Vec<Case> {
         case("expand: bytes are none")
             .column("payload", "bytea")
             .insert([("payload", r#"'{"a": 1}'"#)]),
+        case("expand: bytes are none, and go as they are")
+            .column("payload", "bytea")
+            .value(Bytes)
+            .insert([("payload", r#"'{"a": 1}'"#)])
+            .insert([("payload", "null")]),
         case("expand: a number").column("payload", "int").insert([("payload", "1")]),
     ]
 }
