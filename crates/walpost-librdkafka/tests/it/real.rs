@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use rdkafka::{consumer::Consumer, types::RDKafkaErrorCode};
 use walpost_librdkafka::{End, TopicIdError, committed, topic_ids};
-use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name, until};
+use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name};
 
 use crate::support::{
-    LIMIT, asked, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
+    LIMIT, asked, committed_of_group, committed_offsets_come_back, consumer, headers_come_back,
+    questions_are_answered,
 };
 
 #[tokio::test]
@@ -44,12 +45,6 @@ async fn questions_are_answered_without_a_wait() {
     questions_are_answered(kafka().bootstrap(), &topic);
 }
 
-/// What brokers say of a coordinator that is about to be one.
-const NO_COORDINATOR: [RDKafkaErrorCode; 3] = [
-    RDKafkaErrorCode::NotCoordinator,
-    RDKafkaErrorCode::CoordinatorNotAvailable,
-    RDKafkaErrorCode::CoordinatorLoadInProgress,
-];
 const SHORT: Duration = Duration::from_secs(3);
 
 /// However often the coordinator hangs over a question, a later one is answered.
@@ -58,26 +53,13 @@ async fn a_group_is_asked_again_when_its_coordinator_hung() {
     let broker = Kafka::builder().start().unwrap();
     create_topic(&broker.bootstrap(), "orders", 1, &[]).await;
     let consumer = consumer(&broker.bootstrap(), "group");
-    let ask = |limit| committed(&consumer, &[("orders", 0)], limit);
-    // A coordinator that has just begun, or was away, says at first that it is none.
-    let answered = async || {
-        until(LIMIT, "an answer", async || match ask(LIMIT).map(|mut all| all.remove(0)) {
-            Ok(Ok(_)) => true,
-            Ok(Err(error)) | Err(error) => {
-                let code = error.rdkafka_error_code();
-                assert!(code.is_some_and(|code| NO_COORDINATOR.contains(&code)), "{error}");
-                false
-            }
-        })
-        .await;
-    };
-    answered().await;
+    committed_of_group(&consumer, "orders");
     for _ in 0..3 {
         broker.pause().unwrap();
         // It may have answered before it stopped.
-        let _ = ask(SHORT);
+        let _ = committed(&consumer, &[("orders", 0)], SHORT);
         broker.resume().unwrap();
-        answered().await;
+        committed_of_group(&consumer, "orders");
     }
 }
 

@@ -1,5 +1,6 @@
 use std::{
     sync::{Arc, Mutex, mpsc},
+    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -11,11 +12,18 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use walpost_librdkafka::{
-    Answer, AnswerError, End, Questions, commit_async, committed, message_headers,
+    Answer, AnswerError, Committed, End, Questions, commit_async, committed, message_headers,
     message_leader_epoch,
 };
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// What brokers say of a coordinator that is about to be one.
+const NO_COORDINATOR: [RDKafkaErrorCode; 3] = [
+    RDKafkaErrorCode::NotCoordinator,
+    RDKafkaErrorCode::CoordinatorNotAvailable,
+    RDKafkaErrorCode::CoordinatorLoadInProgress,
+];
 
 /// Remembers how commits ended.
 #[derive(Default)]
@@ -62,10 +70,27 @@ pub(crate) fn commit(consumer: &BaseConsumer<Outcomes>, topic: &str, offset: i64
     assert_eq!(outcomes, [Ok(vec![offset])]);
 }
 
+/// What the group has committed. A coordinator that has just begun, or was away, says at
+/// first that it is none.
+pub(crate) fn committed_of_group(consumer: &BaseConsumer<Outcomes>, topic: &str) -> Committed {
+    let since = Instant::now();
+    loop {
+        match committed(consumer, &[(topic, 0)], LIMIT).and_then(|mut all| all.remove(0)) {
+            Ok(committed) => return committed,
+            Err(error) => {
+                let code = error.rdkafka_error_code();
+                let is_none = code.is_some_and(|code| NO_COORDINATOR.contains(&code));
+                assert!(is_none && since.elapsed() < LIMIT, "{error}");
+            }
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
 /// A group's offset with its metadata is read back as it was written.
 pub(crate) fn committed_offsets_come_back(bootstrap: &str, topic: &str, group: &str) {
     let consumer = consumer(bootstrap, group);
-    let ask = || committed(&consumer, &[(topic, 0)], LIMIT).unwrap().remove(0).unwrap();
+    let ask = || committed_of_group(&consumer, topic);
     let nothing = ask();
     assert_eq!((nothing.offset, nothing.metadata), (None, vec![]));
     commit(&consumer, topic, 7, "{\"a\": \"ü\"}");
