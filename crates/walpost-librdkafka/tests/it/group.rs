@@ -79,7 +79,8 @@ async fn a_group_whose_coordinator_hangs_or_is_away_is_not_told_as_absent() {
     second.pause().unwrap();
     let hangs = group(asker.client(), &name, SHORT);
     second.resume().unwrap();
-    assert!(hangs.is_err(), "{hangs:?}");
+    // It may have answered before it stopped, and then of its member.
+    assert!(!matches!(hangs, Ok(None)), "{hangs:?}");
     is_there().await;
     second.kill().unwrap();
     // At first librdkafka may not know it yet.

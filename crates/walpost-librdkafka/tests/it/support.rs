@@ -1,6 +1,5 @@
 use std::{
     sync::{Arc, Mutex, mpsc},
-    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -83,7 +82,7 @@ pub(crate) fn committed_of_group(consumer: &BaseConsumer<Outcomes>, topic: &str)
                 assert!(is_none && since.elapsed() < LIMIT, "{error}");
             }
         }
-        sleep(Duration::from_millis(100));
+        consumer.poll(Duration::from_millis(100));
     }
 }
 
