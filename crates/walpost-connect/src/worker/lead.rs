@@ -399,8 +399,8 @@ impl<'a> Leading<'a> {
         self.kept(async |store| store.put(name, &stored).await).await?;
         let entry = self.connectors.get_mut(name).expect("it was found");
         entry.config = Arc::new(stored.config);
-        // What runs as it is told to goes on, as in Kafka Connect.
         tracing::info!(connector = name, is_as_before, "configured");
+        // What runs as it is told to goes on, as in Kafka Connect.
         if !is_as_before || entry.machine.is_idle() {
             self.on(name, Event::Reconfigured);
         }

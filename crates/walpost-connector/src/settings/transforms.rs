@@ -162,11 +162,13 @@ pub(crate) fn read(judge: &mut Judge) -> Option<Transforms> {
 fn may_be_the_router(class: &str) -> bool {
     match table::transform(class) {
         Some(known) => known == TransformClass::Router,
-        None => {
-            let is_another = rules::REFUSED.iter().any(|(refused, _)| *refused == class);
-            !is_another || class.ends_with("EventRouter")
-        }
+        None => why_refused(class).is_none() || class.ends_with("EventRouter"),
     }
+}
+
+/// Of a class that Walpost knows and has not.
+fn why_refused(class: &str) -> Option<&'static str> {
+    rules::REFUSED.iter().find(|(refused, _)| *refused == class).map(|(_, why)| *why)
 }
 
 /// The aliases of a list, each once.
@@ -205,12 +207,11 @@ fn of_class<'a, T>(
     let found = class.as_deref().and_then(by_name);
     let Some((class, found)) = class.clone().zip(found) else {
         if let Some(class) = class {
-            let why = rules::REFUSED.iter().find(|(refused, _)| *refused == class);
             let choices = || {
                 let names = table::classes(of);
                 format!("Walpost has no such class; write one of {}", names.join(", "))
             };
-            let note = why.map_or_else(choices, |(_, why)| (*why).to_owned());
+            let note = why_refused(&class).map_or_else(choices, str::to_owned);
             plain.refuse(&format!("{prefix}type"), note);
         }
         judge.leave(

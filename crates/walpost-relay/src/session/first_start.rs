@@ -174,18 +174,17 @@ impl Session<'_> {
         boundary: &str,
         load: FirstLoad,
     ) -> Result<(), RelayError> {
-        let boundary = boundary.to_owned();
         let initial = match (&found.checkpoint.initial, load) {
             (InitialState::Recreating(loss), _) => {
-                InitialState::Recover { loss: *loss, boundary: boundary.clone() }
+                InitialState::Recover { loss: *loss, boundary: boundary.to_owned() }
             }
             (_, FirstLoad::Nothing) => InitialState::Done,
             // Without a choice the table was empty when we looked: what it
             // holds now was committed before the slot could see it.
-            _ => InitialState::Publish { boundary: boundary.clone() },
+            _ => InitialState::Publish { boundary: boundary.to_owned() },
         };
         let proven =
-            (initial == InitialState::Done).then(|| all_published(&boundary, position, json!({})));
+            (initial == InitialState::Done).then(|| all_published(boundary, position, json!({})));
         found.checkpoints.set_initial(&initial, position, None, proven.as_ref()).await?;
         tracing::info!(slot = self.config.slot, %position, "slot created");
         if initial == InitialState::Done && self.config.initial == Some(Initial::Publish) {

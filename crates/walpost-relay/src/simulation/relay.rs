@@ -25,6 +25,7 @@ use crate::{
     policy::Carried,
     recovery::not_proven,
     session::{Found, Session},
+    snapshot_modes::FirstLoad,
     sql::Sql,
     status::StatusReporter,
     wal::{ServerIdentity, preflight, row_filter},
@@ -263,14 +264,7 @@ impl<'a> Relay<'a> {
             self.alone(number)?;
             let (begin, boundary) = self.world.lock().create_slot(self.world.pipeline);
             self.world.written();
-            session
-                .note_slot(
-                    found,
-                    lsn(begin),
-                    &boundary,
-                    crate::snapshot_modes::FirstLoad::Resumable,
-                )
-                .await?;
+            session.note_slot(found, lsn(begin), &boundary, FirstLoad::Resumable).await?;
         } else {
             session.take(found).await?;
         }

@@ -5,7 +5,7 @@ use walpost_relay::{Outcome, Phase, SkippedOperations, StreamOrigin};
 use walpost_router::{MissingColumn, NameFilter, Pattern};
 use walpost_testkit::{postgres_of, until};
 
-use crate::rig::{Rig, SOON, phase, status, stop};
+use crate::rig::{Rig, SLOTS, SOON, phase, status, stop};
 
 fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|text| Pattern::new(text).unwrap()).collect()
@@ -188,20 +188,19 @@ async fn a_slot_that_somebody_else_moves_is_told_nothing_and_nothing_comes_twice
 async fn a_stop_that_drops_the_slot_loses_nothing_where_the_table_tells_what_came_since() {
     let mut rig = Rig::new().await;
     rig.config.drop_slot_on_stop = true;
-    let slots = "select count(*) from pg_replication_slots where database = current_database()";
     for at in 1..4 {
         let relay = rig.streaming().await;
         rig.insert("a", &[&format!("{at}1")]).await;
         rig.landed(at * 2 - 1).await;
         stop(relay).await;
-        assert_eq!(rig.count(slots).await, 0);
+        assert_eq!(rig.count(SLOTS).await, 0);
         rig.insert("a", &[&format!("{at}2")]).await;
     }
     let relay = rig.streaming().await;
     assert_eq!(rig.landed(6).await, ["11", "12", "21", "22", "31", "32"]);
     // Gone without a word: the slot stays.
     drop(relay);
-    until(SOON, "its end", async || rig.count(slots).await <= 1).await;
+    until(SOON, "its end", async || rig.count(SLOTS).await <= 1).await;
 }
 
 #[tokio::test]

@@ -2,15 +2,13 @@
 //! in an outbox of Debezium's form: their load is not begun where it could not
 //! come to its end.
 
-use tokio_postgres::Client;
 use walpost_relay::{Initial, Phase, TableName};
-use walpost_testkit::until;
 
-use crate::rig::{Rig, SLOTS, SOON, phase, status, stop};
-
-/// A slot waits for transactions that are running.
-const IN_CREATION: &str = "select count(*) from walpost.checkpoint c join pg_replication_slots s \
-                           on s.slot_name = c.slot where c.initial = 'creating'";
+use crate::{
+    first_start::slot_waits,
+    proven::open_transaction,
+    rig::{Rig, SLOTS, phase, status, stop},
+};
 
 async fn without_xid() -> Rig {
     let mut rig = Rig::new().await;
@@ -18,17 +16,6 @@ async fn without_xid() -> Rig {
     rig.config.start_timeout_ms = None;
     rig.client.batch_execute("alter table walpost.outbox drop column xid").await.unwrap();
     rig
-}
-
-/// A session amid a transaction that has written an event.
-async fn writer(rig: &Rig, value: &str) -> Client {
-    let client = rig.database.connect().await.unwrap();
-    let begin = format!(
-        "begin; insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
-         values ('order', 'a', 'Placed', '{value}')"
-    );
-    client.batch_execute(&begin).await.unwrap();
-    client
 }
 
 #[tokio::test]
@@ -71,9 +58,9 @@ async fn rows_that_come_while_the_slot_is_made_have_it_made_again_with_the_sink(
         let mut rig = without_xid().await;
         rig.config.initial = initial;
         rig.world.be_away(true);
-        let writer = writer(&rig, "1").await;
+        let writer = open_transaction(&rig, "a", "1").await;
         let relay = rig.start();
-        until(SOON, "the slot waits", async || rig.count(IN_CREATION).await == 1).await;
+        slot_waits(&rig).await;
         writer.batch_execute("commit").await.unwrap();
         status(&relay, "sessions that wait", |status| status.failed_sessions > 2).await;
         rig.insert("a", &["2"]).await;
@@ -90,9 +77,9 @@ async fn rows_that_come_while_the_slot_is_made_have_it_made_again_with_the_sink(
 async fn a_relay_that_stands_by_has_no_sink_that_would_fence_off_the_one_that_starts() {
     let rig = without_xid().await;
     rig.insert("a", &["1"]).await;
-    let writer = writer(&rig, "2").await;
+    let writer = open_transaction(&rig, "a", "2").await;
     let first = rig.start();
-    until(SOON, "the slot waits", async || rig.count(IN_CREATION).await == 1).await;
+    slot_waits(&rig).await;
     let second = rig.start();
     phase(&second, &Phase::Standby).await;
     assert_eq!(rig.world.sessions(), 1);

@@ -7,7 +7,7 @@ use walpost_relay::{Initial, Outcome, Phase};
 use walpost_testkit::{postgres_of, until};
 
 use crate::{
-    proven::proven,
+    proven::{open_transaction, proven},
     rig::{Rig, SLOTS, SOON, phase, status, stop},
 };
 
@@ -139,18 +139,20 @@ async fn an_existing_slot_beside_an_empty_table_needs_none() {
     stop(relay).await;
 }
 
-#[tokio::test]
-async fn what_commits_while_the_slot_is_made_is_published() {
-    let rig = Rig::new().await;
-    let writer = rig.database.connect().await.unwrap();
-    let insert = "begin; insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
-                  values ('order', 'a', 'Placed', '1')";
-    writer.batch_execute(insert).await.unwrap();
-    let relay = rig.start();
-    // The slot waits for the writer, and its snapshot sees what the writer did.
+/// Waits until the slot is being made, and waits for transactions that are running.
+pub(crate) async fn slot_waits(rig: &Rig) {
     let waiting = "select count(*) from walpost.checkpoint c join pg_replication_slots s \
                    on s.slot_name = c.slot where c.initial = 'creating'";
     until(SOON, "the slot waits", async || rig.count(waiting).await == 1).await;
+}
+
+#[tokio::test]
+async fn what_commits_while_the_slot_is_made_is_published() {
+    let rig = Rig::new().await;
+    let writer = open_transaction(&rig, "a", "1").await;
+    let relay = rig.start();
+    // Its snapshot sees what the writer did.
+    slot_waits(&rig).await;
     writer.batch_execute("commit").await.unwrap();
     phase(&relay, &Phase::Streaming).await;
     rig.insert("a", &["2"]).await;
