@@ -121,7 +121,8 @@ async fn a_second_charge_ends_it_as_broken_at_once_and_at_each_start() {
         assert_eq!(status.code(), Some(1), "{log}");
         let last = log.lines().find(|line| line.starts_with("checkout: BROKEN: of ")).unwrap();
         assert!(last.contains(" checkouts 1 charged twice, 1 wrong: "), "{log}");
-        assert!(last.contains(", with 2 charges, 0 refunds, "), "{log}");
+        // Shipped or refunded: of which checkout the first charge is, is not ours to say.
+        assert!(last.contains(", with 2 charges, "), "{log}");
     };
     ends_as_broken(first);
     ends_as_broken(start(&environment));
