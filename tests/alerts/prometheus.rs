@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use walpost_testkit::{Process, local::free_port, until};
+use walpost_testkit::{Process, local::free_port, until, until_some};
 use walpost_tests::{LIMIT, http_get};
 
 /// How the name of a file of rules ends.
@@ -60,7 +60,9 @@ impl Prometheus {
     /// The samples of an expression now: labels and value.
     pub(crate) async fn query(&self, expression: &str) -> Vec<(Value, f64)> {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let answer = http_get(self.port, &format!("/api/v1/query?query={encoded}")).await.unwrap();
+        let query = format!("/api/v1/query?query={encoded}");
+        let asking = async || http_get(self.port, &query).await.ok();
+        let answer = until_some(LIMIT, "an answer of Prometheus", asking).await;
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let samples = answer["data"]["result"].as_array().unwrap().iter();
         let value = |sample: &Value| sample["value"][1].as_str().unwrap().parse().unwrap();

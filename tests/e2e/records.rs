@@ -46,7 +46,7 @@ async fn topic_key_value_headers_and_partition_are_as_java_has_them() {
             "--max-messages",
             "40",
             "--timeout-ms",
-            "20000",
+            "100000",
             "--property",
             "print.key=true",
             "--property",

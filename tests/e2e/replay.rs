@@ -125,8 +125,6 @@ async fn a_replay_whose_rows_were_pruned_does_not_say_that_it_is_done() {
     until(LIMIT, "some are sent", async || sent().await >= 20).await;
     replaying.kill().unwrap();
     replaying.wait().unwrap();
-    let gone = 300 - sent().await;
-    client.batch_execute("delete from walpost.outbox").await.unwrap();
     let locks = "select count(*) from pg_locks where locktype = 'advisory' \
                  and database = (select oid from pg_database where datname = current_database()) \
                  and classid::int8 = hashtext('walpost replay')::int8 & 4294967295";
@@ -134,6 +132,8 @@ async fn a_replay_whose_rows_were_pruned_does_not_say_that_it_is_done() {
         client.query_one(locks, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
+    let gone = 300 - sent().await;
+    client.batch_execute("delete from walpost.outbox").await.unwrap();
 
     let (code, text) = told(&replay(&shop, &["--resume", "1"]));
     assert_eq!(code, Some(1), "{text}");

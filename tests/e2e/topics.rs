@@ -4,6 +4,7 @@ use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
     client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
 };
 use walpost_testkit::{
     Committed, Process, Published, ReadRecord, create_topic, judge, kafka, local::Kafka, postgres,
@@ -37,6 +38,13 @@ async fn delete_topic(name: &str) {
     for deleted in admin.delete_topics(&[name], &options).await.unwrap() {
         deleted.unwrap();
     }
+    // The controller has answered; the broker takes records until it knows.
+    let consumer: BaseConsumer = config.create().unwrap();
+    until(LIMIT, "a broker that knows", async || {
+        let metadata = consumer.fetch_metadata(Some(name), LIMIT).unwrap();
+        metadata.topics().iter().all(|topic| topic.error().is_some())
+    })
+    .await;
 }
 
 /// What the shop committed of one type, and what stands in its topic.
@@ -64,6 +72,7 @@ async fn a_deleted_topic_holds_up_no_other(mode: &str) {
         ("WALPOST_SINK_PUBLISH", mode),
         ("WALPOST_KAFKA_TOPIC_METADATA_PROPAGATION_MAX_MS", "1000"),
         ("WALPOST_KAFKA_TOPIC_METADATA_REFRESH_INTERVAL_MS", "1000"),
+        ("WALPOST_PIPELINE_MISSING_TOPIC_TIMEOUT_MS", "600000"),
     ];
     let relay = shop.relay_with(&settings);
     shop.slot_made().await;

@@ -11,7 +11,7 @@ use walpost_tests::chaos::{
 use crate::CONSUMER;
 
 const ROUNDS: usize = 12;
-const RUNS_WITHOUT_FENCE: u64 = 4;
+const RUNS_WITHOUT_FENCE: u64 = 12;
 
 fn setting(name: &str, memberships: &[Membership]) -> ConsumerSetting {
     let seed = std::env::var("WALPOST_TEST_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use walpost_testkit::{
     Committed, Process, Published, Seeded, create_topic, judge, local::Kafka, read_all, until,
 };
-use walpost_tests::{LIMIT, POLLED_COLUMNS, Shop, Writer, walpost_binary};
+use walpost_tests::{LIMIT, POLLED_COLUMNS, Shop, Writer, rises_to, walpost_binary};
 
 /// Pollers at once.
 const POLLERS: usize = 4;
@@ -30,6 +30,11 @@ async fn number(client: &Client, sql: &str) -> i64 {
 
 const PUBLISHED: &str = "select count(*) from walpost.outbox where status = 'PUBLISHED'";
 const UNPUBLISHED: &str = "select count(*) from walpost.outbox where status <> 'PUBLISHED'";
+
+async fn all_are_published(client: &Client) {
+    let rows = number(client, "select count(*) from walpost.outbox").await;
+    rises_to(rows, "rows published", async || number(client, PUBLISHED).await).await;
+}
 
 /// Transactions that commit long after they have written, and after many others
 /// that began later.
@@ -75,7 +80,7 @@ async fn killed_pollers_lose_and_reorder_nothing_and_repeat_no_more_than_their_c
     for writer in writers {
         writer.stop().await;
     }
-    until(LIMIT, "every row published", async || number(&client, UNPUBLISHED).await == 0).await;
+    all_are_published(&client).await;
     drop(pollers);
     let report = shop.judge_published().await;
     println!("{kills} kills: {report}");
@@ -109,7 +114,7 @@ async fn pollers_that_wake_beside_their_successors_reorder_nothing() {
         progress(100).await;
     }
     writer.stop().await;
-    until(LIMIT, "every row published", async || number(&client, UNPUBLISHED).await == 0).await;
+    all_are_published(&client).await;
     let report = shop.judge_published().await;
     println!("{report}");
     report.assert_at_least_once();
@@ -158,7 +163,9 @@ async fn a_topic_that_is_created_later_is_used_without_a_restart_and_what_waits_
     let shop = Shop::open(1).await;
     let client = shop.connect().await;
     client.batch_execute(POLLED_COLUMNS).await.unwrap();
-    let relay = poller(&shop, &broker, &[("WALPOST_POLLING_RETRY_DELAYS", "4h")]);
+    let settings =
+        [("WALPOST_POLLING_RETRY_DELAYS", "4h"), ("WALPOST_POLLING_SEND_TIMEOUT_MS", "20000")];
+    let relay = poller(&shop, &broker, &settings);
     insert(&client, "a").await;
     let waits = "select count(*) from walpost.outbox where status = 'NEW' and attempts = 1 \
                  and last_error like '%does not exist%'";

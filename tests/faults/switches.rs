@@ -68,13 +68,22 @@ async fn open(shop: &Shop, aggregate: &str) -> (Client, String) {
     (client, xid.get(0))
 }
 
-/// Whoever makes a slot waits for this transaction.
+/// Whoever makes a slot here waits for this transaction. Those of other databases
+/// wait for it as well.
 async fn is_waited_for(client: &Client, (_, xid): &(Client, String)) {
     let waits = format!(
-        "select count(*) from pg_locks where locktype = 'transactionid' and not granted \
-         and transactionid = '{xid}'"
+        "select count(*) from pg_locks l join pg_replication_slots s on s.active_pid = l.pid \
+         where s.database = current_database() and l.locktype = 'transactionid' \
+         and not l.granted and l.transactionid = '{xid}'"
     );
     until(LIMIT, "the slot waits", async || number(client, &waits).await > 0).await;
+}
+
+/// A killed command's slot is made all the same; then the server notices.
+async fn slots_are_nobodys(client: &Client) {
+    let held = "select count(*) from pg_replication_slots \
+                where active and database = current_database()";
+    until(LIMIT, "the slot is nobody's", async || number(client, held).await == 0).await;
 }
 
 /// Has the slot wait for another transaction after `first`, and begins one that
@@ -113,7 +122,7 @@ async fn is_held(client: &Client) {
 /// would be noted after all.
 async fn release(client: &Client, notes: Client) {
     let waiting = "from pg_stat_activity where datname = current_database() \
-                   and wait_event_type = 'Lock'";
+                   and wait_event_type = 'Lock' and query like 'update%checkpoint%'";
     let end = format!("select count(pg_terminate_backend(pid)) {waiting}");
     assert_eq!(number(client, &end).await, 1);
     let left = format!("select count(*) {waiting}");
@@ -137,6 +146,7 @@ async fn to_polling(shop: &Shop, client: &Client) {
     is_waited_for(client, &first).await;
     killed.kill();
     first.0.batch_execute("commit").await.unwrap();
+    slots_are_nobodys(client).await;
     // Before the rows are marked.
     let first = open(shop, "again").await;
     let killed = switch(shop, "polling");
@@ -166,12 +176,7 @@ async fn to_wal(shop: &Shop, client: &Client) {
     is_waited_for(client, &first).await;
     killed.kill();
     first.0.batch_execute("commit").await.unwrap();
-    // The server notices once the slot is made.
-    let making = format!(
-        "select count(*) from pg_replication_slots where active and slot_name = 'walpost_{}'",
-        shop.name
-    );
-    until(LIMIT, "the slot is nobody's", async || number(client, &making).await == 0).await;
+    slots_are_nobodys(client).await;
     // Before it is noted where it begins.
     let first = open(shop, "once-more").await;
     let killed = switch(shop, "wal");

@@ -15,7 +15,7 @@ mod shop;
 mod writer;
 mod zombie;
 
-use walpost_testkit::Seeded;
+use walpost_testkit::{Seeded, until_some};
 
 pub use crate::{
     binary::{release_binary, test_consumer_binary, test_receiver_binary, walpost_binary},
@@ -26,6 +26,16 @@ pub use crate::{
     writer::Writer,
     zombie::{STOPS_AFTER_COMMIT, wake_beside_successor},
 };
+
+/// Waits until a count is as high as this, however long that takes while it rises.
+pub async fn rises_to(target: i64, what: &str, mut count: impl AsyncFnMut() -> i64) {
+    let mut last = count().await;
+    while last < target {
+        let more = format!("{target} {what}, of which there are {last}");
+        let risen = async || Some(count().await).filter(|now| *now > last);
+        last = until_some(LIMIT, &more, risen).await;
+    }
+}
 
 /// Of everything random in a test: `WALPOST_TEST_SEED`, or another one each time;
 /// it is printed.

@@ -4,10 +4,10 @@ use tokio_postgres::Client;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{
     Applied, Committed, Database, Process, Published, ReadRecord, Report, SharedPostgres,
-    create_topic, judge, kafka, local::free_port, postgres, read_all, unique_name, until,
+    create_topic, judge, kafka, postgres, read_all, unique_name, until,
 };
 
-use crate::binary::walpost_binary;
+use crate::{binary::walpost_binary, rises_to};
 
 /// Bound on everything that a test waits for.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -87,7 +87,6 @@ impl Shop {
 
     /// Starts `walpost run` with further environment variables.
     pub fn relay_with(&self, more: &[(&str, &str)]) -> Process {
-        let listen = format!("127.0.0.1:{}", free_port().unwrap());
         let replacement = format!("{}.${{routedByValue}}", self.name);
         let slot = format!("walpost_{}", self.name);
         let mut env = vec![
@@ -96,7 +95,7 @@ impl Shop {
             ("WALPOST_PIPELINE_SLOT", slot.as_str()),
             ("WALPOST_PIPELINE_CHECKPOINT_INTERVAL_MS", "200"),
             ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
-            ("WALPOST_HTTP_LISTEN", listen.as_str()),
+            ("WALPOST_HTTP_LISTEN", ""),
         ];
         env.extend_from_slice(more);
         let args = ["run", "--kafka", kafka().bootstrap()];
@@ -106,14 +105,13 @@ impl Shop {
     /// Starts `walpost` with these arguments on this shop's database and under its
     /// pipeline, without brokers.
     pub fn walpost<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Process {
-        let listen = format!("127.0.0.1:{}", free_port().unwrap());
         let slot = format!("walpost_{}", self.name);
         let env = [
             ("WALPOST_POSTGRES_URL", self.database.url()),
             ("WALPOST_PIPELINE_NAME", self.name.as_str()),
             ("WALPOST_PIPELINE_SLOT", slot.as_str()),
             ("WALPOST_PIPELINE_CHECKPOINT_INTERVAL_MS", "200"),
-            ("WALPOST_HTTP_LISTEN", listen.as_str()),
+            ("WALPOST_HTTP_LISTEN", ""),
         ];
         Process::start(walpost_binary(), args, env)
     }
@@ -168,12 +166,11 @@ impl Shop {
         rows.iter().map(effect).collect()
     }
 
-    /// Waits until `count` effects are there.
+    /// Waits until `count` effects are there, while there are more and more.
     pub async fn effects_reach(&self, count: i64) {
         let client = self.connect().await;
-        until(LIMIT, &format!("{count} effects"), async || {
-            let row = client.query_one("select count(*) from effect", &[]).await.unwrap();
-            row.get::<_, i64>(0) >= count
+        rises_to(count, "effects", async || {
+            client.query_one("select count(*) from effect", &[]).await.unwrap().get(0)
         })
         .await;
     }

@@ -190,7 +190,8 @@ impl Connect {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// The defaults, but that offsets are kept every second and not every minute.
+    /// The defaults, but that offsets are kept every second and not every minute,
+    /// and that a worker on a busy machine may take its time to stop in order.
     fn worker_properties(&self) -> String {
         let (bootstrap, port, name) = (kafka().bootstrap(), self.port, &self.name);
         let offsets = match self.worker {
@@ -209,6 +210,8 @@ impl Connect {
              value.converter=org.apache.kafka.connect.storage.StringConverter\n\
              {offsets}\n\
              offset.flush.interval.ms=1000\n\
+             offset.flush.timeout.ms=60000\n\
+             task.shutdown.graceful.timeout.ms=120000\n\
              plugin.path={}\n\
              listeners=http://127.0.0.1:{port}\n",
             self.path("plugins")

@@ -15,7 +15,7 @@ use walpost_testkit::{Process, postgres, until};
 use walpost_tests::{
     LIMIT, POLLED_COLUMNS, Receiver, Shop, Writer,
     chaos::{WebhookSetting, webhook_blows, webhooks},
-    seeded, walpost_binary,
+    rises_to, seeded, walpost_binary,
 };
 
 const RECEIVER: &str = env!("CARGO_BIN_EXE_walpost-test-receiver");
@@ -89,7 +89,7 @@ async fn each_event_arrives(source: &str) {
     tx.rollback().await.unwrap();
     let delivered = "select count(*) from walpost.webhook_delivery where state = 'delivered'";
     let count = async |sql: &str| -> i64 { client.query_one(sql, &[]).await.unwrap().get(0) };
-    until(LIMIT, "all deliveries", async || count(delivered).await >= 2 * written).await;
+    rises_to(2 * written, "deliveries", async || count(delivered).await).await;
     assert!(running.terminate(LIMIT).success(), "{}", running.log());
     assert_eq!(count("select count(*) from walpost.webhook_delivery").await, 2 * written);
     let committed: BTreeSet<String> =

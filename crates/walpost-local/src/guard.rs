@@ -15,11 +15,12 @@ use crate::{
     LocalError,
     account::Account,
     command,
-    signal::{Signal, send_signal},
+    signal::{Signal, send_signal, stands_still},
 };
 
 const POLL: Duration = Duration::from_millis(2);
 const DROP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Waits for a line before it becomes the program, so that the watchdog is
 /// there first. No line, because the starter is gone: no program.
@@ -332,13 +333,25 @@ impl ChildGuard {
         self.end(Signal::Kill, DROP_LIMIT)
     }
 
-    /// Freezes it with SIGSTOP.
+    /// Freezes it with SIGSTOP, and waits until all its threads stand still.
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// When the system refuses, or one still runs after 10 s.
     pub fn pause(&self) -> Result<(), LocalError> {
-        self.signal(Signal::Stop)
+        self.signal(Signal::Stop)?;
+        let start = Instant::now();
+        while !stands_still(self.pid).map_err(LocalError::io("wait for", &self.name))? {
+            if start.elapsed() > STOP_LIMIT {
+                return Err(LocalError::Timeout {
+                    what: format!("the standstill of {}", self.name),
+                    limit: STOP_LIMIT,
+                    tail: self.log_tail(),
+                });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// Lets a frozen one run on.

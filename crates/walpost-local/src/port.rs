@@ -1,6 +1,8 @@
 use std::{
+    collections::BTreeSet,
     hash::{BuildHasher, RandomState},
     net::TcpListener,
+    sync::{Mutex, PoisonError},
 };
 
 use crate::LocalError;
@@ -11,7 +13,11 @@ use crate::LocalError;
 const FIRST: u16 = 20_000;
 const LAST: u16 = 31_999;
 
-/// A TCP port on 127.0.0.1 that nobody listens on right now.
+/// What this process was given, bound or not.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A TCP port on 127.0.0.1 that nobody listens on right now, and that this
+/// process was not given before.
 ///
 /// Another process may take it before its user does; who binds it must be
 /// ready to ask again.
@@ -20,10 +26,14 @@ const LAST: u16 = 31_999;
 ///
 /// When 1,000 attempts find none.
 pub fn free_port() -> Result<u16, LocalError> {
-    (0..1_000)
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (0..1_000)
         .map(|_| FIRST + random_below(LAST - FIRST + 1))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .ok_or(LocalError::NoPort { first: FIRST, last: LAST })
+        .find(|port| !given.contains(port) && is_free(port))
+        .ok_or(LocalError::NoPort { first: FIRST, last: LAST })?;
+    given.insert(port);
+    Ok(port)
 }
 
 fn random_below(limit: u16) -> u16 {

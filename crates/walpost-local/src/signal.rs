@@ -1,6 +1,6 @@
 use std::{fs, io};
 
-use rustix::process::{self, Pid};
+use rustix::process::{self, Pid, WaitId, WaitIdOptions};
 
 use crate::LocalError;
 
@@ -59,6 +59,19 @@ pub fn send_signal(pid: u32, signal: Signal) -> Result<(), LocalError> {
     parse(pid)
         .and_then(|pid| process::kill_process(pid, signal.raw()).map_err(io::Error::from))
         .map_err(LocalError::io("send a signal to", format_args!("process {pid}")))
+}
+
+/// Whether this child is frozen with all its threads, or has ended.
+pub(crate) fn stands_still(pid: u32) -> io::Result<bool> {
+    let looked = WaitIdOptions::STOPPED | WaitIdOptions::EXITED;
+    // It is left to be waited for.
+    let options = looked | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match process::waitid(WaitId::Pid(parse(pid)?), options) {
+        Ok(state) => Ok(state.is_some()),
+        // It was waited for.
+        Err(rustix::io::Errno::CHILD) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether a process with this id runs, or is frozen. On systems without

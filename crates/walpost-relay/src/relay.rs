@@ -142,7 +142,7 @@ impl Relay {
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => {
                     retries.ended(streamed, worked);
-                    if !is_standby(&error) {
+                    if !is_standby(&error, status) {
                         metrics.failed_sessions.increment(1);
                     }
                     retries.after(error, status)?
@@ -217,7 +217,7 @@ impl Retries {
         error: RelayError,
         status: &StatusReporter,
     ) -> Result<Duration, RelayError> {
-        if is_standby(&error) {
+        if is_standby(&error, status) {
             if status.standing_by() {
                 tracing::info!(
                     reason = error_chain(&error),
@@ -246,9 +246,14 @@ impl Retries {
     }
 }
 
-/// Another relay has the slot: no failure, but a second one's work.
-fn is_standby(error: &RelayError) -> bool {
-    matches!(error, RelayError::Source(SourceError::SlotInUse { .. }))
+/// Another relay has the slot: no failure, but a second one's work. One that
+/// stood by may find it left, and the position moved once more.
+fn is_standby(error: &RelayError, status: &StatusReporter) -> bool {
+    match error {
+        RelayError::Source(SourceError::SlotInUse { .. }) => true,
+        RelayError::TakenOver { .. } => status.current().phase == Phase::Standby,
+        _ => false,
+    }
 }
 
 /// Of a pipeline's own thread.

@@ -13,6 +13,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::KafkaError,
     message::{BorrowedMessage, Headers},
+    metadata::MetadataPartition,
     types::RDKafkaErrorCode,
 };
 
@@ -143,7 +144,7 @@ async fn create(bootstrap: &str, new: NewTopic<'_>, configs: &[(&str, &str)]) {
         result.unwrap_or_else(|(_, code)| panic!("cannot create the topic {name}: {code}"));
     }
     let (bootstrap, name) = (bootstrap.to_owned(), name.to_owned());
-    blocking(move || await_leaders(&bootstrap, &name, partitions)).await;
+    blocking(move || await_replicas(&bootstrap, &name, partitions)).await;
 }
 
 /// Every record of a topic up to its end, as seen by
@@ -304,31 +305,37 @@ impl From<&BorrowedMessage<'_>> for ReadRecord {
     }
 }
 
+/// A broker knows a topic a moment after its creation was answered.
 fn partitions(consumer: &BaseConsumer, topic: &str) -> Vec<i32> {
-    let metadata = consumer
-        .fetch_metadata(Some(topic), ADMIN_LIMIT)
-        .unwrap_or_else(|error| panic!("cannot read the partitions of {topic}: {error}"));
-    let mut partitions: Vec<i32> = metadata
-        .topics()
-        .iter()
-        .flat_map(|topic| topic.partitions().iter().map(|partition| partition.id()))
-        .collect();
-    assert!(!partitions.is_empty(), "there is no topic {topic}");
-    partitions.sort_unstable();
-    partitions
+    let start = Instant::now();
+    loop {
+        let metadata = consumer
+            .fetch_metadata(Some(topic), ADMIN_LIMIT)
+            .unwrap_or_else(|error| panic!("cannot read the partitions of {topic}: {error}"));
+        let found = metadata.topics().iter().flat_map(|topic| topic.partitions());
+        let mut partitions: Vec<i32> = found.map(|partition| partition.id()).collect();
+        if !partitions.is_empty() {
+            partitions.sort_unstable();
+            return partitions;
+        }
+        assert!(start.elapsed() < ADMIN_LIMIT, "there is no topic {topic}");
+        std::thread::sleep(POLL);
+    }
 }
 
-fn await_leaders(bootstrap: &str, topic: &str, partitions: i32) {
+fn await_replicas(bootstrap: &str, topic: &str, partitions: i32) {
     let consumer = consumer(bootstrap, Isolation::ReadUncommitted);
     let start = Instant::now();
     let led = || {
         let metadata = consumer.fetch_metadata(Some(topic), ADMIN_LIMIT).ok()?;
         let found = metadata.topics().first()?;
-        let led = found.partitions().iter().filter(|partition| partition.leader() >= 0).count();
-        i32::try_from(led).ok()
+        let is_led = |partition: &&MetadataPartition| {
+            partition.leader() >= 0 && partition.isr().len() == partition.replicas().len()
+        };
+        i32::try_from(found.partitions().iter().filter(is_led).count()).ok()
     };
     while led() != Some(partitions) {
-        assert!(start.elapsed() < ADMIN_LIMIT, "the topic {topic} gets no leaders");
+        assert!(start.elapsed() < ADMIN_LIMIT, "not all replicas of {topic} are in sync");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -76,8 +76,24 @@ impl Proxy {
     ///
     /// When it cannot listen.
     pub async fn start(target: Target) -> Self {
-        let port = walpost_local::free_port().expect("a free port for the proxy");
-        Self::start_on(port, target).await
+        Self::start_with(Self::listener(), target).await
+    }
+
+    /// A listener on a free port of 127.0.0.1, for [`Proxy::start_with`]. For a
+    /// broker, whose [`proxied_by`](walpost_local::KafkaBuilder::proxied_by) must
+    /// know the port long before its proxy can start: so nobody else takes it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no free port.
+    #[must_use]
+    pub fn listener() -> std::net::TcpListener {
+        loop {
+            let port = walpost_local::free_port().expect("a free port for the proxy");
+            if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port)) {
+                return listener;
+            }
+        }
     }
 
     /// Starts one on this port of 127.0.0.1, forwarding. For a broker, whose
@@ -88,9 +104,19 @@ impl Proxy {
     ///
     /// When it cannot listen.
     pub async fn start_on(port: u16, target: Target) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port))
-            .await
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port))
             .unwrap_or_else(|error| panic!("the proxy cannot listen on port {port}: {error}"));
+        Self::start_with(listener, target).await
+    }
+
+    /// Starts one on this listener, forwarding.
+    ///
+    /// # Panics
+    ///
+    /// When the listener is of no use to tokio.
+    pub async fn start_with(listener: std::net::TcpListener, target: Target) -> Self {
+        listener.set_nonblocking(true).expect("a listener need not block");
+        let listener = TcpListener::from_std(listener).expect("tokio takes a listener");
         let address = listener.local_addr().expect("a listener has an address");
         let (to_target, to_client) =
             (watch::Sender::new(Mode::Forward), watch::Sender::new(Mode::Forward));

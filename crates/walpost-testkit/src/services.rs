@@ -64,7 +64,9 @@ pub fn kafka() -> &'static SharedKafka {
         if let Some(bootstrap) = set("WALPOST_TEST_KAFKA") {
             return SharedKafka { bootstrap, local: None };
         }
-        let local = Kafka::builder().start().unwrap_or_else(|error| {
+        // Nobody stops it: that it is away for a moment shall not count it out.
+        let patient = Kafka::builder().property("broker.session.timeout.ms", "30000");
+        let local = patient.start().unwrap_or_else(|error| {
             panic!(
                 "the tests need Kafka: {}\n(or name a broker in WALPOST_TEST_KAFKA)",
                 error_chain(&error)
@@ -140,6 +142,9 @@ impl SharedPostgres {
             .setting("max_replication_slots", "400")
             .setting("max_connections", "300")
             .setting("max_prepared_transactions", "20")
+            // Its workers would be sessions and transactions of nobody's, in hundreds
+            // of databases.
+            .setting("autovacuum", "off")
             .start()
             .unwrap_or_else(|error| {
                 panic!(

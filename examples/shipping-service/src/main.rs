@@ -59,13 +59,14 @@ async fn run() -> Result<(), Failed> {
     let mut consumer = tokio::spawn(consumer.run(requested(stopped.clone())));
     let mut shop = tokio::spawn(shop::place_orders(database, orders, stopped));
 
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut tick = interval(REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_open = true;
     let ended: Result<(), Failed> = loop {
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => break Ok(()),
+            _ = interrupted.recv() => break Ok(()),
             _ = terminated.recv() => break Ok(()),
             ended = &mut consumer => break Err(problem("the consumer", ended)),
             ended = relay.finished() => break Err(problem("the relay", Ok(ended))),

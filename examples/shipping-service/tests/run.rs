@@ -10,7 +10,7 @@ use walpost_testkit::{
     local::{Kafka, Postgres, Signal},
 };
 
-const ORDERS: i64 = 1_000;
+const ORDERS: i64 = 1_600;
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn start(environment: &[(&str, &str)]) -> Process {

@@ -18,12 +18,12 @@ use tokio::time::timeout;
 
 /// Until the server has taken sender and recipient. Servers of others may take
 /// minutes (RFC 5321, 4.5.3.2); then the sender of the webhooks has to as well.
-const OPEN_LIMIT: Duration = Duration::from_secs(3);
+const OPEN_LIMIT: Duration = Duration::from_secs(4);
 /// Between the first byte of the contents and the reply.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(4);
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// For the word that the contents may come.
-const DATA_LIMIT: Duration = Duration::from_secs(1);
+const DATA_LIMIT: Duration = Duration::from_secs(3);
 
 /// A conversation in which the server has taken sender and recipient.
 pub(crate) struct Session {

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]

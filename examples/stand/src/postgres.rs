@@ -10,7 +10,7 @@ use crate::Failed;
 
 /// What a server has from the start.
 const MAINTENANCE: &str = "postgres";
-const START_ATTEMPTS: u32 = 4;
+const START_ATTEMPTS: u32 = 15;
 const START_PAUSE: Duration = Duration::from_secs(2);
 
 /// A PostgreSQL server for an example. One of our own ends with this value,
@@ -133,16 +133,18 @@ async fn create(client: &Client, name: &str) -> Result<(), Failed> {
 }
 
 /// Starts a server of our own. That of a predecessor that was killed may be about
-/// to end.
+/// to end; what is missing is told at once.
 ///
 /// # Errors
 /// Those of the last attempt.
 pub fn patiently<T>(start: impl Fn() -> Result<T, LocalError>) -> Result<T, LocalError> {
     for _ in 1..START_ATTEMPTS {
-        if let Ok(started) = start() {
-            return Ok(started);
+        match start() {
+            Err(LocalError::Ended { .. } | LocalError::Io { .. }) => {
+                std::thread::sleep(START_PAUSE);
+            }
+            ended => return ended,
         }
-        std::thread::sleep(START_PAUSE);
     }
     start()
 }

@@ -13,7 +13,7 @@ use crate::LIMIT;
 
 const BEFORE_EVENTS: u64 = 1_000;
 /// Committed since the last answer.
-const HELD_EVENTS: usize = 200;
+const HELD_EVENTS: usize = 2_000;
 
 /// What came of requests that arrived late.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{
     Isolation, Process, Proxy, Seeded, Target, create_replicated_topic,
-    local::{Kafka, KafkaBuilder, Postgres, free_port},
+    local::{Kafka, KafkaBuilder, Postgres},
     until,
 };
 
@@ -165,11 +165,9 @@ impl Stage {
         // What an earlier run has left.
         drop(fs::remove_dir_all(&setting.folder));
         fs::create_dir_all(&setting.folder).unwrap();
-        let (servers, to_kafka_port) = off(move || {
-            let port = free_port().unwrap();
-            (Servers::start(brokers, port), port)
-        })
-        .await;
+        let before_kafka = Proxy::listener();
+        let port = before_kafka.local_addr().unwrap().port();
+        let servers = off(move || Servers::start(brokers, port)).await;
         let Servers { postgres, kafka, .. } = &servers;
         let proxies = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -179,7 +177,7 @@ impl Stage {
         let postgres_target = Target::Tcp(([127, 0, 0, 1], postgres.port()).into());
         let kafka_target = Target::Tcp(kafka.proxied_address().unwrap());
         let to_postgres = proxies.spawn(Proxy::start(postgres_target)).await.unwrap();
-        let to_kafka = proxies.spawn(Proxy::start_on(to_kafka_port, kafka_target)).await.unwrap();
+        let to_kafka = proxies.spawn(Proxy::start_with(before_kafka, kafka_target)).await.unwrap();
         let topic = "chaos.order".to_owned();
         let least = in_sync_least(brokers).to_string();
         let configs = [("min.insync.replicas", least.as_str())];

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::connect_worker::worker_properties;
 
-const STREAMS_LIMIT: Duration = Duration::from_secs(90);
-const END_LIMIT: Duration = Duration::from_secs(60);
+const STREAMS_LIMIT: Duration = Duration::from_secs(300);
+const END_LIMIT: Duration = Duration::from_secs(300);
 /// How long records of a task that has failed are waited for.
-const LAST_LIMIT: Duration = Duration::from_secs(10);
+const LAST_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(60);
 /// The state of a task is asked for each so many looks.
 const STATE_LOOKS: u32 = 5;

@@ -21,7 +21,7 @@ use walpost_testkit as testkit;
 pub(crate) use walpost_testkit::{each, ids, run};
 
 /// Longest wait for anything.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 /// What a test works on.
 pub(crate) struct World {

@@ -193,6 +193,8 @@ impl Handler for Pausing {
         let here = events.iter().any(|event| Some(event.id()) == self.at.as_deref());
         if here && !self.paused.swap(true, Ordering::SeqCst) {
             kill_process(getpid(), Signal::STOP).unwrap();
+            // Any of its threads may be the one that takes the signal.
+            std::thread::sleep(Duration::from_secs(1));
         }
         Ok(())
     }

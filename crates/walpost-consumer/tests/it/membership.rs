@@ -164,13 +164,13 @@ async fn comes_back(protocol: &[(&str, &str)]) {
     let before = work(&stays.until_running(2).await);
     let had = work(&goes.status.borrow().clone()).0;
     goes.stop().await.unwrap();
+    let mut back = member("pod-1");
+    let status = back.until_running(2).await;
+    assert_eq!(work(&status).0, had, "the partitions that it had");
     let events = ids("a", 400);
     for partition in 0..4 {
         world.publish(partition, &events[partition as usize * 100..][..100]).await;
     }
-    let mut back = member("pod-1");
-    let status = back.until_running(2).await;
-    assert_eq!(work(&status).0, had, "the partitions that it had");
     world.until_number("select count(*) from effect", 400).await;
     assert_eq!(work(&stays.status.borrow().clone()), before, "the other one went on as it was");
     stays.stop().await.unwrap();

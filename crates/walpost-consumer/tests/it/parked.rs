@@ -215,7 +215,10 @@ async fn a_retry_waits_for_a_replay_that_is_still_below_its_event() {
     let mut running = run(keyed(&world).handler(picky).unwrap());
     running.until("all", |status| status.counts.applied == 4).await;
     running.stop().await.unwrap();
-    assert_eq!(made(&world).await, ["k0", "k1", "l0", "l0", "k0", "k1", "bad"]);
+    // Whether another key's last event comes before or behind it, is a matter of moments.
+    let (of_l, of_k): (Vec<_>, Vec<_>) =
+        made(&world).await.into_iter().partition(|id| id.starts_with('l'));
+    assert_eq!((of_k, of_l.len()), (["k0", "k1", "k0", "k1", "bad"].map(String::from).into(), 2));
     assert_eq!(world.number(LEFT).await, 0);
 }
 
@@ -276,7 +279,7 @@ async fn a_retry_that_hangs_or_panics_stays_parked_and_the_partition_goes_on() {
     }
     let world = World::new(1).await;
     world.publish_keyed(0, &[("k", "panics"), ("l", "hangs"), ("l", "l1")]).await;
-    let consumer = keyed(&world).max_attempts(1).handler_timeout_ms(300).claim_timeout_ms(500);
+    let consumer = keyed(&world).max_attempts(1).handler_timeout_ms(2_000).claim_timeout_ms(500);
     let mut running = run(consumer.handler(Odd).unwrap());
     until_seen(&mut running, 3).await;
     for id in ["panics", "hangs"] {

@@ -147,7 +147,7 @@ async fn a_panic_and_a_handler_that_hangs_are_failures_of_the_event() {
     }
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
-    let consumer = world.consumer().max_attempts(1).handler_timeout_ms(300).claim_timeout_ms(500);
+    let consumer = world.consumer().max_attempts(1).handler_timeout_ms(2_000).claim_timeout_ms(500);
     let mut running = run(consumer.handler(Odd).unwrap());
     running.until("the end", |status| status.counts.applied + status.counts.parked == 10).await;
     running.stop().await.unwrap();
@@ -158,7 +158,7 @@ async fn a_panic_and_a_handler_that_hangs_are_failures_of_the_event() {
     let parked = parked.await.unwrap();
     let text: Vec<(&str, &str)> = parked.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(text[0], ("a3", "the handler failed: the handler panicked"));
-    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 300 ms"));
+    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 2000 ms"));
     assert_eq!(text[2].0, "a8");
 }
 
@@ -226,7 +226,7 @@ async fn what_was_learnt_of_an_event_is_forgotten_when_another_has_claimed() {
         _ => Ok(()),
     });
     // Long enough to claim in between.
-    let pause = RetrySchedule::new([Duration::from_secs(3)]).repeating_last();
+    let pause = RetrySchedule::new([10_000, 10].map(Duration::from_millis)).repeating_last();
     let consumer = world.consumer().max_batch_events(1).max_attempts(2).retry_schedule(pause);
     let mut running = run(consumer.handler(handler).unwrap());
     running

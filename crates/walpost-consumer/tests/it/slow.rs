@@ -14,7 +14,7 @@ use crate::support::{Effects, LIMIT, World, run};
 /// Longer than the longest wait for an answer, and the pause between two.
 const WATCHED_FOR: Duration = Duration::from_secs(7);
 /// Shorter than that wait.
-const APPLIED_WITHIN: Duration = Duration::from_millis(2_500);
+const APPLIED_WITHIN: Duration = Duration::from_millis(4_500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_does_not_answer_holds_up_no_partition_of_another() {

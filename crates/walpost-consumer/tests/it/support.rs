@@ -21,7 +21,7 @@ use walpost_testkit as testkit;
 pub(crate) use walpost_testkit::{Running, each, ids, run};
 
 /// Longest wait for anything.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 /// What handlers of these tests write to.
 pub(crate) const EFFECT_TABLE: &str = "create table effect (n bigint generated always as identity, \

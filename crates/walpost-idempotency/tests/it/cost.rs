@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long a request takes to get to the server.
-const WAY: Duration = Duration::from_millis(100);
+const WAY: Duration = Duration::from_millis(400);
 
 /// The shortest time of three.
 async fn shortest(router: &Router, prefix: &str) -> Duration {

@@ -182,7 +182,7 @@ async fn an_error_leaves_no_effect_and_is_kept_by_policy() {
 
 #[tokio::test]
 async fn a_handler_that_fails_is_rolled_back_and_its_key_is_free() {
-    let shop = Shop::new(policy().handler_timeout(Duration::from_millis(300))).await;
+    let shop = Shop::new(policy().handler_timeout(Duration::from_millis(1_500))).await;
     for (what, status, name) in [
         ("panic", 500, "handler-failed"),
         ("job_panic", 500, "handler-failed"),

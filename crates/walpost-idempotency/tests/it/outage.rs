@@ -132,12 +132,9 @@ async fn a_database_that_does_not_answer_counts_as_away() {
     let rig = Rig::new().await;
     let pool = rig.pool.clone().answer_timeout(Duration::from_millis(300));
     let policy = |mode| Policy::new("silent").mode(mode).on_store_failure(OnStoreFailure::Open);
-    assert_eq!(
-        call(&router(&layer(pool.clone(), Policy::new("silent")), &Gate::new()), "a", "k", "apply")
-            .await
-            .status,
-        StatusCode::CREATED
-    );
+    // Whose connection is there by then for the others.
+    let patient = router(&layer(rig.pool.clone(), Policy::new("silent")), &Gate::new());
+    assert_eq!(call(&patient, "a", "k", "apply").await.status, StatusCode::CREATED);
     // Half open: what is sent is taken, and nothing comes back.
     rig.proxy.swallow(Direction::Both);
     for mode in [Mode::Transactional, Mode::Leased] {
@@ -154,16 +151,15 @@ async fn a_database_that_does_not_answer_counts_as_away() {
 async fn a_request_that_gets_no_connection_in_time_is_refused() {
     let rig = Rig::new().await;
     let gate = Gate::new();
-    let pool = rig.pool.clone().connections(1).answer_timeout(Duration::from_millis(100));
+    let pool = rig.pool.clone().connections(1);
+    let hasty = pool.clone().answer_timeout(Duration::from_millis(100));
     // Open as well: the database is well, and a twin may be at work.
-    let policy = Policy::new("busy").on_store_failure(OnStoreFailure::Open);
-    let router = router(&layer(pool, policy), &gate);
-    let first = tokio::spawn({
-        let router = router.clone();
-        async move { call(&router, "alice", "k", "hold").await }
-    });
+    let policy = || Policy::new("busy").on_store_failure(OnStoreFailure::Open);
+    let patient = router(&layer(pool, policy()), &gate);
+    let first = tokio::spawn(async move { call(&patient, "alice", "k", "hold").await });
     gate.reached().await;
-    let refused = call(&router, "alice", "other", "apply").await;
+    let hasty = router(&layer(hasty, policy()), &gate);
+    let refused = call(&hasty, "alice", "other", "apply").await;
     assert_eq!((refused.status.as_u16(), &*refused.problem()), (503, "store-unavailable"));
     gate.open();
     assert_eq!(first.await.unwrap().status, StatusCode::CREATED);

@@ -39,7 +39,7 @@ async fn a_twin_gets_409_and_the_answer_when_it_asks_again() {
 async fn twins_that_wait_get_the_same_answer_also_from_another_process() {
     let world = World::new().await;
     let gate = Gate::new();
-    let policy = || Policy::new("wait").in_flight(InFlight::Wait);
+    let policy = || Policy::new("wait").in_flight(InFlight::Wait).wait_max(LIMIT);
     // One connection: whoever waits has none.
     let pool = || world.pool().connections(1);
     let routers = [0, 1].map(|_| router(&layer(pool(), policy()), &gate));
@@ -71,7 +71,7 @@ async fn twins_that_wait_get_the_same_answer_also_from_another_process() {
 async fn twins_that_wait_ask_the_database_nothing() {
     let rig = Rig::new().await;
     let gate = Gate::new();
-    let policy = || Policy::new("wait").in_flight(InFlight::Wait);
+    let policy = || Policy::new("wait").in_flight(InFlight::Wait).wait_max(LIMIT);
     let watched = router(&layer(rig.pool.clone(), policy()), &gate);
     let unwatched = router(&layer(rig.world.pool(), policy()), &gate);
     let place = || {
@@ -125,8 +125,10 @@ async fn whoever_has_waited_long_enough_gets_409() {
 async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
     let world = World::new().await;
     let gate = Gate::new();
-    let policy =
-        Policy::new("wait").in_flight(InFlight::Wait).handler_timeout(Duration::from_secs(1));
+    let policy = Policy::new("wait")
+        .in_flight(InFlight::Wait)
+        .wait_max(LIMIT)
+        .handler_timeout(Duration::from_secs(5));
     let router = router(&layer(world.pool(), policy), &gate);
     let both = [0, 1].map(|_| {
         let router = router.clone();
@@ -150,7 +152,7 @@ async fn a_twin_whose_client_has_gone_waits_no_more_and_is_never_carried_out() {
     let policy = Policy::new("gone")
         .in_flight(InFlight::Wait)
         .waiting_max(1)
-        .handler_timeout(Duration::from_secs(3));
+        .handler_timeout(Duration::from_secs(8));
     let layer = layer(world.pool().connections(1), policy);
     let router = router(&layer, &gate);
     let place = || {
@@ -176,7 +178,7 @@ async fn a_twin_whose_client_has_gone_waits_no_more_and_is_never_carried_out() {
 async fn as_many_twins_wait_as_may_and_others_get_503() {
     let world = World::new().await;
     let gate = Gate::new();
-    let policy = || Policy::new("crowded").in_flight(InFlight::Wait).waiting_max(2);
+    let policy = || Policy::new("crowded").in_flight(InFlight::Wait).waiting_max(2).wait_max(LIMIT);
     // The twins of one layer stand in line, those of the other one ask again and again.
     let layers = [0, 1].map(|_| layer(world.pool(), policy()));
     let place = |layer: &IdempotencyLayer| {

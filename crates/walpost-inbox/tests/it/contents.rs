@@ -63,6 +63,9 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
         .with_writer(log.clone())
         .finish();
     let _logged = tracing::subscriber::set_default(subscriber);
+    // With one subscriber alone, who meets a line first decides for all threads whether it
+    // is written.
+    let _other = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _measured = metrics::set_default_local_recorder(&recorder);

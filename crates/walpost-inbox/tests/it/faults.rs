@@ -37,8 +37,7 @@ async fn a_kill_in_the_handler_counts_and_the_event_is_processed_under_a_new_fen
     let retries = RetrySchedule::new([Duration::ZERO]);
     let running = run(world.processor().retries(retries), ByType);
     world.until(State::Succeeded, 1).await;
-    let snapshot = running.processor.snapshot();
-    running.stop().await;
+    let snapshot = running.stop().await;
     assert_eq!(world.effects().await, ["a"]);
     assert_eq!((snapshot.lease_expired, snapshot.retries, snapshot.succeeded), (1, 1, 1));
     let row = "select count(*) from walpost.inbox where attempts = 2 and fence = 2 \
@@ -98,11 +97,11 @@ async fn whoever_sleeps_between_state_and_commit_is_ended_by_the_server() {
     let world = World::new().await;
     world.receive("apply", ["a".to_owned()]).await;
     let mut client = world.database.connect().await;
-    let terms = ClaimTerms::new("sleeper").lease_ms(2_000);
+    let terms = ClaimTerms::new("sleeper").lease_ms(5_000);
     let claims = world.inbox.claim(&mut client, &terms).await.unwrap();
     let number = claims[0].head().number();
     let tx = client.transaction().await.unwrap();
-    let begin = format!("select walpost.inbox_begin({number}, 1, 2000, 2000)");
+    let begin = format!("select walpost.inbox_begin({number}, 1, 5000, 5000)");
     tx.batch_execute(&begin).await.unwrap();
     tx.batch_execute("insert into effect (event_id) values ('sleeper')").await.unwrap();
     world.inbox.succeed(&tx, &claims[0]).await.unwrap();

@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_postgres::{Client, Transaction, types::ToSql};
 use walpost_inbox::{
     Builder, Database as Place, Error, Event, Handler, HandlerError, Head, Inbox, Insert, NewEvent,
-    Processor, RetrySchedule, State,
+    Processor, RetrySchedule, Snapshot, State,
 };
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Database, fresh_database, postgres_of, until};
@@ -174,10 +174,14 @@ pub(crate) fn run<H: Handler>(builder: Builder, handler: H) -> Running<H> {
 }
 
 impl<H> Running<H> {
-    /// Tells it to stop, and waits for its end.
-    pub(crate) async fn stop(self) {
-        self.stop.send(()).unwrap();
-        self.task.await.unwrap().unwrap();
+    /// Tells it to stop at once; then waits for its end, and says what it has done.
+    pub(crate) fn stop(self) -> impl Future<Output = Snapshot> {
+        let Self { processor, stop, task } = self;
+        stop.send(()).unwrap();
+        async move {
+            task.await.unwrap().unwrap();
+            processor.snapshot()
+        }
     }
 
     /// Drops it where it is.

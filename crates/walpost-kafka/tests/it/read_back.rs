@@ -247,7 +247,7 @@ async fn an_open_transaction_of_another_is_waited_for_and_what_it_aborts_does_no
 async fn after_a_stop_that_was_not_orderly_what_arrives_late_is_read_too() {
     let topic = fresh_topic("late", 1).await;
     let id = publish(&topic, 1).await;
-    let settle = Some(Duration::from_secs(3));
+    let settle = Some(Duration::from_secs(10));
     let reading = tokio::spawn(read_back(vec![floors(&topic, Some(&id), &[0])], settle));
     publish(&topic, 2).await;
     let (sink, told) = reading.await.unwrap();

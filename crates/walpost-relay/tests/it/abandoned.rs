@@ -76,9 +76,17 @@ async fn pad_to(rig: &Rig, number: u64) {
 
 /// Inserts a row at the beginning of a segment; its id is drawn.
 async fn insert_at(rig: &Rig, segment: u64, value: &str) {
-    pad_to(rig, segment).await;
+    pad_to(rig, segment.saturating_sub(1)).await;
     let insert = format!("insert into ob values (default, 'order', 'x', 't', '{value}')");
-    rig.client.batch_execute(&insert).await.unwrap();
+    let is_there = u64::from(rig.lsn(WAL).await) / SEGMENT_BYTES >= segment;
+    // In one message: the server writes something by itself every 15 s.
+    let last = match is_there {
+        true => insert,
+        false => format!(
+            "select pg_logical_emit_message(false, 'other', 'x'); select pg_switch_wal(); {insert}"
+        ),
+    };
+    rig.client.batch_execute(&last).await.unwrap();
 }
 
 /// Id, and position without the generation, of the message with this value.

@@ -88,7 +88,7 @@ async fn whoever_dies_with_events_set_aside_loses_and_repeats_none() {
 
 #[tokio::test]
 async fn after_the_stated_time_they_are_parked_and_the_position_goes_on() {
-    let rig = two_set_aside(300).await;
+    let rig = two_set_aside(2_000).await;
     let relay = rig.streaming().await;
     four_events(&rig).await;
     parked(&rig, "no_topic no_topic").await;
@@ -163,7 +163,7 @@ async fn last_of_a_load(rig: &Rig) {
 
 #[tokio::test]
 async fn at_the_end_of_an_initial_load_they_are_parked_and_the_stream_begins() {
-    let mut rig = two_set_aside(300).await;
+    let mut rig = two_set_aside(2_000).await;
     rig.config.initial = Some(Initial::Publish);
     last_of_a_load(&rig).await;
     let relay = rig.start();
@@ -206,7 +206,7 @@ async fn at_the_end_of_a_load_of_missing_topics_alone_few_are_parked_and_many_wa
 
 #[tokio::test]
 async fn at_the_end_of_a_recovery_they_are_parked_and_the_stream_begins() {
-    let mut rig = two_set_aside(300).await;
+    let mut rig = two_set_aside(2_000).await;
     rig.config.on_lost_slot = LostSlot::Recover;
     let relay = rig.streaming().await;
     event(&rig, "order", "b", 0).await;
@@ -243,7 +243,7 @@ async fn at_the_cut_of_a_switch_they_are_parked_and_the_switch_says_so() {
 
 #[tokio::test]
 async fn what_another_topic_takes_meanwhile_counts_wherever_it_stands_in_the_stream() {
-    let rig = two_set_aside(300).await;
+    let rig = two_set_aside(2_000).await;
     let relay = rig.streaming().await;
     rig.world.hold(true);
     event(&rig, "order", "b", 1).await;

@@ -15,18 +15,18 @@ use walpost_testkit::until;
 
 use crate::rig::{Rig, SOON, phase, status, stop};
 
-/// Waits until the walsender of the rig's slot has lived on for four seconds,
-/// of which the server forgives one.
-async fn four_seconds_of_the_walsender(rig: &Rig) {
+/// Waits until the walsender of the rig's slot has lived on for eight seconds,
+/// of which the server forgives three.
+async fn long_for_the_walsender(rig: &Rig) {
     let now: String =
         rig.client.query_one("select clock_timestamp()::text", &[]).await.unwrap().get(0);
     let alive = format!(
         "select count(*) from pg_stat_replication r join pg_replication_slots s \
          on s.active_pid = r.pid where s.slot_name = '{}' and r.backend_start < '{now}' \
-         and clock_timestamp() > timestamptz '{now}' + interval '4 s'",
+         and clock_timestamp() > timestamptz '{now}' + interval '8 s'",
         rig.config.slot
     );
-    until(SOON, "four seconds of the walsender", async || rig.count(&alive).await == 1).await;
+    until(SOON, "eight seconds of the walsender", async || rig.count(&alive).await == 1).await;
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn an_orderly_stop_ends_in_time_also_when_no_checkpoint_can_be_written() {
     rig.insert("a", &["1"]).await;
     rig.landed(2).await;
     relay.stop();
-    let finished = tokio::time::timeout(Duration::from_secs(5), relay.finished()).await;
+    let finished = tokio::time::timeout(SOON, relay.finished()).await;
     finished.expect("the stop is bounded by drain_timeout_ms").unwrap();
     drop(blocker);
     rig.released().await;
@@ -57,14 +57,14 @@ async fn an_orderly_stop_ends_in_time_also_when_no_checkpoint_can_be_written() {
 #[tokio::test]
 async fn a_slow_sink_costs_an_orderly_stop_neither_the_stream_nor_the_position() {
     let mut rig = Rig::new().await;
-    rig.config.wal_sender_timeout_ms = 1_000;
+    rig.config.wal_sender_timeout_ms = 3_000;
     rig.config.drain_timeout_ms = 60_000;
     let relay = rig.streaming().await;
     rig.world.hold(true);
     rig.insert("a", &["1"]).await;
     status(&relay, "the event on its way", |status| status.outstanding == 1).await;
     relay.stop();
-    four_seconds_of_the_walsender(&rig).await;
+    long_for_the_walsender(&rig).await;
     rig.world.hold(false);
     stop(relay).await;
     let position = rig.world.landed()[0].headers[1].value.clone().unwrap();
@@ -153,7 +153,7 @@ impl Sink for Straggler {
 #[tokio::test]
 async fn a_failed_delivery_waits_for_the_others_and_keeps_the_stream_meanwhile() {
     let mut rig = Rig::new().await;
-    rig.config.wal_sender_timeout_ms = 1_000;
+    rig.config.wal_sender_timeout_ms = 3_000;
     let (answer, answering) = watch::channel(false);
     let fate = Arc::<Mutex<Fate>>::default();
     let shared = fate.clone();
@@ -168,7 +168,7 @@ async fn a_failed_delivery_waits_for_the_others_and_keeps_the_stream_meanwhile()
     phase(&relay, &Phase::Streaming).await;
     rig.insert("a", &["1", "2"]).await;
     until(SOON, "the failure", async || fate.lock().unwrap().failed).await;
-    four_seconds_of_the_walsender(&rig).await;
+    long_for_the_walsender(&rig).await;
     assert_eq!(relay.status().borrow().failed_sessions, 0, "the other one is waited for");
     answer.send_replace(true);
     status(&relay, "the end of the session", |status| status.failed_sessions == 1).await;

@@ -24,7 +24,8 @@ async fn each_run_fences_off_the_one_before_whatever_its_own_name_is() {
 
 #[tokio::test]
 async fn nothing_is_sent_while_the_one_before_may_still_write() {
-    let rig = Rig::new().await;
+    let mut rig = Rig::new().await;
+    rig.config.start_timeout_ms = None;
     rig.world.fence_as(Some("before"));
     stop(rig.streaming().await).await;
     rig.insert("a", &["1"]).await;

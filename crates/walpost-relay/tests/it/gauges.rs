@@ -59,6 +59,7 @@ async fn unconfirmed_wal_grows_while_the_sink_is_away() {
     assert_eq!(gauge("nosink", "walpost_slot_unconfirmed_bytes"), None);
     let mut rig = Rig::new().await;
     rig.config.pipeline = "nosink".into();
+    rig.config.start_timeout_ms = None;
     static CONNECTED: OnceLock<()> = OnceLock::new();
     let world = rig.world.clone();
     let relay = rig.relay().unwrap().start(async move || -> Result<MemorySink, RelayError> {

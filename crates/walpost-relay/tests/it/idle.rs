@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::MissedTickBehavior;
 use tokio_postgres::Client;
 use walpost_relay::RelayConfig;
 use walpost_testkit::{local::Postgres, until};
@@ -55,12 +56,15 @@ async fn written(client: &Client, since: &str) -> i64 {
     client.query_one(&query, &[]).await.unwrap().get(0)
 }
 
-/// Writes at a steady rate, and returns the largest distances seen.
-async fn steadily(rig: &Rig, writer: &Client, lasting: Duration) -> Distance {
+/// Writes at a steady rate, and no less than that in all; the largest distances
+/// seen.
+async fn steadily(rig: &Rig, writer: &Client, lasting: Duration, least: i64) -> Distance {
     let mut pace = tokio::time::interval(Duration::from_millis(1000 / STEADY_MB_PER_S));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut worst = Distance { unconfirmed: 0, kept: 0 };
+    let since = rig.lsn("select pg_current_wal_lsn()::text").await.to_string();
     let began = Instant::now();
-    while began.elapsed() < lasting {
+    while began.elapsed() < lasting || written(writer, &since).await < least {
         pace.tick().await;
         writer.batch_execute(MEGABYTE).await.unwrap();
         let now = distance(rig).await;
@@ -82,11 +86,9 @@ async fn beside_a_busy_table_little_is_kept_and_a_burst_is_followed_in_seconds()
                 alter table busy alter column filler set storage plain";
     writer.batch_execute(busy).await.unwrap();
 
-    let began = rig.lsn("select pg_current_wal_lsn()::text").await;
-    let worst = steadily(&rig, &writer, lasting).await;
-    let steady = written(&writer, &began.to_string()).await;
-    // About that rate was there, or the bounds say nothing.
-    assert!(steady >= lasting.as_secs() as i64 * 10 * MB, "{} MB", steady / MB);
+    // As much as half the rate brings, or the bounds say nothing.
+    let least = lasting.as_secs() as i64 * 10 * MB;
+    let worst = steadily(&rig, &writer, lasting, least).await;
     assert!(worst.unconfirmed <= UNCONFIRMED_MAX_MB * MB, "{} MB", worst.unconfirmed / MB);
     assert!(worst.kept <= KEPT_MAX_MB * MB, "{} MB", worst.kept / MB);
 
@@ -113,10 +115,9 @@ async fn beside_a_busy_table_little_is_kept_and_a_burst_is_followed_in_seconds()
     )
     .await;
     println!(
-        "{} MB in {lasting:?}: at most {} MB unconfirmed, {} MB kept; burst of {burst_mb} MB in \
+        "{lasting:?}: at most {} MB unconfirmed, {} MB kept; burst of {burst_mb} MB in \
          {burst_took:?}, {} MB unconfirmed at its end; confirmed after {confirmed_after:?}, freed \
          after {:?}",
-        steady / MB,
         worst.unconfirmed / MB,
         worst.kept / MB,
         behind / MB,

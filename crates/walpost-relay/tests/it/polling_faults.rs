@@ -14,7 +14,7 @@ use crate::{
 #[tokio::test]
 async fn a_row_that_is_refused_waits_by_the_schedule_then_fails_and_holds_its_aggregate() {
     let mut polled = Polled::new().await;
-    polled.polling.retry_delays = [40, 2_000].map(Duration::from_millis).to_vec();
+    polled.polling.retry_delays = [40, 60_000].map(Duration::from_millis).to_vec();
     polled.polling.max_attempts = 3;
     polled.rig.world.never("1");
     let relay = polled.polling().await;
@@ -23,9 +23,11 @@ async fn a_row_that_is_refused_waits_by_the_schedule_then_fails_and_holds_its_ag
     until(SOON, "the second attempt", async || polled.row("1").await.1 == 2).await;
     assert_eq!(polled.row("1").await, ("NEW".to_owned(), 2));
     let waits = "select count(*) from walpost.outbox where payload = '1' and next_attempt_at \
-                 between clock_timestamp() + interval '500 ms' \
-                 and clock_timestamp() + interval '2 s'";
+                 between clock_timestamp() + interval '15 s' \
+                 and clock_timestamp() + interval '60 s'";
     assert_eq!(polled.rig.count(waits).await, 1, "by the second delay of the schedule");
+    let over = "update walpost.outbox set next_attempt_at = clock_timestamp() where payload = '1'";
+    polled.rig.client.batch_execute(over).await.unwrap();
     polled.reaches("FAILED", 1).await;
     assert_eq!(polled.row("1").await, ("FAILED".to_owned(), 3));
     assert_eq!(polled.row("2").await, ("NEW".to_owned(), 0), "it waits behind");

@@ -143,7 +143,8 @@ async fn nothing_is_sent_before_a_committed_checkpoint_names_the_place() {
     blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
     rig.insert("a", &["1"]).await;
     let waits = "select count(*) from pg_stat_activity \
-                 where wait_event_type = 'Lock' and query like '%floors = $4%'";
+                 where wait_event_type = 'Lock' and query like '%floors = $4%' \
+                 and datname = current_database()";
     until(SOON, "the checkpoint waits", async || rig.count(waits).await == 1).await;
     status(&relay, "the event received", |status| status.oldest_pending_us.is_some()).await;
     assert_eq!(relay.status().borrow().outstanding, 0);
@@ -181,7 +182,8 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
     drop(relay);
     rig.released().await;
     let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
-               where wait_event_type = 'Lock' and query like '%walpost%checkpoint%'";
+               where wait_event_type = 'Lock' and query like '%walpost%checkpoint%' \
+               and datname = current_database()";
     rig.count(end).await;
     blocker.batch_execute("commit").await.unwrap();
 
@@ -196,7 +198,6 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
 #[tokio::test]
 async fn only_a_stop_that_was_not_orderly_is_waited_for() {
     let mut rig = rig_without_checkpoints().await;
-    rig.config.drain_timeout_ms = 400;
     let relay = rig.streaming().await;
     rig.insert("a", &["1"]).await;
     rig.landed(1).await;
@@ -212,6 +213,7 @@ async fn only_a_stop_that_was_not_orderly_is_waited_for() {
     // an end.
     assert_eq!(rig.world.settled()[1..], [false, true]);
 
+    rig.config.drain_timeout_ms = 400;
     let relay = rig.streaming().await;
     rig.world.hold(true);
     rig.insert("a", &["3"]).await;

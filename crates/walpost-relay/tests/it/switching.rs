@@ -100,8 +100,9 @@ async fn is_waited_for(rig: &Rig, open: &Client) {
     let xid: String =
         open.query_one("select pg_current_xact_id()::xid::text", &[]).await.unwrap().get(0);
     let waits = format!(
-        "select count(*) from pg_locks where locktype = 'transactionid' and not granted \
-         and transactionid = '{xid}'"
+        "select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid \
+         where l.locktype = 'transactionid' and not l.granted and l.transactionid = '{xid}' \
+         and a.datname = current_database()"
     );
     until(3 * SOON, "the slot waits", async || rig.count(&waits).await > 0).await;
 }

@@ -8,7 +8,7 @@ use rdkafka::{
 use walpost_testkit::{
     Isolation, Proxy, Target, create_topic, end_offsets, fresh_database, fresh_topic, kafka,
     local::{Kafka, free_port},
-    postgres, postgres_of, read_all, read_all_with, unique_name, until,
+    postgres, postgres_of, read_all, read_all_with, read_decided, unique_name, until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ async fn records_of_an_aborted_transaction_are_read_only_when_asked_for() {
     let values = |records: Vec<walpost_testkit::ReadRecord>| -> Vec<String> {
         records.iter().map(|record| record.value_text().to_owned()).collect()
     };
-    assert_eq!(values(read_all(bootstrap, &topic).await), ["kept"]);
+    assert_eq!(values(read_decided(bootstrap, &topic).await), ["kept"]);
     let all = read_all_with(bootstrap, &topic, Isolation::ReadUncommitted).await;
     assert_eq!(values(all), ["dropped", "kept"]);
 }
@@ -131,10 +131,12 @@ async fn kafkas_own_tool_sees_the_offset_of_a_group() {
         .unwrap();
     let mut offsets = rdkafka::TopicPartitionList::new();
     offsets.add_partition_offset(&topic, 0, rdkafka::Offset::Offset(1)).unwrap();
-    consumer.commit(&offsets, CommitMode::Sync).unwrap();
+    until(LIMIT, "a coordinator", async || consumer.commit(&offsets, CommitMode::Sync).is_ok())
+        .await;
     let class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
     let bootstrap = local.bootstrap();
-    let args = ["--bootstrap-server", &bootstrap, "--describe", "--group", &group];
+    let args =
+        ["--bootstrap-server", &bootstrap, "--describe", "--group", &group, "--timeout", "60000"];
     let printed = local.run_tool(class, args).unwrap();
     let line = printed.lines().find(|line| line.contains(&topic)).expect(&printed);
     let columns: Vec<&str> = line.split_whitespace().collect();

@@ -21,7 +21,10 @@ const OPERATORS: &str = "operators";
 
 /// The same with alerts to the destination of the operators.
 fn alerting(mut settings: ProcessorSettings) -> ProcessorSettings {
-    settings.alerts = Some(Alerts::to(OPERATORS));
+    let mut alerts = Alerts::to(OPERATORS);
+    // No two of them, whatever time it is.
+    alerts.window = Duration::from_secs(u32::MAX.into());
+    settings.alerts = Some(alerts);
     settings
 }
 
@@ -81,7 +84,9 @@ async fn behind_eight_attempts_there_is_one_alert_and_a_retry_has_the_same_key()
              and state = 'pending' and destination = '{NAME}'"
         );
         until(LIMIT, "an attempt", async || world.number(&tried).await == 1).await;
-        assert_eq!(world.number(WAIT).await, wait, "behind attempt {attempt}");
+        let waits = world.number(WAIT).await;
+        // A little of it goes by until the attempt is written down.
+        assert!((wait - 2..=wait).contains(&waits), "{waits} behind attempt {attempt}");
         assert!(told.requests().is_empty(), "there are attempts left");
         let later = format!(
             "update walpost.webhook_delivery set next_attempt_at = next_attempt_at - \

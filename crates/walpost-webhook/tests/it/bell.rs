@@ -44,7 +44,7 @@ async fn a_new_delivery_wakes_its_sender_and_no_other_one() {
     until(LIMIT, "both", async || world.number(registered).await == 2).await;
     for _ in 0..2 {
         // Their first look may be behind it.
-        world.asked("with place").await;
+        world.asked_by("with place", 2).await;
     }
     // Without a notification, for an hour.
     let silent = NewDelivery { destination: "other".to_owned(), ..delivery("silent") };

@@ -96,7 +96,9 @@ async fn with_a_shifted_clock_the_erp_posts_eight_times_and_at_its_times() {
         let waits = "select round(extract(epoch from d.next_attempt_at - a.ended_at))::int8 \
                      from walpost.webhook_delivery d join walpost.webhook_attempt a \
                      on a.delivery = d.id and a.number = d.fence";
-        assert_eq!(world.number(waits).await, wait, "behind attempt {attempts}");
+        let waits = world.number(waits).await;
+        // A little of it goes by until the attempt is written down.
+        assert!((wait - 2..=wait).contains(&waits), "{waits} behind attempt {attempts}");
         assert_eq!(receiver.requests().len(), attempts);
         let shift = "update walpost.webhook_delivery set next_attempt_at = now()";
         world.past_triggers(shift).await;
@@ -235,8 +237,9 @@ async fn no_transaction_is_open_during_a_call() {
     let locked = "select id from walpost.webhook_delivery for update nowait";
     world.client.query_one(locked, &[]).await.unwrap();
     let open = "select count(*) from pg_stat_activity where datname = current_database() \
-                and pid <> pg_backend_pid() and xact_start < now() - interval '1 s'";
-    assert_eq!(world.number(open).await, 0);
+                and pid <> pg_backend_pid() and backend_type = 'client backend' \
+                and xact_start < now() - interval '1 s'";
+    until(LIMIT, "none open", async || world.number(open).await == 0).await;
     gate.add_permits(1);
     world.until("delivered", 1).await;
     running.stop().await;

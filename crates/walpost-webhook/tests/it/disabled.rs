@@ -46,9 +46,10 @@ async fn what_was_claimed_before_an_operator_disables_is_held_and_not_sent() {
     let running = run(&world, patient(&receiver.url("127.0.0.1")));
     eight(&world, &receiver).await;
     world.deliveries.disable(&world.client, NAME, "a reason").await.unwrap();
-    // The processor knows of it, since it holds what comes.
+    // The processor knows of it, since it holds what comes and has looked again.
     world.insert(&ids("b", 1)).await;
     world.until("held", 1).await;
+    world.asked("with place").await;
     gate.add_permits(8);
     world.until("delivered", 4).await;
     world.until("held", 5).await;

@@ -16,14 +16,15 @@ use tokio::{
     sync::Semaphore,
 };
 use walpost_testkit::{Process, until};
-use walpost_webhook::{OnUnknownOutcome, Order, Processor};
+use walpost_webhook::{OnUnknownOutcome, Order, Processor, RetryPolicy, Schedule};
 
 use crate::{
+    client::TIMEOUT,
     receiver::{Receiver, answer},
     world::{LIMIT, World, ids, keys, run, settings},
 };
 
-/// Of the process: a little longer than it has to be.
+/// Of a process that is stopped: a little longer than it has to be.
 const LEASE: Duration = Duration::from_secs(7);
 const DATABASE: &str = "MEMBER_DATABASE";
 const URL: &str = "MEMBER_URL";
@@ -74,7 +75,9 @@ async fn act(url: &str) {
     let database = walpost_postgres::Database::parse(&database).unwrap();
     let mut terminated = signal(SignalKind::terminate()).unwrap();
     let mut settings = settings(url);
-    settings.lease = LEASE;
+    if env::var("WALPOST_FAILPOINT").is_ok_and(|failpoint| failpoint.ends_with(":stop")) {
+        (settings.client.timeout, settings.lease) = (TIMEOUT, LEASE);
+    }
     settings.order = match &*env::var(ORDER).unwrap() {
         "key" => Order::Key,
         "all" => Order::All,
@@ -312,7 +315,9 @@ async fn a_delivery_that_ends_every_process_fails() {
 async fn a_database_that_goes_away_loses_no_delivery() {
     let world = World::new().await;
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
-    let running = run(&world, settings(&receiver.url("127.0.0.1")));
+    let mut settings = settings(&receiver.url("127.0.0.1"));
+    settings.policy = RetryPolicy::new(Schedule::fixed(Duration::from_millis(10), 1_000));
+    let running = run(&world, settings);
     let ids = ids("a", 300);
     for some in ids.chunks(30) {
         world.insert(some).await;
@@ -342,7 +347,7 @@ async fn a_database_that_goes_away_loses_no_delivery() {
     assert_eq!(got, ids);
 }
 
-/// Of those that have been on their way for longer than any attempt takes.
+/// Of those that have been on their way for longer than most attempts take.
 async fn end_leases_of_the_lost(world: &World) {
     let past = "update walpost.webhook_delivery set lease_until = now() - interval '1 s' \
                 where state = 'sending' and lease_until < now() + interval '57 s'";

@@ -1,15 +1,14 @@
 //! Each kind of role can do its work, and nothing else.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 use walpost_testkit::unique_name;
 use walpost_webhook::Order;
 
 use crate::{
     order::{in_order, of_key},
+    order_races::SOON,
     receiver::{Receiver, answer},
-    world::{World, delivery, ids, run, run_as, settings},
+    world::{LIMIT, World, delivery, ids, run, run_as, settings},
 };
 
 /// The same database as another role.
@@ -79,9 +78,9 @@ async fn a_sender_by_its_grants_sends_in_order() {
         world.client.batch_execute(&sql).await.unwrap();
         assert_eq!(world.deliveries.insert(&world.client, &[of_key("k0:000")]).await.unwrap(), 1);
         let running = run_as(&world, &role, in_order(order, &receiver.url("127.0.0.1")));
-        let done = timeout(Duration::from_secs(10), world.until("delivered", 1)).await;
+        let done = timeout(SOON, world.until("delivered", 1)).await;
         if done.is_err() {
-            panic!("{order:?}: {}", running.error().await);
+            panic!("{order:?}: {:?}", timeout(LIMIT, running.error()).await);
         }
         running.stop().await;
     }

@@ -27,7 +27,8 @@ use crate::{
     world::{NAME, World, delivery, keys, run, run_at},
 };
 
-const SOON: Duration = Duration::from_secs(10);
+/// Before [`World::until`] gives up, so that what is left can be told.
+pub(crate) const SOON: Duration = Duration::from_secs(50);
 
 async fn refusing(word: &'static str, is_well: &Arc<AtomicBool>) -> Receiver {
     let is_well = Arc::clone(is_well);
@@ -157,7 +158,7 @@ async fn order_holds_where_repeatable_read_is_the_default() {
     for some in of_keys(10, 60).chunks(50) {
         insert(&world, some).await;
     }
-    let done = timeout(Duration::from_secs(30), world.until("delivered", 600)).await;
+    let done = timeout(SOON, world.until("delivered", 600)).await;
     assert!(done.is_ok(), "left: {:?}", dump(&world).await);
     for each in running {
         each.stop().await;
@@ -279,7 +280,7 @@ async fn what_is_there_goes_by_id_where_the_order_changes_to_all() {
                    set next_attempt_at = clock_timestamp() where event_id < 'k:0050'; end loop; end $$";
     world.client.batch_execute(touched).await.unwrap();
     let running = run(&world, in_order(Order::All, &receiver.url("127.0.0.1")));
-    until(Duration::from_secs(60), "a hundred", async || keys(&receiver).len() >= 100).await;
+    until(SOON, "a hundred", async || keys(&receiver).len() >= 100).await;
     running.stop().await;
     let arrived = keys(&receiver);
     assert_ordered(&arrived);
@@ -402,7 +403,7 @@ async fn a_claimer_that_stops_in_its_claim_stops_no_other_for_long() {
                 and state = 'idle in transaction' and query like '%advisory%'";
     until(SOON, "one that has the lock", async || world.number(held).await == 1).await;
     let running = run(&world, by_key);
-    let done = timeout(SOON * 3, world.until("delivered", 2)).await;
+    let done = timeout(SOON, world.until("delivered", 2)).await;
     assert!(done.is_ok(), "nothing is sent: {:?}", dump(&world).await);
     running.stop().await;
     drop(sleeper);
@@ -416,7 +417,7 @@ async fn a_locked_row_is_no_reason_to_send_before_all_have_their_order() {
     insert(&world, &new).await;
     let somebody = locking(&world, "k:0007").await;
     let running = run(&world, in_order(Order::All, &receiver.url("127.0.0.1")));
-    until(SOON * 6, "one that arrives", async || !keys(&receiver).is_empty()).await;
+    until(SOON, "one that arrives", async || !keys(&receiver).is_empty()).await;
     let without = "select count(*) from walpost.webhook_delivery where order_key is null";
     assert_eq!(world.number(without).await, 1, "but the one that is locked");
     somebody.batch_execute("rollback").await.unwrap();

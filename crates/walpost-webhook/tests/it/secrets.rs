@@ -30,7 +30,7 @@ async fn while_a_secret_cannot_be_read_deliveries_wait_without_an_attempt() {
     let running = run(&world, settings);
     // It keeps up what is else to be done, and claims nothing.
     for _ in 0..3 {
-        world.asked("select from").await;
+        world.asked("with place").await;
     }
     let fences = "select sum(fence)::int8 from walpost.webhook_delivery";
     assert_eq!((world.number(fences).await, world.number(ATTEMPTS).await), (0, 0));

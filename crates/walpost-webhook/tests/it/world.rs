@@ -7,8 +7,8 @@ use tokio_postgres::Client;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Database, fresh_database, until};
 use walpost_webhook::{
-    AddressPolicy, Bell, Deliveries, Destination, Endpoint, Message, NewDelivery, Pace, Processor,
-    ProcessorSettings, RetryPolicy, Schedule, Snapshot, StoreError,
+    AddressPolicy, Bell, ClientSettings, Deliveries, Destination, Endpoint, Message, NewDelivery,
+    Pace, Processor, ProcessorSettings, RetryPolicy, Schedule, Snapshot, StoreError,
 };
 
 use crate::receiver::Receiver;
@@ -65,13 +65,18 @@ impl World {
 
     /// Waits until a statement that begins like this is asked once more.
     pub(crate) async fn asked(&self, statement: &str) {
+        self.asked_by(statement, 1).await;
+    }
+
+    /// The same by so many sessions.
+    pub(crate) async fn asked_by(&self, statement: &str, sessions: i64) {
         let now = "select (extract(epoch from clock_timestamp()) * 1e6)::int8";
         let now = self.number(now).await;
         let looked = format!(
             "select count(*) from pg_stat_activity where datname = current_database() \
              and query like '{statement}%' and extract(epoch from query_start) * 1e6 > {now}"
         );
-        until(LIMIT, statement, async || self.number(&looked).await > 0).await;
+        until(LIMIT, statement, async || self.number(&looked).await >= sessions).await;
     }
 
     /// The one number that a query gives.
@@ -106,7 +111,10 @@ pub(crate) fn settings(url: &str) -> ProcessorSettings {
     let addresses = AddressPolicy::with_private_networks();
     let endpoint = Endpoint::parse(url, addresses).unwrap();
     let mut settings = ProcessorSettings::new(NAME, Destination::new(endpoint));
-    settings.client = crate::client::settings();
+    // Where a machine stalls no attempt is to fail that is counted.
+    let timeout = Duration::from_secs(20);
+    settings.client =
+        ClientSettings { timeout, connect_timeout: timeout, ..crate::client::settings() };
     settings.policy = RetryPolicy::new(Schedule::fixed(Duration::from_millis(10), 2));
     settings.pace = Pace { poll: Duration::from_millis(20), ..Pace::default() };
     settings

@@ -22,7 +22,7 @@ use walpost_testkit as testkit;
 
 use crate::cli::{nowhere, stderr, stdout, walpost};
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 /// Of the first event, in milliseconds since 1970: recent enough to be kept.
 pub(crate) const SPACING_MS: i64 = 1_000;
 
@@ -100,7 +100,7 @@ impl Rig {
         self.producer.send(record).map_err(|(error, _)| error).unwrap();
     }
 
-    /// Sets one setting of the topic.
+    /// Sets one setting of the topic, and waits until the broker knows it.
     pub(crate) async fn set_topic(&self, setting: &str, value: &str) {
         use rdkafka::{
             admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier},
@@ -109,9 +109,16 @@ impl Rig {
         let broker = testkit::kafka().bootstrap();
         let client: AdminClient<DefaultClientContext> =
             ClientConfig::new().set("bootstrap.servers", broker).create().unwrap();
-        let change = AlterConfig::new(ResourceSpecifier::Topic(&self.topic)).set(setting, value);
+        let topic = ResourceSpecifier::Topic(&self.topic);
+        let change = AlterConfig::new(topic).set(setting, value);
         let altered = client.alter_configs([&change], &AdminOptions::new()).await.unwrap();
         altered[0].as_ref().unwrap();
+        testkit::until(LIMIT, setting, async || {
+            let found = client.describe_configs([&topic], &AdminOptions::new()).await.unwrap();
+            let entry = found[0].as_ref().unwrap().get(setting).unwrap();
+            entry.value.as_deref() == Some(value)
+        })
+        .await;
     }
 
     pub(crate) fn start(

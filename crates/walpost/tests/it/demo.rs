@@ -9,7 +9,7 @@ use walpost_testkit::{Process, until};
 
 use crate::cli::{stderr, walpost};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A demo whose temporary folders are all in `folder`.
 fn demo(folder: &Path, args: &[&str]) -> Process {

@@ -14,7 +14,7 @@ insert into walpost.checkpoint (pipeline, token, generation, system_id, timeline
     confirmed_lsn, initial, tables, proven)
 select 'main', gen_random_uuid(), 1, system_identifier::text, 1, 'walpost_main', '0/A', 'done',
     array['"walpost"."outbox"'], jsonb_build_object('snapshot', pg_current_snapshot()::text,
-        'lsn', '0/A', 'floors', '{}'::jsonb, 'taken_at', extract(epoch from now())::int8 - 90)
+        'lsn', '0/A', 'floors', '{}'::jsonb, 'taken_at', extract(epoch from now())::int8 - 5400)
 from pg_control_system();
 "#;
 
@@ -96,7 +96,7 @@ fn where_an_event_is_and_what_cannot_be_known() {
     rig.sql("alter table walpost.outbox drop column xid");
     assert_eq!(rig.state(&pending), "pending");
     let status = stdout(&rig.run(&["status"]));
-    assert!(status.contains("proven (main) every row of 1 min 3"), "{status}");
+    assert!(status.contains("proven (main) every row of 1 h 3"), "{status}");
 }
 
 #[test]

@@ -5,12 +5,14 @@ use crate::{
     world::{LIMIT, Setting, World},
 };
 
-/// Short, so that a lost answer costs little.
-const CALLS: Setting = ("CALL_TIMEOUT_MS", "1000");
+/// Nobody is killed with it.
+const LEASE: Setting = ("LEASE_MS", "30000");
+/// Short, so that a lost answer costs little, and longer than a stall.
+const CALLS: [Setting; 2] = [("CALL_TIMEOUT_MS", "3000"), LEASE];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shipment_that_fails_for_now_is_gone_on_with_and_nothing_is_charged_again() {
-    let world = World::new(&[CALLS]).await;
+    let world = World::new(&CALLS).await;
     let service = world.service().await;
     world.warehouse_faults("fail\nfail").await;
     for _ in 0..2 {
@@ -25,7 +27,7 @@ async fn a_shipment_that_fails_for_now_is_gone_on_with_and_nothing_is_charged_ag
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_comes_back_for_is_ended_by_the_sweeper() {
-    let world = World::new(&[CALLS]).await;
+    let world = World::new(&CALLS).await;
     let service = world.service().await;
     let faults = [("fail", ""), ("", "fail"), ("lose", ""), ("", "lose"), ("late", "late")];
     for (n, (payment, warehouse)) in faults.iter().enumerate() {
@@ -43,7 +45,7 @@ async fn what_nobody_comes_back_for_is_ended_by_the_sweeper() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_lost_slow_or_late_charge_and_ship_once() {
-    let world = World::new(&[CALLS]).await;
+    let world = World::new(&CALLS).await;
     let service = world.service().await;
     let oracle = Oracle::new(&world).await;
     for fault in ["lose", "slow", "late", "late\nlose\nfail"] {
@@ -62,7 +64,7 @@ async fn answers_that_are_lost_slow_or_late_charge_and_ship_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn out_of_stock_is_refunded_once_and_the_customer_is_told() {
-    let world = World::new(&[CALLS]).await;
+    let world = World::new(&CALLS).await;
     let service = world.service().await;
     let told = service.check_out("alice", "chandelier").await.unwrap();
     assert_eq!(told.what(), (200, "refund_due"));
@@ -86,7 +88,7 @@ async fn out_of_stock_is_refunded_once_and_the_customer_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn providers_that_are_killed_in_the_midst_of_a_request_are_asked_again() {
-    let mut world = World::new(&[CALLS]).await;
+    let mut world = World::new(&CALLS).await;
     let service = world.service().await;
     // They have the request, and do what it asks for later, or never.
     world.payment_faults("late").await;
@@ -106,7 +108,7 @@ async fn providers_that_are_killed_in_the_midst_of_a_request_are_asked_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn twins_on_two_servers_are_one_checkout() {
     // Longer than the twins take, and shorter than a request may.
-    let world = World::new(&[("CALL_TIMEOUT_MS", "18000")]).await;
+    let world = World::new(&[("CALL_TIMEOUT_MS", "18000"), LEASE]).await;
     let (one, other) = (world.service().await, world.service().await);
     let oracle = Oracle::new(&world).await;
     let payment = world.payment.as_ref().unwrap();
@@ -131,7 +133,7 @@ async fn twins_on_two_servers_are_one_checkout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_for_one_order_and_a_refused_card_ships_nothing() {
-    let world = World::new(&[CALLS]).await;
+    let world = World::new(&CALLS).await;
     let service = world.service().await;
     assert_eq!(service.check_out("alice", "lamp").await.unwrap().what(), (201, "shipped"));
     let other = service.check_out("alice", "chandelier").await.unwrap();

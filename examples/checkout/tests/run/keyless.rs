@@ -6,11 +6,13 @@ use crate::{
     world::{Setting, World},
 };
 
-const KEYLESS: [Setting; 2] = [("KEYS_LAST_MS", "0"), ("CALL_TIMEOUT_MS", "1000")];
+/// Calls and claims outlast a stall.
+const KEYLESS: [Setting; 3] =
+    [("KEYS_LAST_MS", "0"), ("CALL_TIMEOUT_MS", "3000"), ("LEASE_MS", "30000")];
 const SETTLED: Setting = ("SETTLED_AFTER_MS", "4000");
 
-fn keyless(settled: Setting) -> [Setting; 3] {
-    [KEYLESS[0], KEYLESS[1], settled]
+fn keyless(settled: Setting) -> Vec<Setting> {
+    [&KEYLESS[..], &[settled]].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! back.
 
 use futures_util::{StreamExt, stream};
-use walpost_testkit::covers_points;
+use walpost_testkit::{Process, covers_points};
 
 use crate::{
     oracle::{Oracle, Trace, refunded, shipped, trace},
@@ -88,7 +88,11 @@ const FAILPOINT: &str = "WALPOST_FAILPOINT";
 const AT_A_TIME: usize = 4;
 /// Longer than anything takes here, so that no call is given up.
 const CALLS_LAST: Setting = ("CALL_TIMEOUT_MS", "10000");
-const KEYLESS: [Setting; 3] = [CALLS_LAST, ("KEYS_LAST_MS", "0"), ("SETTLED_AFTER_MS", "3000")];
+/// Ends soon after a kill, and outlasts a stall.
+const LEASE: Setting = ("LEASE_MS", "3000");
+const KEYED: [Setting; 2] = [CALLS_LAST, LEASE];
+const KEYLESS: [Setting; 4] =
+    [CALLS_LAST, LEASE, ("KEYS_LAST_MS", "0"), ("SETTLED_AFTER_MS", "3000")];
 
 #[derive(Clone, Copy, Debug)]
 struct Kill {
@@ -139,8 +143,9 @@ fn kills(announcements: usize, sku: &'static str) -> Vec<Kill> {
     kills
 }
 
-/// Kills at each point, and ends what was begun.
-async fn killed(world: &World, kills: &[Kill], expected: impl Fn(&Kill) -> Trace) {
+/// Kills at each point, and ends what was begun: the customers do, and then the
+/// `enders`, which before would take steps from a process that is slow.
+async fn killed(world: &World, kills: &[Kill], enders: &[&str], expected: impl Fn(&Kill) -> Trace) {
     let heir = world.service().await;
     let one = async |kill: &Kill| {
         let customer = kill.customer();
@@ -159,6 +164,7 @@ async fn killed(world: &World, kills: &[Kill], expected: impl Fn(&Kill) -> Trace
         }
     };
     stream::iter(kills).for_each_concurrent(AT_A_TIME, one).await;
+    let _enders: Vec<Process> = enders.iter().map(|part| world.part(part, &[])).collect();
     let oracle = Oracle::new(world).await;
     for kill in kills {
         // Killed before we knew of it, and never asked for again: it is not there.
@@ -173,17 +179,15 @@ async fn killed(world: &World, kills: &[Kill], expected: impl Fn(&Kill) -> Trace
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_each_step_what_can_be_shipped_is_charged_and_shipped_once() {
-    let world = World::new(&[CALLS_LAST]).await;
-    let _sweeper = world.part("sweeper", &[]);
-    killed(&world, &kills(0, "lamp"), |_| shipped()).await;
+    let world = World::new(&KEYED).await;
+    killed(&world, &kills(0, "lamp"), &["sweeper"], |_| shipped()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_each_step_what_is_out_of_stock_is_charged_and_refunded_once() {
-    let world = World::new(&[CALLS_LAST]).await;
-    let (_sweeper, _sender) = (world.part("sweeper", &[]), world.part("sender", &[]));
+    let world = World::new(&KEYED).await;
     let kills = kills(0, "chandelier");
-    killed(&world, &kills, |_| refunded()).await;
+    killed(&world, &kills, &["sweeper", "sender"], |_| refunded()).await;
     let oracle = Oracle::new(&world).await;
     assert_eq!(oracle.refund_events().await as usize, oracle.traces().await.len());
 }
@@ -191,8 +195,7 @@ async fn killed_at_each_step_what_is_out_of_stock_is_charged_and_refunded_once()
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_each_step_a_provider_without_keys_is_asked_for_one_charge() {
     let world = World::new(&KEYLESS).await;
-    let _sweeper = world.part("sweeper", &[]);
-    killed(&world, &kills(1, "lamp"), |kill| {
+    killed(&world, &kills(1, "lamp"), &["sweeper"], |kill| {
         // Announced, and never asked for: nobody can know that, so nobody asks.
         let is_held = kill.is_passed && kill.point.announced == Some(kill.count);
         if is_held { trace("not_charged", 0, 0, 0) } else { shipped() }
@@ -234,7 +237,9 @@ async fn a_sweeper_that_is_killed_at_each_step_is_gone_on_with_by_the_next() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sender_that_is_killed_at_each_step_refunds_once() {
     every(walpost_webhook::failpoints(), &OF_A_DELIVERY);
-    let world = World::new(&[("CALL_TIMEOUT_MS", "1000")]).await;
+    // Longer than this takes is the lease that goes by it: each sender is to claim
+    // its own refund, and none that another was killed with.
+    let world = World::new(&[("CALL_TIMEOUT_MS", "25000")]).await;
     let service = world.service().await;
     let oracle = Oracle::new(&world).await;
     let is_refunded = async |customer: &str| oracle.trace(customer).await == refunded();

@@ -14,7 +14,7 @@ use crate::{
     world::{LIMIT, connect},
 };
 
-const CHECKOUTS: u64 = 100;
+const CHECKOUTS: u64 = 200;
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let checkouts = CHECKOUTS.to_string();

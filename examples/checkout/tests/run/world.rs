@@ -1,11 +1,10 @@
 //! The parts of the example as processes of their own, and customers.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
-use tokio::net::TcpListener;
-use walpost_testkit::{Database, Process, fresh_database, until_some};
+use walpost_testkit::{Database, Process, fresh_database, local::free_port, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -56,7 +55,7 @@ impl World {
     pub(crate) async fn closed(settings: &[Setting]) -> Self {
         let database = fresh_database().await;
         let settings = SOON.iter().chain(settings).copied().collect();
-        let (payment_port, warehouse_port) = (free_port().await, free_port().await);
+        let (payment_port, warehouse_port) = (free_port().unwrap(), free_port().unwrap());
         let (payment, warehouse) = (None, None);
         Self { database, settings, payment_port, warehouse_port, payment, warehouse }
     }
@@ -174,10 +173,4 @@ fn url_of(port: u16) -> String {
 
 fn address_of(port: u16) -> String {
     format!("127.0.0.1:{port}")
-}
-
-/// One that nobody has just now.
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap().port()
 }

@@ -4,7 +4,7 @@ use walpost_testkit::until;
 
 use crate::stage::{LIMIT, POLLING_INBOX, Side, Stage, WAL_INLINE, Way};
 
-const INVOICES: i64 = 150;
+const INVOICES: i64 = 400;
 const MORE: i64 = 10;
 
 async fn crashed(way: Way) {

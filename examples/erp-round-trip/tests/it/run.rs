@@ -11,7 +11,7 @@ use walpost_testkit::{
 
 use crate::stage::{LIMIT, PROGRAM, blocking};
 
-const INVOICES: i64 = 300;
+const INVOICES: i64 = 600;
 
 fn start(folder: &Path, environment: &[(&str, &str)]) -> Process {
     let (folder, invoices) = (folder.to_str().unwrap(), INVOICES.to_string());

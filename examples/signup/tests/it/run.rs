@@ -11,7 +11,7 @@ use walpost_testkit::{
 
 use crate::world::{LIMIT, mail_server, mails};
 
-const ACCOUNTS: usize = 150;
+const ACCOUNTS: usize = 250;
 
 fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Process {
     let accounts = ACCOUNTS.to_string();

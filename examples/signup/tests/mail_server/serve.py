@@ -49,8 +49,6 @@ class Handler:
         path = os.path.join(self.folder, uuid.uuid4().hex)
         with open(path, "wb") as file:
             file.write(mail)
-            file.flush()
-            os.fsync(file.fileno())
         os.rename(path, path + ".eml")
 
 

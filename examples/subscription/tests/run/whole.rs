@@ -14,7 +14,7 @@ use crate::{
     world::{LIMIT, connect},
 };
 
-const SUBSCRIPTIONS: u64 = 100;
+const SUBSCRIPTIONS: u64 = 200;
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let wanted = SUBSCRIPTIONS.to_string();

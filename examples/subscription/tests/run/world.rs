@@ -1,11 +1,10 @@
 //! The parts of the example as processes of their own, and users.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::Value;
-use tokio::net::TcpListener;
-use walpost_testkit::{Database, Process, fresh_database, until, until_some};
+use walpost_testkit::{Database, Process, fresh_database, local::free_port, until, until_some};
 use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -36,7 +35,7 @@ impl World {
         let database = fresh_database().await;
         let mut all = vec![("RUST_LOG", "warn"), ("RECONCILE_EVERY_MS", "200")];
         all.extend(settings);
-        let (service_port, billing_port) = (free_port().await, free_port().await);
+        let (service_port, billing_port) = (free_port().unwrap(), free_port().unwrap());
         let ports = (service_port, billing_port);
         let service = start_server(&database, &all, ports, "service", service_port, &[]).await;
         let billing = start_server(&database, &all, ports, "billing", billing_port, &[]).await;
@@ -186,10 +185,4 @@ async fn send(method: Method, url: &str, headers: HeaderMap, body: String) -> Op
 
 fn url_of(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
-}
-
-/// One that nobody has just now.
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    listener.local_addr().unwrap().port()
 }

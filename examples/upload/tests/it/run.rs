@@ -11,7 +11,7 @@ use walpost_testkit::{
 
 use crate::world::LIMIT;
 
-const FILES: usize = 80;
+const FILES: usize = 160;
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let files = FILES.to_string();

@@ -86,7 +86,7 @@ fn members_are_bounded_and_elements_are_not() {
 /// Steps that multiply would take minutes, even of a fast machine.
 #[test]
 fn time_grows_with_the_payload_alone() {
-    const LIMIT_SECONDS: u64 = 30;
+    const LIMIT_SECONDS: u64 = 120;
     let start = Instant::now();
     let many = 15_000;
     let objects = |count| joined((0..count).map(|at| format!("{{\"m{at}\":1}}")));

@@ -17,7 +17,7 @@ use crate::world::LIMIT;
 
 /// In either mode.
 async fn server(world: &World, is_inline: bool, handler: ByType) -> Server {
-    let builder = world.builder().answer_within(LIMIT);
+    let builder = world.builder();
     let (path, source) = (Sender::Standard.path(), Sender::Standard.source());
     let builder =
         if is_inline { builder.inline(path, source, handler) } else { builder.inbox(path, source) };
@@ -134,7 +134,7 @@ async fn a_twin_waits_no_longer_than_it_is_waited_for() {
     until(LIMIT, "nobody who waits", async || world.number(waiting).await == 0).await;
     first.gate.open();
     assert_eq!(held.await.unwrap().what(), (200, OK));
-    assert_eq!(hasty.event(Sender::Standard, "a", "hold").await.what(), (200, ALREADY));
+    assert_eq!(patient.event(Sender::Standard, "a", "hold").await.what(), (200, ALREADY));
     assert_eq!(world.effects().await, ["a"]);
 }
 

@@ -126,7 +126,7 @@ async fn whoever_sleeps_before_its_commit_is_ended_by_the_server_and_wakes_to_no
     until(LIMIT, "its open transaction", async || world.number(idle).await == 1).await;
     zombie.process.wait_for_log("failpoint", LIMIT);
     // Its twin is a sender's next attempt, at another receiver.
-    let builder = world.builder().answer_within(LIMIT);
+    let builder = world.builder();
     let builder = builder.inline(INLINE.path(), INLINE.source(), ByType::new());
     let heir = Server::start(builder.build().unwrap().router()).await;
     assert_eq!(heir.event(INLINE, "a", "apply").await.what(), (200, OK));

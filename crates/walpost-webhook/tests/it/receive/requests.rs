@@ -17,10 +17,14 @@ use crate::world::LIMIT;
 const BODY_MAX_BYTES: usize = 10_000;
 
 async fn server(world: &World) -> Server {
+    server_within(world, LIMIT).await
+}
+
+async fn server_within(world: &World, answer_within: Duration) -> Server {
     let builder = SENDERS.iter().fold(world.builder(), |builder, sender| {
         builder.inline(sender.path(), sender.source(), ByType::new())
     });
-    let builder = builder.body_max_bytes(BODY_MAX_BYTES).answer_within(Duration::from_secs(2));
+    let builder = builder.body_max_bytes(BODY_MAX_BYTES).answer_within(answer_within);
     Server::start(builder.build().unwrap().router()).await
 }
 
@@ -54,7 +58,7 @@ async fn a_body_may_be_so_long_and_no_longer() {
 #[tokio::test]
 async fn a_body_that_has_no_end_is_answered_in_time() {
     let world = World::new().await;
-    let server = server(&world).await;
+    let server = server_within(&world, Duration::from_secs(2)).await;
     let headers = Sender::Github.headers("a", "apply", b"body");
     let mut slow = server.connect().await;
     let mut bytes = head("/webhooks/github", &headers);
@@ -171,7 +175,7 @@ async fn webhooks_come_by_post() {
 async fn more_requests_than_there_may_be_are_refused_at_once() {
     let world = World::new().await;
     let handler = ByType::new();
-    let builder = world.builder().requests(1).answer_within(LIMIT);
+    let builder = world.builder().requests(1);
     let builder = builder.inline("/webhooks/github", Sender::Github.source(), handler.clone());
     let server = Server::start(builder.build().unwrap().router()).await;
     let mut slow = server.connect().await;

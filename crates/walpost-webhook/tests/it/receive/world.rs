@@ -6,6 +6,8 @@ use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{Database, fresh_database};
 use walpost_webhook::receive::{Builder, Receiver};
 
+use crate::world::LIMIT;
+
 const TABLES: &str = "
     create table effect (number int generated always as identity, event_id text not null);
     create table once (name text primary key);
@@ -38,7 +40,7 @@ impl World {
     }
 
     pub(super) fn builder(&self) -> Builder {
-        Receiver::builder(self.place())
+        Receiver::builder(self.place()).answer_within(LIMIT)
     }
 
     /// Ids of events with their effects, in the order of ids.

@@ -33,7 +33,8 @@ async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
     assert_eq!(served.probe("/ready/others").await.0, 404);
     let metrics = served.probe("/metrics").await.1;
     assert!(metrics.contains("walpost_connect_connectors{state=\"RUNNING\"} 1"), "{metrics}");
-    assert!(metrics.contains("walpost_relay_published_total{pipeline=\"orders\"} 1"), "{metrics}");
+    let published = "walpost_relay_published_total{pipeline=\"orders\"} 1";
+    until(LIMIT, published, async || served.probe("/metrics").await.1.contains(published)).await;
     assert!(
         served.process.log().contains("connector{name=\"orders\"}"),
         "{}",
@@ -43,7 +44,7 @@ async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
     // A pause holds events back, a resumption sends them.
     assert_eq!(served.ask("PUT", "/connectors/orders/pause", None).await.0, 202);
     served.until("orders", "PAUSED").await;
-    assert_eq!(stage.walsender("orders"), None);
+    stage.until_left("orders").await;
     stage.insert(2);
     assert_eq!(stage.published().await, [1]);
     assert_eq!(served.ask("PUT", "/connectors/orders/resume", None).await.0, 202);
@@ -62,7 +63,7 @@ async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
     stage.until_published(&[1, 2, 3]).await;
 
     assert_eq!(served.ask("PUT", "/connectors/orders/stop", None).await.0, 204);
-    assert_eq!(stage.walsender("orders"), None);
+    stage.until_left("orders").await;
     assert_eq!(served.ask("DELETE", "/connectors/orders", None).await, (204, Value::Null));
     assert_eq!(served.ask("GET", "/connectors/orders", None).await.0, 404);
     let slots = "select string_agg(slot_name, ' ') from pg_replication_slots";
@@ -105,7 +106,7 @@ async fn several_connectors_run_in_one_process_and_end_with_it() {
     .await;
     assert!(served.process.terminate(LIMIT).success(), "{}", served.process.log());
     for slot in ["orders", "copies", "stock"] {
-        assert_eq!(stage.walsender(slot), None);
+        stage.until_left(slot).await;
     }
     let clean = "select count(*) from walpost.checkpoint where clean";
     assert_eq!(stage.server.psql("shop", clean).unwrap().trim(), "2");

@@ -10,7 +10,7 @@ use crate::{
     mistakes::{migrated, server},
 };
 
-pub(super) const LIMIT: Duration = Duration::from_secs(90);
+pub(super) const LIMIT: Duration = Duration::from_secs(180);
 /// Who asks has to name it, where there is one.
 pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -77,6 +77,12 @@ impl Stage {
     pub(super) fn walsender(&self, slot: &str) -> Option<u32> {
         let sql = format!("select active_pid from pg_replication_slots where slot_name = '{slot}'");
         self.server.psql("postgres", &sql).unwrap().trim().parse().ok()
+    }
+
+    /// The server sees a moment later that nobody streams from a slot any more.
+    pub(super) async fn until_left(&self, slot: &str) {
+        let what = format!("slot {slot} to be left");
+        until(LIMIT, &what, async || self.walsender(slot).is_none()).await;
     }
 
     /// A connector on the outbox with a slot of this name.
