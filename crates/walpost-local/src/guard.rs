@@ -20,7 +20,7 @@ use crate::{
 
 const POLL: Duration = Duration::from_millis(2);
 const DROP_LIMIT: Duration = Duration::from_secs(10);
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits for a line before it becomes the program, so that the watchdog is
 /// there first. No line, because the starter is gone: no program.
@@ -333,11 +333,12 @@ impl ChildGuard {
         self.end(Signal::Kill, DROP_LIMIT)
     }
 
-    /// Freezes it with SIGSTOP, and waits until all its threads stand still.
+    /// Freezes it with SIGSTOP, and waits until all its threads stand still. One
+    /// that has ended is left alone.
     ///
     /// # Errors
     ///
-    /// When the system refuses, or one still runs after 10 s.
+    /// When the system refuses, or a thread still runs after a minute.
     pub fn pause(&self) -> Result<(), LocalError> {
         self.signal(Signal::Stop)?;
         let start = Instant::now();

@@ -24,7 +24,8 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 ///
 /// # Errors
 ///
-/// When 1,000 attempts find none.
+/// When 1,000 attempts find none: others have them, or this process was given
+/// most of the 12,000 already.
 pub fn free_port() -> Result<u16, LocalError> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -39,4 +40,17 @@ pub fn free_port() -> Result<u16, LocalError> {
 fn random_below(limit: u16) -> u16 {
     let random = RandomState::new().hash_one(std::process::id());
     u16::try_from(random % u64::from(limit)).expect("a remainder of a u16 fits in a u16")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_given_the_port_of_another() {
+        let given: BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
+        assert_eq!(given.len(), 200);
+    }
 }

@@ -321,6 +321,21 @@ impl Drop for RunningRelay {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_position_that_moved_is_no_failure_of_a_relay_that_stood_by() {
+        let (status, _receiver) = StatusReporter::new();
+        let moved = RelayError::TakenOver { pipeline: "main".into() };
+        status.starting();
+        assert!(!is_standby(&moved, &status));
+        status.standing_by();
+        status.starting();
+        assert!(is_standby(&moved, &status));
+        let away = RelayError::Sink { detail: "x".into(), transient: true };
+        assert!(!is_standby(&away, &status));
+        status.working(Phase::Streaming, walpost_event::Lsn::from(1));
+        assert!(!is_standby(&moved, &status));
+    }
+
     fn wait(retries: &mut Retries, streamed: bool, worked: bool) -> Duration {
         let (status, _receiver) = StatusReporter::new();
         retries.ended(streamed, worked);

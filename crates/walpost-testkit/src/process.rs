@@ -90,14 +90,14 @@ impl Process {
         self.guard.kill().unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP, and waits until it stands still.
     ///
     /// # Panics
     ///
     /// When the system refuses.
     #[track_caller]
     pub fn pause(&self) {
-        self.signal(Signal::Stop);
+        self.guard.pause().unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// SIGCONT.

@@ -96,19 +96,6 @@ impl Proxy {
         }
     }
 
-    /// Starts one on this port of 127.0.0.1, forwarding. For a broker, whose
-    /// [`proxied_by`](walpost_local::KafkaBuilder::proxied_by) must know the
-    /// port before it starts.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot listen.
-    pub async fn start_on(port: u16, target: Target) -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", port))
-            .unwrap_or_else(|error| panic!("the proxy cannot listen on port {port}: {error}"));
-        Self::start_with(listener, target).await
-    }
-
     /// Starts one on this listener, forwarding.
     ///
     /// # Panics

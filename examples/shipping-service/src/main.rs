@@ -49,6 +49,8 @@ async fn run() -> Result<(), Failed> {
         Err(_) => ORDERS,
     };
     let surroundings = Surroundings::open().await?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let database = surroundings.database().clone();
     let report = Report::new(&database, orders).await?;
     report.so_far().await?.figures().tell()?;
@@ -59,8 +61,6 @@ async fn run() -> Result<(), Failed> {
     let mut consumer = tokio::spawn(consumer.run(requested(stopped.clone())));
     let mut shop = tokio::spawn(shop::place_orders(database, orders, stopped));
 
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
     let mut tick = interval(REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_open = true;

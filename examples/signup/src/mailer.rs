@@ -47,7 +47,7 @@ const BODY_MAX_BYTES: usize = 64 * 1_024;
 /// How long a run may be silent before another one may look how far it came.
 const LEASE: Duration = Duration::from_secs(10);
 /// Longer than the limits of [`Session`] together.
-const LIMIT: Duration = Duration::from_secs(12);
+const LIMIT: Duration = Duration::from_secs(14);
 /// Of answers: retries that come later find what is in the table.
 const ANSWERS: Duration = Duration::from_secs(72 * 3_600);
 const FROM: &str = "Signup <welcome@signup.example>";

@@ -15,10 +15,10 @@ use crate::Failed;
 /// The one destination.
 pub(crate) const MAILER: &str = "mailer";
 /// Longer than the mailer takes.
-const LIMIT: Duration = Duration::from_secs(13);
+const LIMIT: Duration = Duration::from_secs(15);
 /// The least for that limit: then nobody knows what became of a delivery whose
 /// sender was killed.
-const LEASE: Duration = Duration::from_secs(18);
+const LEASE: Duration = Duration::from_secs(20);
 const WAITS_S: [u64; 9] = [1, 2, 5, 10, 30, 300, 1_800, 14_400, 14_400];
 /// So many are in question where a sender is killed.
 const CONCURRENCY: u32 = 4;

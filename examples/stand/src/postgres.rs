@@ -1,4 +1,9 @@
-use std::{env, path::PathBuf, time::Duration};
+use std::{
+    env,
+    io::ErrorKind,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use tokio::task::spawn_blocking;
 use tokio_postgres::{Client, error::SqlState};
@@ -10,7 +15,7 @@ use crate::Failed;
 
 /// What a server has from the start.
 const MAINTENANCE: &str = "postgres";
-const START_ATTEMPTS: u32 = 15;
+const START_LIMIT: Duration = Duration::from_secs(30);
 const START_PAUSE: Duration = Duration::from_secs(2);
 
 /// A PostgreSQL server for an example. One of our own ends with this value,
@@ -133,25 +138,62 @@ async fn create(client: &Client, name: &str) -> Result<(), Failed> {
 }
 
 /// Starts a server of our own. That of a predecessor that was killed may be about
-/// to end; what is missing is told at once.
+/// to end, for which this waits up to 30 s; what is missing is told at once.
 ///
 /// # Errors
 /// Those of the last attempt.
 pub fn patiently<T>(start: impl Fn() -> Result<T, LocalError>) -> Result<T, LocalError> {
-    for _ in 1..START_ATTEMPTS {
+    let begun = Instant::now();
+    loop {
         match start() {
-            Err(LocalError::Ended { .. } | LocalError::Io { .. }) => {
+            Err(error) if may_pass(&error) && begun.elapsed() < START_LIMIT => {
                 std::thread::sleep(START_PAUSE);
             }
             ended => return ended,
         }
     }
-    start()
+}
+
+/// Whether it may be the work of a predecessor that is not gone yet.
+fn may_pass(error: &LocalError) -> bool {
+    match error {
+        LocalError::Ended { .. } | LocalError::Command { .. } | LocalError::Timeout { .. } => true,
+        LocalError::Io { source, .. } => {
+            !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn a_predecessor_is_waited_for_and_nothing_that_is_missing() {
+        let io = |kind: ErrorKind| LocalError::Io {
+            attempt: "run",
+            subject: "postgres".to_owned(),
+            source: kind.into(),
+        };
+        let asked = Cell::new(0);
+        let start = |errors: [Option<LocalError>; 2]| {
+            asked.set(0);
+            let errors = Cell::new(errors);
+            patiently(|| {
+                let [first, second] = errors.take();
+                errors.set([second, None]);
+                asked.set(asked.get() + 1);
+                first.map_or(Ok(()), Err)
+            })
+        };
+        assert!(start([Some(io(ErrorKind::AddrInUse)), None]).is_ok());
+        assert_eq!(asked.get(), 2);
+        assert!(start([Some(io(ErrorKind::NotFound)), None]).is_err());
+        assert_eq!(asked.get(), 1);
+    }
 
     #[test]
     fn names_begin_with_that_of_the_first_database_unless_every_server_has_it() {

@@ -53,11 +53,12 @@ pub fn program(name: &str, run: impl AsyncFnOnce(Stop) -> Result<(), Failed>) ->
     };
     let ended = runtime.block_on(async {
         let stop = Stop(watch::Sender::new(false));
+        let mut interrupted = signal(SignalKind::interrupt())?;
         let mut terminated = signal(SignalKind::terminate())?;
         let on_signal = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
+                _ = interrupted.recv() => {}
                 _ = terminated.recv() => {}
             }
             on_signal.stop();

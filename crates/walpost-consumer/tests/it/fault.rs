@@ -10,7 +10,7 @@ use crate::{
     support::{Effects, LIMIT, World, each, ids, run},
 };
 
-/// The member is paused; its successor works on within 15 s and without it;
+/// The member is paused; its successor works on soon and without it;
 /// woken, it does no harm and works again.
 async fn paused(harm: Harm) {
     paused_as(harm, &[]).await;

@@ -227,7 +227,8 @@ async fn take_over(shop: &Shop, route: &str) -> walpost_idempotency::Lease {
         let claim = shop.world.idempotency.lease(&mut client, &lookup, &print, &policy).await;
         match claim.unwrap() {
             Claim::New(lease) => Some(lease),
-            _ => None,
+            Claim::InFlight { .. } => None,
+            other => panic!("{other:?}"),
         }
     })
     .await

@@ -294,7 +294,7 @@ async fn whoever_looks_in_vain_leaves_no_transaction_open() {
     let left = "select count(*) from pg_stat_activity where datname = current_database() \
                 and pid <> pg_backend_pid() and backend_type = 'client backend' \
                 and xact_start < now() - interval '500 ms'";
-    until(LIMIT, "none open", async || world.number(left).await == 0).await;
+    until(LIMIT / 10, "none open", async || world.number(left).await == 0).await;
     world.receive("apply", ids("a", 3)).await;
     world.until(State::Succeeded, 3).await;
     running.stop().await;

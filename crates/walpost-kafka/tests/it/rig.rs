@@ -6,10 +6,7 @@ use std::{
 use walpost_event::{Bytes, Headers, Message};
 use walpost_kafka::{KafkaConnector, KafkaSink};
 use walpost_relay::{Delivery, Sink, Unsent};
-use walpost_testkit::{
-    Proxy, ReadRecord, Target, kafka,
-    local::{Kafka, free_port},
-};
+use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
@@ -97,10 +94,11 @@ pub(crate) struct Proxied {
 
 impl Proxied {
     pub(crate) async fn start() -> Self {
-        let port = free_port().unwrap();
+        let listener = Proxy::listener();
+        let port = listener.local_addr().unwrap().port();
         let broker = Kafka::builder().proxied_by(port).start().unwrap();
         let target = Target::Tcp(broker.proxied_address().unwrap());
-        Self { broker, proxy: Proxy::start_on(port, target).await }
+        Self { broker, proxy: Proxy::start_with(listener, target).await }
     }
 
     /// The way through the proxy.

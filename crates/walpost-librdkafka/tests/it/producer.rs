@@ -17,8 +17,7 @@ use rdkafka::{
 };
 use walpost_librdkafka::{may_have_landed, topic_settings, topics_in_use};
 use walpost_testkit::{
-    Direction, Proxy, Target, create_topic, end_offsets, fresh_topic, kafka,
-    local::{Kafka, free_port},
+    Direction, Proxy, Target, create_topic, end_offsets, fresh_topic, kafka, local::Kafka,
     unique_name, until,
 };
 
@@ -123,10 +122,11 @@ fn a_broker_that_does_not_know_the_question_and_one_that_is_away_are_told_apart(
 
 #[tokio::test]
 async fn what_was_sent_without_an_answer_may_have_landed_and_what_was_not_sent_may_not() {
-    let port = free_port().unwrap();
+    let listener = Proxy::listener();
+    let port = listener.local_addr().unwrap().port();
     let broker = Kafka::builder().proxied_by(port).start().unwrap();
     let target = Target::Tcp(broker.proxied_address().unwrap());
-    let proxy = Proxy::start_on(port, target).await;
+    let proxy = Proxy::start_with(listener, target).await;
     let direct = broker.bootstrap();
     create_topic(&direct, "fates", 1, &[]).await;
     let producer = producer(&proxy.address().to_string());

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use walpost_local::{ChildGuard, Launch, Signal, is_alive};
+use walpost_local::{ChildGuard, Launch, Signal, is_alive, send_signal};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -31,6 +31,26 @@ fn dropping_the_guard_ends_the_program() {
     assert!(child.is_running());
     drop(child);
     assert!(!is_alive(pid));
+}
+
+#[test]
+fn what_is_paused_stands_still_and_what_has_ended_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = sleeper(folder.path()).spawn().unwrap();
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
+        stat.rsplit(')').next().unwrap().trim().chars().next().unwrap()
+    };
+    for _ in 0..3 {
+        child.pause().unwrap();
+        assert_eq!(state(), 'T');
+        child.resume().unwrap();
+    }
+    send_signal(child.pid(), Signal::Kill).unwrap();
+    until("its end", || state() == 'Z');
+    child.pause().unwrap();
+    child.wait(LIMIT).unwrap();
+    child.pause().unwrap();
 }
 
 #[test]
@@ -67,7 +87,7 @@ fn a_detached_program_survives_its_guard() {
     let pid = child.pid();
     drop(child);
     assert!(is_alive(pid));
-    walpost_local::send_signal(pid, Signal::Kill).unwrap();
+    send_signal(pid, Signal::Kill).unwrap();
     until("its end", || !is_alive(pid));
 }
 

@@ -57,6 +57,10 @@ async fn it_has_the_columns_of_the_table_and_a_partition_for_each_day_on_every_s
                     (select relid from pg_partition_tree('walpost.outbox'))";
         let days: i64 = client.query_one(days, &[]).await.unwrap().get(0);
         assert_eq!(days, 7, "{major}");
+        let all = "select count(*) from pg_partition_tree('walpost.outbox') \
+                   where relid::text ~ 'outbox_[0-9]{8}$'";
+        let all: i64 = client.query_one(all, &[]).await.unwrap().get(0);
+        assert_eq!(all, 8, "{major}: one more, should the day end meanwhile");
         let published = "select string_agg(tablename, ' ') from pg_publication_tables";
         assert_eq!(text(&client, published).await, "outbox");
         client.batch_execute(&insert("", "")).await.unwrap();

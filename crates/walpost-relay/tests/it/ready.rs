@@ -16,18 +16,19 @@ use walpost_testkit::{
 use crate::rig::{Rig, SOON, phase, status, stop};
 
 /// What the issue asks for.
-const RED: Duration = Duration::from_secs(60);
+const RED: Duration = Duration::from_secs(30);
 
 /// Looks as `/ready` does, and remembers what turned red.
 struct Watched {
-    now: Arc<Mutex<Option<Readiness>>>,
+    /// And when that was, by a clock that stands while the machine does.
+    now: Arc<Mutex<Option<(Readiness, Instant)>>>,
     red: Arc<Mutex<Vec<String>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Watched {
     fn new(rig: &Rig, relay: &RunningRelay) -> Self {
-        let (now, red) = (Arc::<Mutex<Option<Readiness>>>::default(), Arc::default());
+        let (now, red) = (Arc::<Mutex<Option<_>>>::default(), Arc::default());
         let mut watch = ReadyWatch::new(&rig.config);
         let status = relay.status();
         let (latest, reds) = (Arc::clone(&now), Arc::<Mutex<Vec<String>>>::clone(&red));
@@ -46,7 +47,7 @@ impl Watched {
                         reds.push(readiness.reason.clone());
                     }
                 }
-                *latest.lock().unwrap() = Some(readiness);
+                *latest.lock().unwrap() = Some((readiness, now));
             }
         });
         Self { now, red, task }
@@ -54,7 +55,11 @@ impl Watched {
 
     fn now(&self) -> (bool, String) {
         let now = self.now.lock().unwrap();
-        now.as_ref().map(|now| (now.ready, now.reason.clone())).unwrap_or_default()
+        now.as_ref().map(|(now, _)| (now.ready, now.reason.clone())).unwrap_or_default()
+    }
+
+    fn clock(&self) -> Instant {
+        self.now.lock().unwrap().as_ref().expect("it has looked").1
     }
 
     async fn ready(&self) {
@@ -63,14 +68,16 @@ impl Watched {
 
     /// Not ready, for a reason with this text, in time.
     async fn red(&self, text: &str) -> String {
-        let begin = Instant::now();
-        until(RED, &format!("not ready: {text}"), async || {
+        let begin = self.clock();
+        until(3 * RED, &format!("not ready: {text}"), async || {
             let (ready, reason) = self.now();
             !ready && reason.contains(text)
         })
         .await;
-        println!("red after {:?}: {}", begin.elapsed(), self.now().1);
-        self.now().1
+        let (took, reason) = (self.clock() - begin, self.now().1);
+        println!("red after {took:?}: {reason}");
+        assert!(took < RED, "red after {took:?}: {reason}");
+        reason
     }
 
     fn assert_never_red(&self) {
@@ -313,7 +320,7 @@ async fn a_slot_that_the_server_gave_up_is_told() {
         rig.client.batch_execute("select pg_switch_wal(); checkpoint").await.unwrap();
     }
     // The server ends the session, and nothing can go on from this slot.
-    let ended = tokio::time::timeout(RED, relay.finished()).await.expect("it ends");
+    let ended = tokio::time::timeout(2 * RED, relay.finished()).await.expect("it ends");
     assert!(ended.unwrap_err().to_string().contains("is lost"));
     until(SOON, "not ready", async || !watched.now().0).await;
     rig.world.hold(false);

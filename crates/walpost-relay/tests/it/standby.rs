@@ -14,5 +14,6 @@ async fn a_second_relay_stands_by_and_takes_over() {
     phase(&second, &Phase::Streaming).await;
     rig.insert("a", &["2"]).await;
     assert_eq!(rig.landed(2).await, ["1", "2"]);
+    assert_eq!(second.status().borrow().failed_sessions, 0);
     stop(second).await;
 }

@@ -7,8 +7,7 @@ use rdkafka::{
 };
 use walpost_testkit::{
     Isolation, Proxy, Target, create_topic, end_offsets, fresh_database, fresh_topic, kafka,
-    local::{Kafka, free_port},
-    postgres, postgres_of, read_all, read_all_with, read_decided, unique_name, until,
+    local::Kafka, postgres, postgres_of, read_all, read_all_with, read_decided, unique_name, until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -145,12 +144,13 @@ async fn kafkas_own_tool_sees_the_offset_of_a_group() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_a_proxied_broker_stay_behind_the_proxy() {
-    let port = free_port().unwrap();
+    let listener = Proxy::listener();
+    let port = listener.local_addr().unwrap().port();
     let kafka =
         tokio::task::spawn_blocking(move || Kafka::builder().proxied_by(port).start().unwrap())
             .await
             .unwrap();
-    let proxy = Proxy::start_on(port, Target::Tcp(kafka.proxied_address().unwrap())).await;
+    let proxy = Proxy::start_with(listener, Target::Tcp(kafka.proxied_address().unwrap())).await;
     let front = proxy.address().to_string();
     create_topic(&front, "t", 1, &[("cleanup.policy", "compact")]).await;
     let producer = producer(&front);

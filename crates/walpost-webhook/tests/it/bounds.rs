@@ -39,7 +39,7 @@ async fn after_looks_in_vain_as_many_go_at_once_as_may_and_no_more() {
     let left = "select count(*) from pg_stat_activity where datname = current_database() \
                 and pid <> pg_backend_pid() and backend_type = 'client backend' \
                 and xact_start < now() - interval '500 ms'";
-    until(LIMIT, "none open", async || world.number(left).await == 0).await;
+    until(LIMIT / 10, "none open", async || world.number(left).await == 0).await;
     world.insert(&ids("a", 30)).await;
     until(LIMIT, "three requests", async || receiver.requests().len() >= 3).await;
     let later = world.number(CLOCK).await + 2;

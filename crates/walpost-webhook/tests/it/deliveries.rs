@@ -239,7 +239,9 @@ async fn no_transaction_is_open_during_a_call() {
     let open = "select count(*) from pg_stat_activity where datname = current_database() \
                 and pid <> pg_backend_pid() and backend_type = 'client backend' \
                 and xact_start < now() - interval '1 s'";
-    until(LIMIT, "none open", async || world.number(open).await == 0).await;
+    // Long before the call would end by itself.
+    until(LIMIT / 4, "none open", async || world.number(open).await == 0).await;
+    assert_eq!(receiver.requests().len(), 1);
     gate.add_permits(1);
     world.until("delivered", 1).await;
     running.stop().await;
