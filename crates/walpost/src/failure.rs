@@ -251,17 +251,17 @@ pub(crate) fn next_step_of_connect(error: &ConnectError) -> &'static str {
     }
     match error {
         ConnectError::Tls(_) => "mend the url, or the file that it names",
-        ConnectError::ReadOnly { .. } => "name the primary, or all hosts",
+        ConnectError::ReadOnly { .. } => "name the primary, or all hosts, in postgres.url",
         ConnectError::InitialStatement { .. } => "mend the statement, or what it needs",
         ConnectError::Refused { source, .. } => match source.code().map(|code| code.code()) {
             Some("28P01") => "mend the password: in the url, or the file postgres.password_file",
-            Some("3D000") => "name a database that exists, or create it with `createdb`",
+            Some("3D000") => "name one that exists, in the url, or create it with `createdb`",
             Some("42501") => "grant the role connect on the database",
             Some("53300") => "free a connection, or raise max_connections",
             Some(_) => "see the message of the server",
             None => "name a password, in the url or by postgres.password_file, if it asks for one",
         },
-        _ => "make sure that PostgreSQL runs there and lets this host in",
+        _ => "make sure that PostgreSQL runs where postgres.url says, and lets this host in",
     }
 }
 

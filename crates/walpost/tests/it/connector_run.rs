@@ -315,6 +315,22 @@ async fn what_is_to_be_mended_is_named_by_its_property() {
     told(&other, &["set publication.autocreate.mode = filtered"]);
 }
 
+#[tokio::test]
+async fn where_no_session_is_given_the_properties_are_named_that_lead_there() {
+    let shop = Shop::new();
+    let nobody = free_port().unwrap().to_string();
+    for (property, value, told) in [
+        ("database.port", &*nobody, "PostgreSQL runs where database.hostname ("),
+        ("database.dbname", "nobodys", "name one that exists, in database.dbname, or create it"),
+        ("database.sslmode", "require", "or write database.sslmode = prefer"),
+    ] {
+        let output = shop.answer("check", &shop.connector(&[(property, value)]));
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains("next step (connection): ") && text.contains(told), "{text}");
+    }
+}
+
 /// A registry that gives every request this answer.
 fn registry(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

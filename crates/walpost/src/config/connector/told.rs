@@ -3,7 +3,7 @@ use crate::config::{Config, origin::Origin};
 
 /// What is said of values without their key: section and key, the words, and
 /// those for a connector that says what the key is.
-const WORDS: [((&str, &str), &str, &str); 6] = [
+const WORDS: [((&str, &str), &str, &str); 9] = [
     (
         ("postgres", "url"),
         "mend the password: in the url, or the file postgres.password_file",
@@ -13,6 +13,17 @@ const WORDS: [((&str, &str), &str, &str); 6] = [
         ("postgres", "url"),
         "name a password, in the url or by postgres.password_file,",
         "name database.password",
+    ),
+    (
+        ("postgres", "url"),
+        "mend the url, or the file that it names",
+        "mend database.sslmode, or the file of database.sslrootcert, sslcert or sslkey",
+    ),
+    (("postgres", "url"), "write sslmode=prefer", "write database.sslmode = prefer"),
+    (
+        ("postgres", "url"),
+        "name one that exists, in the url, or create it",
+        "name one that exists, in database.dbname, or create it",
     ),
     (
         ("pipeline", "create_publication"),

@@ -43,6 +43,10 @@ fn a_text_about_keys_names_properties() {
     let told =
         config.in_properties("mend the password: in the url, or the file postgres.password_file");
     assert_eq!(told, "mend database.password");
+    let told = config.in_properties("mend the url, or the file that it names");
+    assert!(told.starts_with("mend database.sslmode, or the file of "), "{told}");
+    let told = config.in_properties("name the primary, or all hosts, in postgres.url");
+    assert!(told.starts_with("name the primary, or all hosts, in database.hostname ("), "{told}");
     let lost =
         "start with initial = \"publish\", which publishes the whole table again, or \"skip\"";
     let told =
