@@ -25,7 +25,8 @@ impl Customer {
         if self.0 % 10 == 3 { "chandelier" } else { "lamp" }
     }
 
-    /// Gives up after its first request, whatever came of it.
+    /// Gives up after its first request, whatever came of it, unless it is told that
+    /// another of its requests is under way: that one may have died before it began.
     fn never_comes_back(self) -> bool {
         self.0 % 5 == 4
     }
@@ -70,7 +71,7 @@ async fn check_out(url: String, customer: Customer, stop: Stop) -> Result<(), Fa
         }
         loop {
             let outcome = patient.send(&request).await.outcome;
-            if is_final(outcome) || customer.never_comes_back() {
+            if is_final(outcome) || customer.never_comes_back() && !is_under_way(outcome) {
                 return;
             }
             sleep(BETWEEN_RETRIES).await;
@@ -86,6 +87,10 @@ async fn check_out(url: String, customer: Customer, stop: Stop) -> Result<(), Fa
 fn is_final(outcome: Outcome) -> bool {
     let Outcome::Answered { status, .. } = outcome else { return false };
     status.is_success() || status == StatusCode::PAYMENT_REQUIRED
+}
+
+fn is_under_way(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Answered { status: StatusCode::CONFLICT, .. })
 }
 
 fn client(timeout: Duration) -> Client {
