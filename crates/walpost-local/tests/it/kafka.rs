@@ -41,9 +41,9 @@ fn three_brokers_replicate_a_topic_and_keep_it_while_one_is_frozen() {
         let class = "org.apache.kafka.tools.TopicCommand";
         first.run_tool(class, [&["--bootstrap-server", &bootstrap], args].concat())
     };
-    let create =
-        ["--create", "--if-not-exists", "--topic", "three", "--partitions", "3"].into_iter();
-    let create: Vec<&str> = create.chain(["--replication-factor", "3"]).collect();
+    let create = ["--create", "--if-not-exists", "--topic", "three"];
+    let of_three = ["--partitions", "3", "--replication-factor", "3"];
+    let create = [create, of_three].concat();
     let start = Instant::now();
     // One may be counted out for a moment behind its start.
     while let Err(error) = topics(&create) {

@@ -65,12 +65,14 @@ fn quiet() -> walpost_testkit::local::PostgresBuilder {
     Postgres::builder().throwaway().setting("autovacuum", "off").setting("checkpoint_timeout", "1h")
 }
 
+/// Goes to where the next segment of the WAL begins.
+const NEXT_SEGMENT: &str =
+    "select pg_logical_emit_message(false, 'other', 'x'); select pg_switch_wal()";
+
 /// Goes to where segment `number` of the WAL begins.
 async fn pad_to(rig: &Rig, number: u64) {
     while u64::from(rig.lsn(WAL).await) / SEGMENT_BYTES < number {
-        let pad = "select pg_logical_emit_message(false, 'other', 'x')";
-        rig.client.query(pad, &[]).await.unwrap();
-        rig.client.query("select pg_switch_wal()", &[]).await.unwrap();
+        rig.client.batch_execute(NEXT_SEGMENT).await.unwrap();
     }
 }
 
@@ -82,9 +84,7 @@ async fn insert_at(rig: &Rig, segment: u64, value: &str) {
     // In one message: the server writes something by itself every 15 s.
     let last = match is_there {
         true => insert,
-        false => format!(
-            "select pg_logical_emit_message(false, 'other', 'x'); select pg_switch_wal(); {insert}"
-        ),
+        false => format!("{NEXT_SEGMENT}; {insert}"),
     };
     rig.client.batch_execute(&last).await.unwrap();
 }
