@@ -89,6 +89,14 @@ async fn insert_at(rig: &Rig, segment: u64, value: &str) {
     rig.client.batch_execute(&last).await.unwrap();
 }
 
+/// Waits until no other session of the server does anything.
+async fn alone(rig: &Rig) {
+    let others = "select count(*) from pg_stat_activity where state = 'active' \
+                  and pid <> pg_backend_pid() and backend_type in ('client backend', 'walsender')";
+    let is_alone = async || rig.client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0;
+    until(SOON, "the end of the other sessions", is_alone).await;
+}
+
 /// Id, and position without the generation, of the message with this value.
 fn mark(world: &World, value: &str) -> (String, String) {
     let landed = world.landed();
@@ -151,20 +159,24 @@ async fn an_event_at_the_place_of_an_abandoned_one_with_its_id_is_published() {
     witness.config.pipeline = "witness".into();
     witness.config.slot = "witness".into();
     witness.config.initial = Some(Initial::Skip);
-    let watching = witness.streaming().await;
-    let relay = rig.streaming().await;
-    // Once these have landed, no relay writes anything by itself.
+    let (relay, watching) = (rig.streaming().await, witness.streaming().await);
     insert_at(&rig, 0, "2").await;
     rig.landed(2).await;
     insert_at(&after, 0, "4").await;
     witness.landed(1).await;
+    stop(relay).await;
+    stop(watching).await;
+    // Even a session that only reads may write, where it prunes a page.
+    alone(&rig).await;
+    alone(&after).await;
     let segment = |lsn: Lsn| u64::from(lsn) / SEGMENT_BYTES;
     let segment = segment(rig.lsn(WAL).await).max(segment(after.lsn(WAL).await)) + 1;
     insert_at(&rig, segment, "3").await;
-    rig.landed(3).await;
-    stop(relay).await;
     insert_at(&after, segment, "5").await;
+    let (relay, watching) = (rig.streaming().await, witness.streaming().await);
+    rig.landed(3).await;
     witness.landed(2).await;
+    stop(relay).await;
     stop(watching).await;
     assert_eq!(mark(&rig.world, "3"), mark(&witness.world, "5"), "the case that is meant");
 
