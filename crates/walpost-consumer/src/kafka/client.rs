@@ -172,6 +172,11 @@ impl Kafka {
         answer
     }
 
+    /// Has a commit of the partition's go out that waits for the interval.
+    pub(crate) async fn hurry(&self, of: &TopicPartition) {
+        self.send(Command::Hurry(of.clone())).await;
+    }
+
     /// Gives revoked partitions back to the group.
     pub(crate) async fn release(
         &self,

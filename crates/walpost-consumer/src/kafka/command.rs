@@ -68,6 +68,8 @@ pub(super) enum Command {
     Start(Start),
     Stop { partition: TopicPartition, assignment: AssignmentId, reply: Reply<()> },
     Commit(Commit),
+    /// A commit of the partition that waits for the interval waits no longer.
+    Hurry(TopicPartition),
     Release { partitions: Vec<TopicPartition>, reply: Reply<()> },
     Close { reply: Reply<()> },
 }

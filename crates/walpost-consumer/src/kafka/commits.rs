@@ -36,6 +36,13 @@ impl Commits {
         }
     }
 
+    /// What waits of the partition waits no longer than for what is on its way.
+    pub(super) fn hurry(&mut self, partition: &TopicPartition) {
+        if let Some(commit) = self.waiting.get_mut(partition) {
+            commit.urgent = true;
+        }
+    }
+
     /// What to send now: everything, if nothing is on its way and the interval
     /// has passed or one is urgent. Nothing of those who no longer wait for an
     /// answer: they have decided anew by then.
@@ -157,6 +164,23 @@ mod tests {
         assert!(commits.due(at(119)).is_empty());
         assert_eq!(commits.next_due(at(119)), Some(Duration::from_millis(1)));
         assert_eq!(commits.due(at(120)).len(), 1);
+    }
+
+    #[test]
+    fn what_is_hurried_does_not_wait_for_the_interval() {
+        let start = Instant::now();
+        let mut commits = Commits::new(Duration::from_secs(60));
+        let (first, _answer) = commit(0, 5, false);
+        commits.add(first);
+        let due = commits.due(start);
+        commits.sent(start, due);
+        let (second, _answer) = commit(1, 6, false);
+        let partition = second.partition.clone();
+        commits.add(second);
+        commits.hurry(&partition);
+        assert!(commits.due(start).is_empty(), "one is in flight");
+        commits.answered(&Ok(()), vec![("t".into(), 0, 5, Ok(()))]);
+        assert_eq!(commits.due(start).len(), 1);
     }
 
     #[test]

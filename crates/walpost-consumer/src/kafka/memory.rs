@@ -194,6 +194,8 @@ impl Member {
                 }
                 let _ = reply.send(is_member);
             }
+            // None waits here.
+            Command::Hurry(_) => {}
             Command::Release { reply, .. } => drop(reply.send(Ok(()))),
             Command::Close { .. } => unreachable!("taken by the loop"),
         }

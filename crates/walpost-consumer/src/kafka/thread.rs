@@ -296,6 +296,7 @@ impl Thread {
                 let _ = reply.send(answer);
             }
             Command::Commit(commit) => self.commits.add(commit),
+            Command::Hurry(partition) => self.commits.hurry(&partition),
             Command::Release { partitions, reply } => {
                 let _ = reply.send(self.release(&partitions));
             }

@@ -105,6 +105,10 @@ impl<H: Handler> Partition<H> {
     /// claim.
     pub(super) async fn finish(&self, mut session: Session) {
         let limit = Duration::from_millis(FINAL_COMMIT_LIMIT_MS);
+        if session.answer.is_some() {
+            // It may wait for an interval that is longer than we do.
+            self.shared.kafka.hurry(&self.of).await;
+        }
         for _ in 0..2 {
             if session.answer.is_none()
                 && let Some(offset) = session.ledger.to_commit(session.key.next_offset)
