@@ -40,7 +40,11 @@ impl Services {
             .setting("checkpoint_timeout", "1d")
             .setting("autovacuum", "off")
             .start()?;
-        let kafka = Kafka::builder().jvm_args(["-Xmx1g"]).start()?;
+        // Nobody kills this broker, so that it may be silent for a while.
+        let kafka = Kafka::builder()
+            .property("broker.session.timeout.ms", "30000")
+            .jvm_args(["-Xmx1g"])
+            .start()?;
         // Named as those of the servers, so that one which is left behind by a
         // kill goes with theirs at the next start.
         let name = format!("walpost-{}-", process::id());

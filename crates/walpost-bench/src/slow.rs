@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -58,10 +59,13 @@ struct Figures {
 struct Waits {
     consumer: String,
     wait: Duration,
+    /// When it got its first event.
+    began: Arc<OnceLock<Instant>>,
 }
 
 impl Handler for Waits {
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        self.began.get_or_init(Instant::now);
         sleep(self.wait).await;
         let key = String::from_utf8_lossy(event.key().unwrap_or_default()).into_owned();
         let row: [(&(dyn ToSql + Sync), Type); 4] = [
@@ -114,11 +118,12 @@ fn name(lanes: u64) -> String {
     format!("slow_{lanes}")
 }
 
-/// Effects a second, from the first to the last.
+/// Effects a second, from the first event that the handler gets to the last effect.
 async fn apply(services: &Services, args: &SlowArgs, lanes: u64) -> Result<f64> {
     let name = name(lanes);
     progress!("{lanes} lanes: applying {} events", args.events);
     let wait = Duration::from_millis(args.wait_ms);
+    let began = Arc::new(OnceLock::new());
     let consumer = Consumer::builder(&name)
         .kafka("bootstrap.servers", services.kafka.bootstrap())
         .topics([TOPIC])
@@ -126,32 +131,18 @@ async fn apply(services: &Services, args: &SlowArgs, lanes: u64) -> Result<f64> 
         .lanes(usize::try_from(lanes)?)
         // A slice of the waiting, so that a batch stays below the handler's time.
         .max_batch_events(100)
-        .handler(Waits { consumer: name.clone(), wait })?;
+        .handler(Waits { consumer: name.clone(), wait, began: began.clone() })?;
     let mut status = consumer.status();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(consumer.run(async {
         let _ = stopped.await;
     }));
-    let mut first = None;
-    let waiting = async {
-        loop {
-            let applied = status.borrow_and_update().counts.applied;
-            if applied > 0 && first.is_none() {
-                first = Some((Instant::now(), applied));
-            }
-            if applied >= args.events {
-                return;
-            }
-            if status.changed().await.is_err() {
-                return;
-            }
-        }
-    };
+    let waiting = status.wait_for(|status| status.counts.applied >= args.events);
     if tokio::time::timeout(LIMIT, waiting).await.is_err() {
         bail!("{} events were not applied within {LIMIT:?}", args.events);
     }
-    let (began, seen) = first.context("nothing was applied")?;
-    let rate = (args.events - seen) as f64 / began.elapsed().as_secs_f64();
+    let began = began.get().context("nothing was applied")?;
+    let rate = args.events as f64 / began.elapsed().as_secs_f64();
     let _ = stop.send(());
     running.await??;
     Ok(rate)

@@ -20,7 +20,7 @@ use crate::{
     measure::{Meter, Usage},
     progress,
     report::transaction::{Killed, Report},
-    services::{Services, create_slot, drop_slot},
+    services::{Services, await_slot, create_slot, drop_slot},
     subject::{Job, Subject, Walpost},
     topic::{self, Ends},
     workload::{self, OneTransaction},
@@ -114,7 +114,11 @@ impl Bench<'_> {
         thread::sleep(PAUSE);
         let records_at_kill = ends.records()?;
         progress!("killed with {records_at_kill} records in the topic; starting it again");
+        await_slot(&self.database, KILLED, false)?;
         let second = self.walpost.start(&files.job(self))?;
+        // All may be confirmed already, and it listens to signals by then.
+        await_slot(&self.database, KILLED, true)
+            .with_context(|| format!("starting again: {}", second.log_tail()))?;
         let second_usage = watch(&second, || self.is_checkpointed(KILLED))?;
         stop(&second)?;
         self.drop_slot(KILLED)?;

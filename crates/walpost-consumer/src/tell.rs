@@ -32,8 +32,10 @@ pub(crate) fn is_heard() -> bool {
 }
 
 pub(crate) fn print(text: fmt::Arguments<'_>) {
+    // Written at once, so that nobody's words come between.
+    let line = format!("walpost-consumer: {text}\n");
     // There is nowhere left to tell that this failed.
-    let _ = writeln!(std::io::stderr(), "walpost-consumer: {text}");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// For a field.

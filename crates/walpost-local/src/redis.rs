@@ -16,6 +16,7 @@ const PROGRAM: &str = "redis-server";
 const KIND: Kind =
     Kind { start_limit: Duration::from_secs(30), orderly: Signal::Terminate, hasty: Signal::Kill };
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
+const ASK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A Redis of our own on 127.0.0.1, in a temporary folder, never that of the
 /// system. Ends with this value. It appends to a file, so that a stop and a
@@ -99,7 +100,7 @@ impl Redis {
     ///
     /// When it does not answer.
     pub fn ask(&self, command: &str) -> Result<String, LocalError> {
-        ask(self.address(), command).map_err(LocalError::io("ask", NAME))
+        ask(self.address(), command, ASK_LIMIT).map_err(LocalError::io("ask", NAME))
     }
 
     fn address(&self) -> SocketAddr {
@@ -122,15 +123,16 @@ impl Redis {
             "--maxmemory-policy",
             "noeviction",
         ]);
-        self.service
-            .run(launch, |_| ask(self.address(), "PING").is_ok_and(|answer| answer == "+PONG\r\n"))
+        self.service.run(launch, |_| {
+            ask(self.address(), "PING", PROBE_LIMIT).is_ok_and(|answer| answer == "+PONG\r\n")
+        })
     }
 }
 
-fn ask(address: SocketAddr, command: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
-    stream.set_read_timeout(Some(PROBE_LIMIT))?;
-    stream.set_write_timeout(Some(PROBE_LIMIT))?;
+fn ask(address: SocketAddr, command: &str, limit: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
     stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

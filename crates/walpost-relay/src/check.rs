@@ -124,7 +124,7 @@ async fn database_checks(
         return Ok(());
     }
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
-    results.push(advice::direct(&sql, began.elapsed(), found.as_ref().err()).await?);
+    results.push(advice::direct(&sql, began, found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
     // A publication that is named wrongly is not one that was dropped.

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde_json::Value;
 use stand::Stop;
 use tokio::{task::JoinSet, time::sleep};
-use walpost_webhook::{AddressPolicy, Client, ClientSettings, Endpoint, Outcome, Request};
+use walpost_webhook::{AddressPolicy, Attempt, Client, ClientSettings, Endpoint, Outcome, Request};
 
 use crate::{Failed, checkout::Order};
 
@@ -25,8 +26,8 @@ impl Customer {
         if self.0 % 10 == 3 { "chandelier" } else { "lamp" }
     }
 
-    /// Gives up after its first request, whatever came of it, unless it is told that
-    /// another of its requests is under way: that one may have died before it began.
+    /// Gives up once it was told of its checkout, however far that is. Before, there
+    /// may be none.
     fn never_comes_back(self) -> bool {
         self.0 % 5 == 4
     }
@@ -70,8 +71,8 @@ async fn check_out(url: String, customer: Customer, stop: Stop) -> Result<(), Fa
             tokio::join!(patient.send(&request), patient.send(&request));
         }
         loop {
-            let outcome = patient.send(&request).await.outcome;
-            if is_final(outcome) || customer.never_comes_back() && !is_under_way(outcome) {
+            let attempt = patient.send(&request).await;
+            if is_final(attempt.outcome) || customer.never_comes_back() && names_one(&attempt) {
                 return;
             }
             sleep(BETWEEN_RETRIES).await;
@@ -89,8 +90,10 @@ fn is_final(outcome: Outcome) -> bool {
     status.is_success() || status == StatusCode::PAYMENT_REQUIRED
 }
 
-fn is_under_way(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Answered { status: StatusCode::CONFLICT, .. })
+/// Whether it is the shop's answer, about a checkout that is there.
+fn names_one(attempt: &Attempt) -> bool {
+    let body = serde_json::from_slice::<Value>(&attempt.body);
+    body.is_ok_and(|body| body.get("checkout").is_some())
 }
 
 fn client(timeout: Duration) -> Client {

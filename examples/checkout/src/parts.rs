@@ -34,12 +34,12 @@ pub async fn run(part: Option<&str>, stop: Stop) -> Result<(), Failed> {
     match part {
         None => everything(&stand, settings, stop).await,
         Some("payment") => {
-            let listener = listen().await?;
-            serve(listener, payment(&stand, settings, 0).await?, &stop).await
+            let router = payment(&stand, settings, 0).await?;
+            serve(listen().await?, router, &stop).await
         }
         Some("warehouse") => {
-            let listener = listen().await?;
-            serve(listener, warehouse(&stand, settings, 0).await?, &stop).await
+            let router = warehouse(&stand, settings, 0).await?;
+            serve(listen().await?, router, &stop).await
         }
         Some("service") => {
             let (database, shop) = of_environment(&stand, settings).await?;

@@ -14,6 +14,8 @@ pub(crate) const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 /// Invoices, unless INVOICES says otherwise.
 const INVOICES: i64 = 1_000;
+/// Between two of them, unless PACE_MS says otherwise.
+const PACE: Duration = Duration::from_millis(5);
 
 /// How finance's outbox is read: SOURCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,10 @@ pub(crate) enum Mode {
 
 pub(crate) fn invoices() -> Result<i64, Failed> {
     read("INVOICES").map(|invoices| invoices.unwrap_or(INVOICES))
+}
+
+pub(crate) fn pace() -> Result<Duration, Failed> {
+    Ok(read("PACE_MS")?.map_or(PACE, Duration::from_millis))
 }
 
 pub(crate) fn source() -> Result<Source, Failed> {

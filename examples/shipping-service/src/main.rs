@@ -10,13 +10,13 @@ mod shop;
 mod surroundings;
 
 use std::{
-    env,
     error::Error,
     io::{self, IsTerminal},
     process::ExitCode,
     time::Duration,
 };
 
+use stand::number;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -29,6 +29,8 @@ use crate::{report::Report, surroundings::Surroundings};
 
 /// Orders, unless the variable ORDERS says otherwise.
 const ORDERS: i64 = 2_000;
+/// Between two of them, unless PACE_MS says otherwise.
+const PACE_MS: u64 = 5;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -44,10 +46,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failed> {
-    let orders = match env::var("ORDERS") {
-        Ok(text) => text.parse().map_err(|error| format!("ORDERS is no number: {error}"))?,
-        Err(_) => ORDERS,
-    };
+    let orders = number("ORDERS", ORDERS)?;
+    let pace = Duration::from_millis(number("PACE_MS", PACE_MS)?);
     let surroundings = Surroundings::open().await?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
@@ -59,7 +59,7 @@ async fn run() -> Result<(), Failed> {
     let mut relay = surroundings.start_relay()?;
     let consumer = shipping::consumer(&database, surroundings.brokers())?;
     let mut consumer = tokio::spawn(consumer.run(requested(stopped.clone())));
-    let mut shop = tokio::spawn(shop::place_orders(database, orders, stopped));
+    let mut shop = tokio::spawn(shop::place_orders(database, orders, pace, stopped));
 
     let mut tick = interval(REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

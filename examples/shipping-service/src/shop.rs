@@ -12,8 +12,6 @@ use crate::Failed;
 
 /// The aggregate type, which names the topic: `outbox.event.shop-order`.
 pub(crate) const AGGREGATE: &str = "shop-order";
-/// Between two orders.
-const PACE: Duration = Duration::from_millis(5);
 /// What the shop and its consumers agree on.
 const ORDER_PLACED: &str = include_str!("../../../docs/events/shop/order-placed.md");
 
@@ -24,10 +22,11 @@ struct OrderPlaced<'a> {
     city: &'a str,
 }
 
-/// Places orders until there are as many, or it is asked to stop.
+/// Places orders, one after each `pace`, until there are as many, or it is asked to stop.
 pub(crate) async fn place_orders(
     database: Database,
     orders: i64,
+    pace: Duration,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), Failed> {
     let mut client = database.connect().await?;
@@ -40,7 +39,7 @@ pub(crate) async fn place_orders(
         }
         place_order(&mut client, &outbox, ["Lisbon", "Oslo", "Vienna"][number as usize % 3])
             .await?;
-        sleep(PACE).await;
+        sleep(pace).await;
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use std::{net::SocketAddr, time::Duration};
 
 use serde_json::json;
-use stand::{Answer, Stop, post, post_and_go};
+use stand::{Answer, Stop, number, post, post_and_go};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::Failed;
 
-/// Between two of them.
-const PACE: Duration = Duration::from_millis(25);
+/// Between two of them, unless the variable PACE_MS says otherwise.
+const PACE_MS: u64 = 25;
 const AT_A_TIME: usize = 16;
 /// Before a client sends its request again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -24,9 +24,10 @@ pub(crate) async fn play(
     accounts: i64,
     stop: Stop,
 ) -> Result<(), Failed> {
+    let pace = Duration::from_millis(number("PACE_MS", PACE_MS)?);
     let mut clients = JoinSet::new();
     for number in (there - AGAIN).max(0)..accounts {
-        let client = async { sleep(PACE).await };
+        let client = async { sleep(pace).await };
         tokio::select! {
             () = client => {}
             () = stop.requested() => break,

@@ -18,7 +18,7 @@ mod report;
 mod sender;
 mod smtp;
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, io, path::PathBuf, process::ExitCode};
 
 pub(crate) use stand::Failed;
 use stand::{Running, Stand, Stop, folder, listen, number, program, serve, spawn};
@@ -90,8 +90,7 @@ impl Places {
     }
 
     async fn operator(&self) -> Result<(), Failed> {
-        let spool = env::var_os("SPOOL").map(|spool| Spool::open(&PathBuf::from(spool)));
-        let operator = Operator::new(&self.app, &self.mailer, spool.transpose()?).await?;
+        let operator = Operator::new(&self.app, &self.mailer, spool()?).await?;
         println!("{}", operator.settle().await?);
         Ok(())
     }
@@ -102,7 +101,7 @@ async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
     let accounts = number("ACCOUNTS", ACCOUNTS)?;
     let places = Places::open().await?;
     let (smtp, spool) = match env::var("SMTP") {
-        Ok(smtp) => (smtp, None),
+        Ok(smtp) => (smtp, spool()?),
         Err(_) => {
             let spool = Spool::open(&folder("signup").join("mails"))?;
             (mail_server::start(spool.clone())?.to_string(), Some(spool))
@@ -132,6 +131,11 @@ async fn whole(stop: Stop, work: Work) -> Result<(), Failed> {
             report.so_far().await?.figures().tell_the_end()
         }
     }
+}
+
+/// The folder of a mail server that is not ours, where SPOOL says that we may look.
+fn spool() -> io::Result<Option<Spool>> {
+    env::var_os("SPOOL").map(|spool| Spool::open(&PathBuf::from(spool))).transpose()
 }
 
 fn key() -> String {

@@ -12,7 +12,7 @@ use crate::{Failed, mail_server::Spool, mailer::message_id};
 pub(crate) struct Report {
     app: Client,
     mailer: Client,
-    /// That of the mail server where it is our own.
+    /// That of the mail server where we may look.
     spool: Option<Spool>,
     wanted: i64,
 }
@@ -55,8 +55,8 @@ impl Report {
         Ok(counts)
     }
 
-    /// By Message-ID, as the mail server has them; with one that is not ours as
-    /// the mailer knows it.
+    /// By Message-ID, as the mail server has them; where we may not look, as the
+    /// mailer knows it.
     async fn mails(&self) -> Result<BTreeMap<String, usize>, Failed> {
         if let Some(spool) = &self.spool {
             return Ok(spool.message_ids()?);

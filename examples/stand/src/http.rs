@@ -62,19 +62,21 @@ pub async fn post_and_go(to: SocketAddr, path: &str, headers: &[(&str, &str)], b
     let _ = timeout(PATIENCE, send(to, path, headers, body)).await;
 }
 
-/// Promises a whole body, posts its first bytes, and goes away.
+/// Promises a whole body and posts its first bytes. The client goes away with the
+/// connection that this returns; none where nobody was there.
 pub async fn post_a_part(
     to: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
     (body, sent): (&[u8], usize),
-) {
+) -> Option<TcpStream> {
     let begun = async {
         let mut stream = begin(to, path, headers, body.len()).await?;
         stream.write_all(&body[..sent]).await?;
-        stream.flush().await
+        stream.flush().await?;
+        Ok::<_, io::Error>(stream)
     };
-    let _ = timeout(PATIENCE, begun).await;
+    timeout(PATIENCE, begun).await.ok()?.ok()
 }
 
 async fn send(

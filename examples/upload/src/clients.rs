@@ -4,13 +4,13 @@
 use std::{io::Cursor, net::SocketAddr, time::Duration};
 
 use image::{ImageFormat, Rgb, RgbImage};
-use stand::{Answer, Stop, post, post_a_part, post_and_go};
+use stand::{Answer, Stop, number, post, post_a_part, post_and_go};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::Failed;
 
-/// Between two of them.
-const PACE: Duration = Duration::from_millis(50);
+/// Between two of them, unless the variable PACE_MS says otherwise.
+const PACE_MS: u64 = 50;
 const AT_A_TIME: usize = 8;
 /// Before a client sends its request again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -25,10 +25,11 @@ pub(crate) async fn play(
     files: i64,
     stop: Stop,
 ) -> Result<(), Failed> {
+    let pace = Duration::from_millis(number("PACE_MS", PACE_MS)?);
     let mut clients = JoinSet::new();
     for number in (there - AGAIN).max(0)..files {
         tokio::select! {
-            () = sleep(PACE) => {}
+            () = sleep(pace) => {}
             () = stop.requested() => break,
         }
         if clients.len() >= AT_A_TIME
@@ -54,7 +55,7 @@ async fn upload(api: SocketAddr, number: i64) -> Result<(), Failed> {
     let (key, body) = (format!("client-{number}"), picture(number)?);
     match number % 5 {
         1 => post_and_go(api, "/files", &headers(&key), &body).await,
-        2 => post_a_part(api, "/files", &headers(&key), (&body, body.len() / 2)).await,
+        2 => drop(post_a_part(api, "/files", &headers(&key), (&body, body.len() / 2)).await),
         3 => {
             let (one, other) = tokio::join!(answered(api, &key, &body), answered(api, &key, &body));
             if (one.status, &one.body) != (other.status, &other.body) {

@@ -1,7 +1,11 @@
 //! What lets a relay start, and harms it or others later: settings of the
 //! server, and what stands between the server and us.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use walpost_postgres::Database;
 
@@ -168,11 +172,11 @@ fn idle(timeout: &str) -> CheckResult {
     )
 }
 
-/// Our session and how long ago we connected: a session that is older is kept
+/// Our session and when we set out to connect: a session that is older is kept
 /// by somebody for us. `refusal` is what the replication connection met.
 pub(super) async fn direct(
     sql: &Sql,
-    connected_for: Duration,
+    began: Instant,
     refusal: Option<&RelayError>,
 ) -> Result<CheckResult, RelayError> {
     let age = "select extract(epoch from clock_timestamp() - backend_start)::float8 \
@@ -180,7 +184,8 @@ pub(super) async fn direct(
     let row = sql.opt("reading the age of the session", age, &[]).await?;
     let age = row.and_then(|row| row.get::<_, Option<f64>>(0));
     let age = Duration::try_from_secs_f64(age.unwrap_or(0.0)).unwrap_or_default();
-    Ok(pooler(age, connected_for, refusal.is_some_and(is_poolers)))
+    // Asked for first, it is the younger one, however long the answer takes.
+    Ok(pooler(age, began.elapsed(), refusal.is_some_and(is_poolers)))
 }
 
 /// PgBouncer's answer to what a replication connection asks for; the server has

@@ -199,13 +199,7 @@ impl SourceSwitch {
         sql.batch("setting up the session", settings).await?;
         let server = preflight::server(&sql).await?;
         preflight::own_tables(&sql, &self.config).await?;
-        // Of a switch that was killed, until the server has noticed.
-        let deadline = Instant::now() + HOLDER_WAIT;
-        while !slot::lock_first_start(&sql, &self.config).await? {
-            if Instant::now() < deadline {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                continue;
-            }
+        if !lock_patiently(&sql, &self.config).await? {
             return Err(RelayError::prerequisite(
                 format!(
                     "pipeline {:?} is in use: a relay runs that has made its first start, or \
@@ -222,6 +216,19 @@ impl SourceSwitch {
         let row = checkpoints.read().await?;
         Ok(Desk { sql, database, server, checkpoints, row })
     }
+}
+
+/// Keeps relays from their first start, and other commands out. One that was killed
+/// has the lock until the server has noticed. Whether it is ours.
+pub(crate) async fn lock_patiently(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
+    let deadline = Instant::now() + HOLDER_WAIT;
+    while !slot::lock_first_start(sql, config).await? {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(true)
 }
 
 impl Desk {

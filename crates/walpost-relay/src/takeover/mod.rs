@@ -32,6 +32,7 @@ use crate::{
     error::{RelayError, SourceError},
     history,
     sql::Sql,
+    switch::lock_patiently,
     wal::{
         ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
@@ -170,7 +171,7 @@ async fn open(database: &Database, config: &RelayConfig) -> Result<Desk, RelayEr
     preflight::rights(&sql).await?;
     preflight::own_tables(&sql, config).await?;
     preflight::up_to_date(&sql, config).await?;
-    if !slot::lock_first_start(&sql, config).await? {
+    if !lock_patiently(&sql, config).await? {
         return Err(RelayError::prerequisite(
             format!("pipeline {:?} is in use by a relay or another command", config.pipeline),
             "stop the relay, and those that stand by, or wait for the end of the other command",

@@ -17,8 +17,8 @@ use crate::{
 /// An orderly stop drains; this is beyond its own bound.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
-/// For a child that nobody needs any more.
-const LEAVE_LIMIT: Duration = Duration::from_secs(5);
+/// For a child that nobody needs any more. It drains as well.
+const LEAVE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A process of the demo, of this same program. Ends with us, however we end.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use crate::{
     output,
 };
 
-const SLOT_TRIES: u32 = 50;
+const SLOT_TRIES: u32 = 600;
 const SLOT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Name of the demo's pipeline.

@@ -10,9 +10,8 @@ use walpost_outbox::OutboxTable;
 use walpost_postgres::Database;
 
 use super::invoices::{Noted, issue, outbox, pay, refund};
+use crate::settings;
 
-/// Between two invoices.
-const PACE: Duration = Duration::from_millis(5);
 /// Before a database that was away is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Of the payment for invoice 0.
@@ -32,8 +31,9 @@ pub(super) async fn pay_invoices(
     stop: Stop,
 ) -> Result<(), Failed> {
     let outbox = outbox()?;
+    let pace = settings::pace()?;
     loop {
-        let Err(error) = in_session(&database, &outbox, wanted, &stop).await else {
+        let Err(error) = in_session(&database, &outbox, wanted, pace, &stop).await else {
             return Ok(());
         };
         if !is_away(&*error) {
@@ -51,6 +51,7 @@ async fn in_session(
     database: &Database,
     outbox: &OutboxTable,
     wanted: i64,
+    pace: Duration,
     stop: &Stop,
 ) -> Result<(), Failed> {
     let mut client = database.connect().await?;
@@ -59,7 +60,7 @@ async fn in_session(
         tokio::select! {
             biased;
             () = &mut stopped => return Ok(()),
-            () = sleep(PACE) => {}
+            () = sleep(pace) => {}
         }
         let Some(invoice) = next(&client, wanted).await? else { break };
         let payment = FIRST_PAYMENT + invoice;
