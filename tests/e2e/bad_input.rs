@@ -1,7 +1,5 @@
 //! What goes wrong around the programs, and what they say about it.
 
-use std::time::Duration;
-
 use walpost_testkit::{create_topic, kafka, local::free_port, postgres, until};
 use walpost_tests::{LIMIT, Shop, walpost_binary};
 
@@ -43,7 +41,7 @@ async fn a_broker_that_does_not_answer_is_named_and_given_up_on() {
             ("WALPOST_HTTP_LISTEN", ""),
         ],
     );
-    let status = relay.wait(Duration::from_secs(60));
+    let status = relay.wait(LIMIT);
     assert_eq!(status.code(), Some(4), "{}", relay.log());
     assert!(relay.log().contains(&servers), "{}", relay.log());
 }

@@ -14,7 +14,7 @@ use walpost_testkit::{
     Committed, Database, Process, Published, ReadRecord, create_topic, fresh_database, judge,
     kafka, read_all, unique_name, until,
 };
-use walpost_tests::{LIMIT, walpost_binary};
+use walpost_tests::{LIMIT, SETTLES, walpost_binary};
 
 /// One of the tables.
 struct Example {
@@ -68,6 +68,9 @@ const EXAMPLES: [Example; 4] = [
     },
 ];
 
+const PATIENT_ATTEMPTS: [(&str, &str); 2] =
+    [("WALPOST_POLLING_SEND_TIMEOUT_MS", "60000"), ("WALPOST_POLLING_CLAIM_TIMEOUT_MS", "70000")];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Polling,
@@ -114,18 +117,21 @@ impl Stage {
     }
 
     fn env(&self) -> Vec<(&'static str, String)> {
-        let file = match self.way {
-            Way::Polling => "polling.toml",
-            Way::Wal => "wal.toml",
+        let (file, patience) = match self.way {
+            // No attempt fails for a slow broker.
+            Way::Polling => ("polling.toml", &PATIENT_ATTEMPTS[..]),
+            Way::Wal => ("wal.toml", &[SETTLES][..]),
         };
-        vec![
+        let mut env = vec![
             ("WALPOST_CONFIG", self.file(file).display().to_string()),
             ("WALPOST_POSTGRES_URL", self.database.url().to_owned()),
             ("WALPOST_KAFKA_BOOTSTRAP_SERVERS", kafka().bootstrap().to_owned()),
             ("WALPOST_PIPELINE_SLOT", self.slot.clone()),
             ("WALPOST_ROUTER_TOPIC_REPLACEMENT", self.topic.clone()),
             ("WALPOST_HTTP_LISTEN", String::new()),
-        ]
+        ];
+        env.extend(patience.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        env
     }
 
     fn relay(&self) -> Process {

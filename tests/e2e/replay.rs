@@ -116,28 +116,32 @@ async fn a_replay_whose_rows_were_pruned_does_not_say_that_it_is_done() {
                   from generate_series(1, 300) n";
     client.batch_execute(insert).await.unwrap();
     until(LIMIT, "300 records", async || shop.records().await.len() == 300).await;
-    let mut command = replay_command(&shop, &["--all", "--yes", "--rate", "20"]);
+    let mut command = replay_command(&shop, &["--all", "--yes", "--rate", "5"]);
     let mut replaying = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let sent = async || {
         let sql = "select coalesce(max(sent), 0) from walpost.replay";
         client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0)
     };
-    until(LIMIT, "some are sent", async || sent().await >= 20).await;
+    until(LIMIT, "some are sent", async || sent().await >= 5).await;
     replaying.kill().unwrap();
     replaying.wait().unwrap();
     let locks = "select count(*) from pg_locks where locktype = 'advisory' \
                  and database = (select oid from pg_database where datname = current_database()) \
                  and classid::int8 = hashtext('walpost replay')::int8 & 4294967295";
-    until(LIMIT, "nobody has it", async || {
-        client.query_one(locks, &[]).await.unwrap().get::<_, i64>(0) == 0
-    })
-    .await;
+    let nobody_has_it = async || {
+        until(LIMIT, "nobody has it", async || {
+            client.query_one(locks, &[]).await.unwrap().get::<_, i64>(0) == 0
+        })
+        .await;
+    };
+    nobody_has_it().await;
     let gone = 300 - sent().await;
     client.batch_execute("delete from walpost.outbox").await.unwrap();
 
     let (code, text) = told(&replay(&shop, &["--resume", "1"]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("{gone} of the 300 events that were found")), "{text}");
+    nobody_has_it().await;
     let (code, text) = told(&replay(&shop, &["--resume", "1"]));
     assert!(code != Some(0) && text.contains("no unfinished replay 1"), "{text}");
 }

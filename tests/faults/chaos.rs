@@ -5,6 +5,7 @@ use std::path::Path;
 
 use walpost_testkit::Seeded;
 use walpost_tests::{
+    SETTLES,
     chaos::{Fault, Mode, Outcome, Setting, Subject, rounds, schedule},
     walpost_binary,
 };
@@ -20,7 +21,7 @@ pub(crate) fn setting(name: &str, mode: Mode) -> Setting {
         mode,
         seed,
         folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{mode}")),
-        settings: Vec::new(),
+        settings: vec![(SETTLES.0.to_owned(), SETTLES.1.to_owned())],
         keep: false,
         progress: false,
     }

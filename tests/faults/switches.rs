@@ -38,6 +38,7 @@ fn switch(shop: &Shop, to: &str) -> Process {
         ("WALPOST_POSTGRES_URL", shop.database.url()),
         ("WALPOST_PIPELINE_NAME", shop.name.as_str()),
         ("WALPOST_PIPELINE_SLOT", slot.as_str()),
+        ("WALPOST_PIPELINE_WAL_SENDER_TIMEOUT_MS", "60000"),
         ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
         ("WALPOST_POLLING_POLL_INTERVAL_MS", "20"),
     ];

@@ -7,7 +7,10 @@ const ZOMBIES: usize = 2;
 /// `publish` is the mode of all relays.
 async fn woken_zombies(publish: &str) -> walpost_testkit::Report {
     let shop = Shop::open(6).await;
-    let start = || shop.relay_with(&[("WALPOST_SINK_PUBLISH", publish)]);
+    // A successor that is slow keeps the slot when the other one wakes.
+    let settings =
+        [("WALPOST_SINK_PUBLISH", publish), ("WALPOST_PIPELINE_WAL_SENDER_TIMEOUT_MS", "10000")];
+    let start = || shop.relay_with(&settings);
     let mut relay = start();
     shop.slot_made().await;
     let writer = Writer::start(&shop, 0).await;

@@ -1,12 +1,11 @@
-use std::time::{Duration, Instant};
-
 use walpost_testkit::{Process, until};
 use walpost_tests::{LIMIT, STOPS_AFTER_COMMIT, Shop, Writer};
 
 use crate::CONSUMER;
 
-/// From the successor's start to its first effect.
-const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(30);
+/// Only behind that would the server end what a zombie has open, and nothing here
+/// waits so long: whoever takes over has to end it.
+const PATIENT: (&str, &str) = ("TEST_HANDLER_TIMEOUT_MS", "600000");
 
 async fn is_paused(process: &Process) {
     until(LIMIT, "the consumer pauses", async || {
@@ -21,18 +20,15 @@ async fn a_zombie_changes_nothing(pause: (&str, &str)) {
     let shop = Shop::open(4).await;
     let _relay = shop.relay();
     shop.slot_made().await;
-    let zombie = shop.consumer(CONSUMER, &[pause]);
+    let zombie = shop.consumer(CONSUMER, &[pause, PATIENT]);
     let writer = Writer::start(&shop, 0).await;
     is_paused(&zombie).await;
     let written = writer.stop().await;
 
     let applied = i64::try_from(shop.effects().await.len()).unwrap();
-    let started = Instant::now();
     let _successor = shop.consumer(CONSUMER, &[]);
     assert!(applied < written, "the zombie had everything");
     shop.effects_reach(applied + 1).await;
-    let waited = started.elapsed();
-    assert!(waited < TAKEN_OVER_WITHIN, "taken over only after {waited:?}");
     shop.effects_reach(written).await;
 
     zombie.resume();

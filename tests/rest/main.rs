@@ -38,7 +38,9 @@ struct Side {
 
 impl Side {
     fn new(url: String, shop: &Shop, slot: &str) -> Self {
-        let client = Client::builder().timeout(LIMIT).no_proxy().build().unwrap();
+        // A connection that is kept may end just when a request goes out on it.
+        let client =
+            Client::builder().timeout(LIMIT).no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Self { url, client, config: config(shop, slot) }
     }
 
@@ -164,7 +166,8 @@ async fn requests_are_answered_as_kafka_connect_answers_them_but_for_what_is_doc
     let port = free_port().unwrap();
     let listen = format!("connect.listen=127.0.0.1:{port}");
     let args = ["serve", "--postgres", shop.database.url(), "--kafka", kafka().bootstrap()];
-    let args = [&args[..], &["--set", &listen, "--set", "http.listen="]].concat();
+    let sets = [&*listen, "http.listen=", "pipeline.wal_sender_timeout_ms=60000"];
+    let args = args.into_iter().chain(sets.into_iter().flat_map(|set| ["--set", set]));
     let none: [(&str, &str); 0] = [];
     let walpost = Process::start(walpost_binary(), args, none);
     walpost.wait_for_log("this process runs the connectors", LIMIT);

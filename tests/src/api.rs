@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, time::Duration};
 
 use axum::{
     Router,
@@ -38,7 +38,8 @@ async fn main() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).unwrap();
-    let database = Database::config(url.parse().unwrap());
+    // A database that is slow is not away.
+    let database = Database::config(url.parse().unwrap()).answer_timeout(Duration::from_secs(60));
     let layer = IdempotencyLayer::new(database, Policy::new("POST /orders"), |request| {
         request.headers.get("x-user").map(|user| user.to_str().unwrap().to_owned())
     });

@@ -44,7 +44,13 @@ impl ConnectWorker {
         let args = JVM_ARGS.map(OsString::from).into_iter();
         let args = args.chain([libraries.into(), class.into(), file.into()]);
         let process = Process::start(java, args, [("LC_ALL", "C.UTF-8")]);
-        let client = Client::builder().timeout(ANSWER_LIMIT).no_proxy().build().unwrap();
+        // A connection that is kept may end just when a request goes out on it.
+        let client = Client::builder()
+            .timeout(ANSWER_LIMIT)
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .build()
+            .unwrap();
         let worker = Self { process, url: format!("http://127.0.0.1:{port}"), client };
         until(START_LIMIT, "Kafka Connect to answer", async || {
             assert!(worker.process.is_running(), "Kafka Connect has ended:\n{}", worker.log());

@@ -4,9 +4,9 @@
 //! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
 //! of the process; an event with `"poison": true` fails in the database, one
 //! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`;
-//! `TEST_SESSION_TIMEOUT_MS`; `TEST_KAFKA=name=value;…` for settings of
-//! librdkafka; `WALPOST_FAILPOINT` as in the consumer crate. SIGUSR1 has it
-//! raise SIGSTOP within the handler of the next event. It prints a line when
+//! `TEST_SESSION_TIMEOUT_MS`; `TEST_HANDLER_TIMEOUT_MS`; `TEST_KAFKA=name=value;…`
+//! for settings of librdkafka; `WALPOST_FAILPOINT` as in the consumer crate. SIGUSR1
+//! has it raise SIGSTOP within the handler of the next event. It prints a line when
 //! SIGTERM no longer just kills it.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
@@ -70,8 +70,7 @@ async fn main() {
         _ => OnReset::Rerun,
     };
     let stop_at = std::env::var("TEST_STOP_IN_HANDLER").ok().map(|text| text.parse().unwrap());
-    let session_timeout_ms =
-        std::env::var("TEST_SESSION_TIMEOUT_MS").map_or(6_000, |text| text.parse().unwrap());
+    let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let more = std::env::var("TEST_KAFKA").unwrap_or_default();
     let more = more.split(';').filter_map(|setting| setting.split_once('='));
     let more = more.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -81,7 +80,8 @@ async fn main() {
         .kafka_settings(more)
         .topics([topic])
         .database(Database::config(url.parse().unwrap()))
-        .session_timeout_ms(session_timeout_ms)
+        .session_timeout_ms(number("TEST_SESSION_TIMEOUT_MS", 6_000))
+        .handler_timeout_ms(number("TEST_HANDLER_TIMEOUT_MS", 30_000))
         .max_batch_events(50)
         .on_reset(on_reset)
         .max_attempts(2)

@@ -22,7 +22,7 @@ pub use crate::{
     connect_worker::ConnectWorker,
     http::{http_ask, http_get},
     receiver::Receiver,
-    shop::{Effect, LIMIT, POLLED_COLUMNS, Shop},
+    shop::{Effect, LIMIT, POLLED_COLUMNS, SETTLES, Shop},
     writer::Writer,
     zombie::{STOPS_AFTER_COMMIT, wake_beside_successor},
 };

@@ -12,6 +12,10 @@ use crate::{binary::walpost_binary, rises_to};
 /// Bound on everything that a test waits for.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
+/// Of a relay's environment: it waits so long for what a dead one has sent and a busy
+/// broker has not taken yet.
+pub const SETTLES: (&str, &str) = ("WALPOST_PIPELINE_SETTLE_MS", "3000");
+
 /// What `walpost check` asks for of an outbox that is polled.
 pub const POLLED_COLUMNS: &str = "alter table walpost.outbox add status text not null default 'NEW', \
     add attempts int not null default 0, add next_attempt_at timestamptz, \
@@ -94,6 +98,7 @@ impl Shop {
             ("WALPOST_PIPELINE_NAME", self.name.as_str()),
             ("WALPOST_PIPELINE_SLOT", slot.as_str()),
             ("WALPOST_PIPELINE_CHECKPOINT_INTERVAL_MS", "200"),
+            SETTLES,
             ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
             ("WALPOST_HTTP_LISTEN", ""),
         ];

@@ -22,11 +22,12 @@ pub async fn wake_beside_successor<P: Borrow<Process>>(
     let stood_by = times(relay, STANDS_BY);
     relay.pause();
     let successor = start();
-    // The server takes the slot from one that is silent.
+    // The server takes the slot from one that is silent; the successor may not have
+    // stood by until then.
     until(LIMIT, "the successor takes over", async || {
         let successor: &Process = successor.borrow();
         assert!(successor.is_running(), "the successor ended: {}", successor.log());
-        times(successor, "taken over") > 0
+        times(successor, "streaming") > 0
     })
     .await;
     progress().await;

@@ -13,7 +13,7 @@ use rdkafka::{
 };
 use serde_json::Value;
 use walpost_testkit::{Process, kafka, until};
-use walpost_tests::{Shop, Writer, walpost_binary};
+use walpost_tests::{SETTLES, Shop, Writer, walpost_binary};
 
 use crate::connect::{CONNECTOR, Connect, LIMIT, Worker};
 
@@ -33,6 +33,7 @@ async fn take_over(
         ("WALPOST_POSTGRES_URL", shop.database.url()),
         ("WALPOST_PIPELINE_NAME", shop.name.as_str()),
         ("WALPOST_PIPELINE_SLOT", slot.as_str()),
+        SETTLES,
         ("WALPOST_ROUTER_TOPIC_REPLACEMENT", replacement.as_str()),
     ];
     let [option, place] = connect.offsets();

@@ -26,6 +26,11 @@ const ADMIN_LIMIT: Duration = Duration::from_secs(30);
 const READ_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 
+/// What the controller says of a new topic while brokers that were away for a
+/// moment are counted out.
+const COUNTED_OUT: [RDKafkaErrorCode; 2] =
+    [RDKafkaErrorCode::InvalidReplicationFactor, RDKafkaErrorCode::InvalidReplicaAssignment];
+
 /// Which records of transactions are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
@@ -136,12 +141,15 @@ async fn create(bootstrap: &str, new: NewTopic<'_>, configs: &[(&str, &str)]) {
     let topic = configs.iter().fold(new, |topic, (key, value)| topic.set(key, value));
     let options =
         AdminOptions::new().request_timeout(Some(ADMIN_LIMIT)).operation_timeout(Some(ADMIN_LIMIT));
-    let results = admin
-        .create_topics([&topic], &options)
-        .await
-        .unwrap_or_else(|error| panic!("cannot create the topic {name}: {error}"));
-    for result in results {
-        result.unwrap_or_else(|(_, code)| panic!("cannot create the topic {name}: {code}"));
+    let start = Instant::now();
+    loop {
+        let results = admin.create_topics([&topic], &options).await;
+        let results =
+            results.unwrap_or_else(|error| panic!("cannot create the topic {name}: {error}"));
+        let Some((_, code)) = results.into_iter().find_map(Result::err) else { break };
+        let may_pass = COUNTED_OUT.contains(&code) && start.elapsed() < ADMIN_LIMIT;
+        assert!(may_pass, "cannot create the topic {name}: {code}");
+        tokio::time::sleep(POLL).await;
     }
     let (bootstrap, name) = (bootstrap.to_owned(), name.to_owned());
     blocking(move || await_replicas(&bootstrap, &name, partitions)).await;

@@ -49,7 +49,10 @@ impl SecureKafka {
     pub fn start() -> Self {
         let authority = Authority::new("authority");
         let (user, password) = (Self::USER, Self::PASSWORD);
-        let mut builder = Kafka::builder().scram_user(user, password);
+        // Nobody kills this broker, so that it may be silent for a while.
+        let mut builder = Kafka::builder()
+            .scram_user(user, password)
+            .property("broker.session.timeout.ms", "30000");
         for (name, protocol) in LISTENERS {
             builder = builder.listener(name, protocol);
         }

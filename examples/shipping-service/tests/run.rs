@@ -4,6 +4,7 @@
 
 use std::{path::Path, time::Duration};
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process,
@@ -11,7 +12,7 @@ use walpost_testkit::{
 };
 
 const ORDERS: i64 = 1_600;
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let orders = ORDERS.to_string();
@@ -29,9 +30,14 @@ fn told(process: &Process, word: &str) -> i64 {
     figure.unwrap_or(0)
 }
 
+/// Time enough to be killed half-way.
+fn start_slowly(environment: &[(&str, &str)]) -> Process {
+    start(&[environment, &[("PACE_MS", "50")]].concat())
+}
+
 /// Killed half-way and started again; what the second one says at its end.
 async fn killed_half_way(environment: &[(&str, &str)]) {
-    let first = start(environment);
+    let first = start_slowly(environment);
     walpost_testkit::until(LIMIT, "some shipments", async || {
         assert!(first.is_running(), "{}", first.log());
         told(&first, " shipped ") >= 50
@@ -71,7 +77,8 @@ async fn one_command_ships_each_order_once_also_when_it_is_killed_with_its_serve
     open_to_all(folder.path());
     let path = folder.path().to_str().unwrap();
     killed_half_way(&[("FOLDER", path)]).await;
-    let postgres = Postgres::builder().home(folder.path().join("postgres")).start().unwrap();
+    let home = folder.path().join("postgres");
+    let postgres = patiently(|| Postgres::builder().home(&home).start()).unwrap();
     assert_eq!(shipments(&postgres), expected());
 }
 
@@ -85,7 +92,7 @@ async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     .unwrap();
     let (url, brokers) = (postgres.url("postgres"), kafka.bootstrap());
     let environment = [("DATABASE_URL", &*url), ("KAFKA", &*brokers)];
-    let first = start(&environment);
+    let first = start_slowly(&environment);
     walpost_testkit::until(LIMIT, "some shipments", async || {
         assert!(first.is_running(), "{}", first.log());
         told(&first, " shipped ") >= 10

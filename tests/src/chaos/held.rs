@@ -14,6 +14,8 @@ use crate::LIMIT;
 const BEFORE_EVENTS: u64 = 1_000;
 /// Committed since the last answer.
 const HELD_EVENTS: usize = 2_000;
+/// More than a question without records has.
+const HELD_BYTES: u64 = 512;
 
 /// What came of requests that arrived late.
 #[derive(Clone, Debug)]
@@ -43,9 +45,9 @@ pub async fn held(setting: Setting) -> Held {
     let load = run.load().await;
     run.published(BEFORE_EVENTS).await;
     let proxy = run.stage.proxy(Link::Kafka);
-    let before = proxy.bytes_to_target();
     proxy.hold(Direction::ToTarget);
-    hold_produce_requests(&run).await;
+    let before = proxy.bytes_to_target();
+    hold_produce_requests(&run, before).await;
     // Its answers reach nobody: whoever asked will be dead.
     run.stage.proxy(Link::Kafka).swallow(Direction::ToClient);
     run.counts.unknown_commits = load.stop().await;
@@ -67,16 +69,21 @@ pub async fn held(setting: Setting) -> Held {
 }
 
 /// Waits until the relay has an answer to all that has passed, and so is free to
-/// send what commits from then on.
-async fn hold_produce_requests(run: &Run) {
+/// send what commits from then on, and until it has sent some of that.
+async fn hold_produce_requests(run: &Run, before: u64) {
     let proxy = run.stage.proxy(Link::Kafka);
+    let least = match run.stage.setting.mode {
+        Mode::Idempotent => HELD_BYTES,
+        // Before the first record the transaction asks for its partition, and waits.
+        Mode::Transactional => 1,
+    };
     let mut last = (proxy.bytes_to_client(), committed(run).await);
     until(LIMIT, "requests that are held", async || {
         let now = (proxy.bytes_to_client(), committed(run).await);
         if now.0 != last.0 {
             last = now;
         }
-        now.1 >= last.1 + HELD_EVENTS
+        now.1 >= last.1 + HELD_EVENTS && proxy.bytes_to_target() >= before + least
     })
     .await;
 }

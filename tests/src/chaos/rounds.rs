@@ -27,7 +27,7 @@ const LITTLE_EVENTS: u64 = 1_000;
 const CATCH_UP_MAX: Duration = Duration::from_secs(300);
 const SAY_EVERY: Duration = Duration::from_secs(3);
 /// Without a record for so long, what is left when the load has ended is lost.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = LIMIT;
 const REST_POLL: Duration = Duration::from_millis(20);
 
 /// One fault in each round, under load.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     runtime::Handle,
-    sync::{oneshot, watch},
+    sync::{RwLock, oneshot, watch},
     task::JoinHandle,
 };
 use tower_service::Service as _;
@@ -21,7 +21,7 @@ use walpost_connect::{
 };
 use walpost_connector::{Allowed, Properties, Providers};
 use walpost_migrate::{Migrator, Set};
-use walpost_testkit::{fresh_database, until_some};
+use walpost_testkit::{fresh_database, until, until_some};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
@@ -43,6 +43,8 @@ pub(crate) struct Stage {
     /// What a run was last given.
     pub(crate) given: Arc<Mutex<BTreeMap<String, String>>>,
     holds: watch::Sender<Holds>,
+    /// Closed, with the write lock, while a killed process goes.
+    entrance: Arc<RwLock<()>>,
 }
 
 /// Times in which checks of what polls every 14 ms hang.
@@ -67,6 +69,7 @@ impl Stage {
             runs: Arc::default(),
             given: Arc::default(),
             holds: watch::Sender::default(),
+            entrance: Arc::default(),
         }
     }
 
@@ -116,9 +119,13 @@ impl Stage {
     }
 
     async fn run(self, assignment: Assignment) -> Result<(), RunFailure> {
-        let _counted = self.enter(&assignment.name);
+        // First, so that it is there of each run that has begun.
         let url = assignment.properties.get("database.password").unwrap_or_default();
         self.given.lock().unwrap().insert(assignment.name.clone(), url.to_owned());
+        let _counted = {
+            let _open = self.entrance.read().await;
+            self.enter(&assignment.name)
+        };
         let behaviour = self.behaviour.borrow().clone();
         if let Behaviour::Fail(failure) = behaviour {
             return Err(failure);
@@ -199,7 +206,9 @@ impl Served {
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
         let worker = tokio::spawn(worker.run(stopped));
-        let client = Client::builder().timeout(LIMIT).no_proxy().build().unwrap();
+        // A connection that is kept may end just when a request goes out on it.
+        let client =
+            Client::builder().timeout(LIMIT).no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let url = format!("http://{address}");
         Self { stage, url, client, app, stop: Some(stop), worker, server }
     }
@@ -283,10 +292,16 @@ impl Served {
         self.server.abort();
     }
 
-    /// Ends as by a kill: its runs and its session are gone at once.
+    /// Ends as by a kill: its runs and its session are gone at once. The runtime
+    /// drops them one by one, and until then no other process begins a run.
     pub(crate) async fn kill(mut self) {
+        let _closed = self.stage.entrance.write().await;
         self.worker.abort();
         assert!((&mut self.worker).await.unwrap_err().is_cancelled());
+        until(LIMIT, "the runs to be gone", async || {
+            self.stage.runs.lock().unwrap().values().all(|runs| runs.0 == 0)
+        })
+        .await;
         self.server.abort();
     }
 }

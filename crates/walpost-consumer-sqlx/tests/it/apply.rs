@@ -112,7 +112,7 @@ async fn an_owner_of_an_older_epoch_is_refused_and_claims_again() {
     world.claim().await;
     world.publish(0, ids("b", 10)).await;
     let status = running.until_applied(20).await;
-    assert_eq!(status.counts.claims, 2);
+    assert!(status.counts.claims >= 2, "{status:?}");
     running.stop().await.unwrap();
     let all: Vec<String> = ids("a", 10).into_iter().chain(ids("b", 10)).collect();
     assert_eq!(world.effects().await, each(&all, 1));

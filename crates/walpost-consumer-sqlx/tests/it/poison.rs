@@ -99,7 +99,7 @@ async fn a_panic_and_a_handler_that_hangs_cost_their_connection_and_no_other_eve
     }
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
-    let builder = world.builder().max_attempts(1).handler_timeout_ms(2_000).claim_timeout_ms(500);
+    let builder = world.builder().max_attempts(1).handler_timeout_ms(6_000).claim_timeout_ms(500);
     let mut running = run(builder.handler(world.sqlx(Odd)).unwrap());
     running.until("the end", |status| status.counts.applied + status.counts.parked == 10).await;
     running.stop().await.unwrap();
@@ -108,7 +108,7 @@ async fn a_panic_and_a_handler_that_hangs_cost_their_connection_and_no_other_eve
     let parked = world.client.query(parked, &[]).await.unwrap();
     let text: Vec<(&str, &str)> = parked.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(text[0], ("a3", "the handler failed: the handler panicked"));
-    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 2000 ms"));
+    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 6000 ms"));
     assert_eq!(text[2].0, "a8");
     // None of them came back to the pool within a transaction.
     let open = sqlx::query("select 1 from effect for update").execute(&world.pool).await;

@@ -61,7 +61,7 @@ impl World {
             .kafka("bootstrap.servers", testkit::kafka().bootstrap())
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
-            .session_timeout_ms(6_000)
+            .session_timeout_ms(30_000)
             .park(Park::Event)
             .retry_schedule(RetrySchedule::new([Duration::from_millis(10)]).repeating_last())
     }

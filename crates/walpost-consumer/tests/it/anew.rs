@@ -1,6 +1,6 @@
 //! A topic that is deleted and created anew under its name.
 
-use crate::support::{Effects, World, each, ids, run};
+use crate::support::{Effects, World, each, ids, run, stop_committed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_of_the_topic_that_was_deleted_is_no_start_in_the_new_one() {
@@ -9,7 +9,7 @@ async fn an_offset_of_the_topic_that_was_deleted_is_no_start_in_the_new_one() {
     world.publish(0, &before).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
     running.until_applied(10).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     let (offset, marker) = world.committed(0).await;
     assert_eq!(offset, Some(10));
 
@@ -38,6 +38,6 @@ async fn an_offset_of_the_topic_that_was_deleted_is_no_start_in_the_new_one() {
     let mut running = run(consumer());
     let status = running.until_running(1).await;
     assert_eq!(status.counts.resets, 0);
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     assert_eq!(world.committed(0).await.0, Some(20));
 }

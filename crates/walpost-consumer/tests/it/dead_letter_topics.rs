@@ -35,6 +35,17 @@ async fn delete_topic(topic: &str) {
     .await;
 }
 
+/// Waits until the broker shows us the topic, or hides it: rights that were granted
+/// come into force later.
+async fn until_shown(broker: &str, topic: &str, is_shown: bool) {
+    let admin = admin(broker);
+    until(LIMIT, "the rights", async || {
+        let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(10));
+        metadata.is_ok_and(|found| found.topics()[0].error().is_none() == is_shown)
+    })
+    .await;
+}
+
 fn tool(kafka: &Kafka, class: &str, args: &[&str]) {
     let bootstrap = kafka.bootstrap();
     kafka.run_tool(class, [&["--bootstrap-server", &*bootstrap], args].concat()).unwrap();
@@ -182,12 +193,14 @@ async fn a_topic_that_denies_us_is_refused_at_the_start_and_stops_nothing_later(
         tokio::task::block_in_place(|| tool(&kafka, "org.apache.kafka.tools.AclCommand", &args));
     };
     acls("--add", &["--allow-principal", "User:somebody", "--operation", "All"]);
+    until_shown(&broker, "dead", false).await;
     let consumer = || world.consumer().dead_letter_topic("dead");
     let error = run(consumer().handler(Effects).unwrap()).end().await.unwrap_err().to_string();
     assert!(error.contains("grant Describe and Write on it"), "{error}");
 
-    acls("--add", &["--allow-principal", "User:*", "--operation", "Describe"]);
-    acls("--add", &["--allow-principal", "User:*", "--operation", "Read"]);
+    let rights = ["--allow-principal", "User:*", "--operation", "Describe", "--operation", "Read"];
+    acls("--add", &rights);
+    until_shown(&broker, "dead", true).await;
     let handler = Ask(|event: &Event| match event.id() {
         "a3" => Err(HandlerError::park("not this one")),
         _ => Ok(()),

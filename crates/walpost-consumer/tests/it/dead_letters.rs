@@ -8,13 +8,13 @@ use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
 };
-use walpost_consumer::{Builder, Error, Event, HandlerError, Park};
+use walpost_consumer::{Builder, Event, HandlerError, Park};
 use walpost_testkit::{self as testkit, ReadRecord, until};
 
 use crate::{
     member::{self, Harm},
     parked::{Picky, ask, until_seen},
-    support::{Ask, LIMIT, World, each, ids, now_ms, run},
+    support::{Ask, LIMIT, World, each, ids, now_ms, run, stop_committed},
 };
 
 pub(crate) const WRITTEN: &str = "select count(*) from walpost.consumer_parked \
@@ -205,7 +205,7 @@ async fn a_replay_that_parks_an_event_again_writes_another_letter() {
     let mut running = run(consumer().handler(Picky::about(["bad"])).unwrap());
     until_seen(&mut running, 2).await;
     world.until_number(WRITTEN, 1).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     world.reset(&["--to-earliest"]).await;
     let mut running = run(consumer().handler(Picky::about(["bad"])).unwrap());
     until_seen(&mut running, 2).await;
@@ -237,16 +237,18 @@ async fn of_more_than_a_piece_each_is_written_once_and_in_order() {
 
 #[tokio::test]
 async fn what_was_parked_before_a_halt_has_its_letters() {
-    let (world, topic) = (World::new(1).await, dead_topic(&[]).await);
+    // The other partition goes on, and the consumer with it.
+    let (world, topic) = (World::new(2).await, dead_topic(&[]).await);
     let events = ids("bad", 3);
     world.publish(0, &events).await;
     let handler = Ask(|_: &Event| Err(HandlerError::park("none of them")));
     let consumer = world.consumer().halt_after_parked(2).dead_letter_topic(&topic);
-    let running = run(consumer.handler(handler).unwrap());
-    world.until_number("select count(*) from walpost.consumer_parked", 3).await;
-    let error = running.end().await.unwrap_err();
-    assert!(matches!(error, Error::Halted { .. }), "{error}");
-    assert_eq!(world.number(WRITTEN).await, 3);
+    let mut running = run(consumer.handler(handler).unwrap());
+    let reason = running.until_halted().await;
+    assert!(reason.contains("more than 2 events in a row were parked"), "{reason}");
+    assert_eq!(world.number("select count(*) from walpost.consumer_parked").await, 3);
+    world.until_number(WRITTEN, 3).await;
+    running.stop().await.unwrap();
     let found = letters(&topic).await;
     let values: Vec<&str> = found.iter().map(ReadRecord::value_text).collect();
     assert_eq!(values, events);

@@ -7,7 +7,7 @@ use walpost_testkit as testkit;
 
 use crate::{
     member::{self, Harm, KILL_BEFORE_COMMIT},
-    support::{Effects, LIMIT, World, each, ids, run},
+    support::{Effects, LIMIT, World, each, ids, run, stop_committed},
 };
 
 /// The member is paused; its successor works on soon and without it;
@@ -28,7 +28,7 @@ pub(crate) async fn paused_as(harm: Harm, kafka: &[(&str, &str)]) {
     let successor = run(successor);
     world.until_number("select count(*) from effect", 500).await;
     let took = since.elapsed();
-    assert!(took < Duration::from_secs(40), "the successor took {took:?}");
+    assert!(took < Duration::from_secs(100), "the successor took {took:?}");
     zombie.resume();
     world.publish(0, &events[500..]).await;
     world.until_number("select count(*) from effect", 1000).await;
@@ -102,7 +102,7 @@ async fn reset_killed_at(point: &'static str) {
     world.publish(0, &events).await;
     let mut running = run(world.consumer().handler(Effects).unwrap());
     running.until_applied(300).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     world.reset(&["--to-earliest"]).await;
     let first = member::start(&world, Harm::Failpoint(point));
     member::until_dead(&first).await;
@@ -136,7 +136,7 @@ pub(crate) async fn killed_as(rounds: u64, kafka: &[(&str, &str)]) {
         let chunk = &events[round as usize * 1000..][..1000];
         world.publish(0, chunk.iter().step_by(2)).await;
         world.publish(1, chunk.iter().skip(1).step_by(2)).await;
-        let victim = member::start_as(&world, Harm::Nothing, kafka, OnReset::Rerun);
+        let victim = member::start_as(&world, Harm::Killed, kafka, OnReset::Rerun);
         let goal = round as i64 * 1000 + 100;
         testkit::until(LIMIT, "effects of this round", async || {
             assert!(victim.is_running(), "{}", victim.log());

@@ -83,7 +83,7 @@ pub(crate) async fn a_member_whose_partition_was_claimed_gives_it_up_and_claims_
     claim(&world.client).await;
     world.publish(0, ids("b", 10)).await;
     let status = running.until_applied(20).await;
-    assert_eq!(status.counts.claims, 2);
+    assert!(status.counts.claims >= 2, "{status:?}");
     running.stop().await.unwrap();
     let all: Vec<String> = ids("a", 10).into_iter().chain(ids("b", 10)).collect();
     assert_eq!(world.effects().await, each(&all, 1));

@@ -1,10 +1,8 @@
 //! Partitions that move between members of the group.
 
-use std::time::Duration;
-
 use walpost_testkit::local;
 
-use crate::support::{Effects, World, each, ids, run};
+use crate::support::{BRIEF_SESSION_MS, Effects, LIMIT, World, each, ids, run};
 
 const STRATEGY: &str = "partition.assignment.strategy";
 
@@ -59,7 +57,10 @@ async fn a_member_that_is_dropped_half_way_is_replaced() {
     let events = ids("a", 2000);
     world.publish(0, &events[..1000]).await;
     world.publish(1, &events[1000..]).await;
-    let consumer = || world.consumer().max_batch_events(10).handler(Effects).unwrap();
+    let consumer = || {
+        let consumer = world.consumer().session_timeout_ms(BRIEF_SESSION_MS);
+        consumer.max_batch_events(10).handler(Effects).unwrap()
+    };
     let mut first = run(consumer());
     first.until_applied(100).await;
     first.abort().await;
@@ -77,7 +78,7 @@ async fn a_database_that_drops_its_connections_costs_no_effect() {
     world.publish(1, &events[1500..]).await;
     let running = run(world.consumer().max_batch_events(50).handler(Effects).unwrap());
     for at_least in [100, 1000, 2000] {
-        walpost_testkit::until(Duration::from_secs(60), "effects", async || {
+        walpost_testkit::until(LIMIT, "effects", async || {
             world.number("select count(*) from effect").await >= at_least
         })
         .await;

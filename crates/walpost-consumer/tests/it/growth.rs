@@ -14,7 +14,7 @@ use crate::support::{Effects, LIMIT, World, each, ids, run};
 
 /// Long enough that events are in the new partitions before the member knows of
 /// these.
-const REFRESH_MS: &str = "20000";
+const REFRESH_MS: &str = "60000";
 
 /// Adds partitions, and waits until the broker knows them.
 async fn grow(world: &World, partitions: usize) {

@@ -10,7 +10,7 @@ use walpost_consumer::{
     tokio_postgres::Transaction,
 };
 
-use crate::support::{Effects, World, each, ids, run};
+use crate::support::{Effects, World, each, ids, run, stop_committed};
 
 const PAYMENTS: &str = "create table payment (id bigint generated always as identity, \
                         ref text not null, constraint payment_ref_key unique (ref))";
@@ -152,7 +152,7 @@ async fn with_a_business_key_a_reset_fills_what_is_missing() {
     world.publish(0, &events).await;
     let mut running = run(guarded(&world).handler(PLAIN).unwrap());
     running.until_applied(50).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     world
         .client
         .batch_execute(

@@ -11,13 +11,13 @@ use std::{
 
 use tokio::sync::Barrier;
 use walpost_consumer::{
-    Event, Handler, HandlerError, OnReset, Park, RetrySchedule, tokio_postgres::Transaction,
+    Event, Handler, HandlerError, OnReset, Park, RetrySchedule, Status, tokio_postgres::Transaction,
 };
 use walpost_testkit as testkit;
 
 use crate::{
     member::{self, Harm},
-    support::{Ask, Effects, LIMIT, World, each, effect, ids, run},
+    support::{Ask, Effects, LIMIT, World, each, effect, ids, run, stop_committed},
 };
 
 const LANES: usize = 8;
@@ -84,7 +84,7 @@ pub(crate) async fn keys_go_side_by_side_and_each_in_its_order() {
             status.partitions.values().any(|partition| partition.next_offset == Some(end))
         })
         .await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     assert_eq!((world.stored().await, world.committed(0).await.0), (end, Some(end)));
 }
 
@@ -171,18 +171,16 @@ async fn resets_and_copies_count_in_lanes_as_they_do_without() {
     let mut running = run(lanes().handler(Effects).unwrap());
     running.until("copies", |status| status.counts.duplicates == 90).await;
     running.until_applied(200).await;
-    running.stop().await.unwrap();
+    let is_at_the_end =
+        |status: &Status| status.partitions.values().any(|one| one.next_offset == Some(290));
+    running.until("the end", is_at_the_end).await;
+    stop_committed(running).await;
     assert_eq!(world.effects().await, whole(&events));
     for (on_reset, times) in [(OnReset::Rerun, 2), (OnReset::Fill, 2), (OnReset::Rerun, 3)] {
         world.reset(&["--to-earliest"]).await;
         let mut running = run(lanes().on_reset(on_reset).handler(Effects).unwrap());
-        running
-            .until("the end", |status| {
-                let is_there = status.partitions.values().any(|one| one.next_offset == Some(290));
-                status.counts.resets == 1 && is_there
-            })
-            .await;
-        running.stop().await.unwrap();
+        running.until("the end", |status| status.counts.resets == 1 && is_at_the_end(status)).await;
+        stop_committed(running).await;
         let ids: Vec<String> = events.iter().map(|(_, id)| id.clone()).collect();
         assert_eq!(world.effects().await, each(&ids, times), "{on_reset:?}");
     }
@@ -239,7 +237,7 @@ async fn a_handler_that_hangs_in_a_lane_is_parked_and_the_others_go_on() {
     let events = ids("a", 30);
     let keyed: Vec<(String, String)> = events.iter().map(|id| (id.clone(), id.clone())).collect();
     publish(&world, &keyed).await;
-    let consumer = world.consumer().lanes(4).max_attempts(2).handler_timeout_ms(500);
+    let consumer = world.consumer().lanes(4).max_attempts(2).handler_timeout_ms(3_000);
     let running = run(consumer.claim_timeout_ms(500).handler(Odd).unwrap());
     let rows =
         "select (select count(*) from effect) + (select count(*) from walpost.consumer_parked)";

@@ -5,7 +5,7 @@ use std::path::Path;
 use walpost_consumer::{Builder, Database, Error, Event, HandlerError, OnReset};
 use walpost_testkit as testkit;
 
-use crate::support::{Ask, World, each, ids, run};
+use crate::support::{Ask, World, each, ids, run, stop_committed};
 
 /// The blocks of SQL in docs/operations.md, which those in the documentation of
 /// the crate repeat.
@@ -79,7 +79,7 @@ async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs(
     running.until("the end", |s| (s.counts.applied, s.counts.parked) == (20, 1)).await;
     let letter = "select count(*) from walpost.consumer_parked where dead_letter_at is not null";
     world.until_number(letter, 1).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     for on_reset in [OnReset::Rerun, OnReset::Fill] {
         world.reset(&["--to-earliest"]).await;
         let mut running = run(consumer.clone().on_reset(on_reset).handler(picky()).unwrap());
@@ -89,7 +89,7 @@ async fn a_role_is_told_the_grants_of_the_manual_and_they_are_all_that_it_needs(
                     && status.partitions.values().all(|one| one.next_offset == Some(21))
             })
             .await;
-        running.stop().await.unwrap();
+        stop_committed(running).await;
     }
     assert_eq!(world.effects().await, each(&events, 2));
     let drop = format!("drop owned by {role}; drop role {role}");

@@ -15,7 +15,7 @@ use walpost_consumer::{
 };
 use walpost_testkit::{self as testkit, Process};
 
-use crate::support::{Effects, LIMIT, World, each, ids};
+use crate::support::{BRIEF_SESSION_MS, Effects, LIMIT, SESSION_MS, World, each, ids};
 
 /// Names of what the process is told, all but the pause, the failpoint, Redis and
 /// the topic of dead letters required.
@@ -26,6 +26,8 @@ const TOPIC: &str = "MEMBER_TOPIC";
 /// Id of the event in whose handler the process stops itself, once.
 const PAUSE_AT: &str = "MEMBER_PAUSE_AT";
 const LANES: &str = "MEMBER_LANES";
+/// In milliseconds.
+const SESSION: &str = "MEMBER_SESSION";
 /// Address of the Redis whose keys are the guard.
 const REDIS: &str = "MEMBER_REDIS";
 /// Topic of dead letters.
@@ -40,9 +42,11 @@ const ON_RESET: &str = "MEMBER_ON_RESET";
 pub(crate) const KILL_BEFORE_COMMIT: &str = "before_commit@2:kill";
 
 /// How a member hurts itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Harm {
     Nothing,
+    /// By the test, at any moment.
+    Killed,
     PausesInHandlerOf(&'static str),
     /// `name[@count]:kill|stop` of the consumer's.
     Failpoint(&'static str),
@@ -97,7 +101,9 @@ fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
     let Told { lanes, kafka, on_reset, redis, letters } = *told;
     let kafka: Vec<String> = kafka.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let on_reset = if on_reset == OnReset::Fill { "fill" } else { "rerun" };
+    let session_ms = if harm == Harm::Nothing { SESSION_MS } else { BRIEF_SESSION_MS };
     let mut environment = vec![
+        (SESSION.to_owned(), session_ms.to_string()),
         (LANES.to_owned(), lanes.to_string()),
         (BROKER.to_owned(), testkit::kafka().bootstrap().to_owned()),
         (DATABASE.to_owned(), world.database.url().to_owned()),
@@ -108,7 +114,7 @@ fn launch(world: &World, harm: Harm, told: &Told<'_>) -> Process {
         (ON_RESET.to_owned(), on_reset.to_owned()),
     ];
     match harm {
-        Harm::Nothing => {}
+        Harm::Nothing | Harm::Killed => {}
         Harm::PausesInHandlerOf(id) => environment.push((PAUSE_AT.to_owned(), id.to_owned())),
         Harm::Failpoint(point) => {
             environment.push((FAILPOINT.to_owned(), format!("consumer/{point}")));
@@ -138,6 +144,8 @@ async fn a_member_in_a_process_of_its_own_drains_on_sigterm() {
     world.publish(0, ids("a", 100)).await;
     let member = start(&world, Harm::Nothing);
     world.until_number("select count(*) from effect", 100).await;
+    // At its end it does not wait long for Kafka's answer.
+    testkit::until(LIMIT, "the commit", async || world.committed(0).await.0 == Some(100)).await;
     assert!(member.terminate(LIMIT).success(), "{}", member.log());
     assert_eq!(world.effects().await, each(&ids("a", 100), 1));
     assert_eq!(world.committed(0).await.0, Some(100));
@@ -158,7 +166,7 @@ async fn run() {
         .kafka("bootstrap.servers", read(BROKER))
         .topics([read(TOPIC)])
         .database(Database::config(read(DATABASE).parse().unwrap()))
-        .session_timeout_ms(6_000)
+        .session_timeout_ms(read(SESSION).parse().unwrap())
         .max_batch_events(50)
         .lanes(read(LANES).parse().unwrap())
         .on_reset(on_reset);

@@ -9,7 +9,7 @@ use walpost_testkit::{self as testkit, local};
 use crate::{
     fault::{killed_as, paused_as},
     member::{self, Harm},
-    support::{Effects, LIMIT, World, each, ids, run},
+    support::{BRIEF_SESSION_MS, Effects, LIMIT, SESSION_MS, World, each, ids, run},
 };
 
 const EAGER: &[(&str, &str)] = &[("partition.assignment.strategy", "range")];
@@ -79,7 +79,8 @@ async fn a_static_member_that_comes_back_with_another_topic_gets_that_too() {
     testkit::create_topic(testkit::kafka().bootstrap(), &refunds, 1, &[]).await;
     let member = |topics: &[&String]| {
         let consumer = world.consumer_as(STATIC).topics(topics.iter().copied().cloned());
-        run(consumer.handler(Effects).unwrap())
+        // Each waits until that of the one before is over.
+        run(consumer.session_timeout_ms(BRIEF_SESSION_MS).handler(Effects).unwrap())
     };
     let mut before = member(&[&world.topic]);
     world.publish(0, &events[..10]).await;
@@ -151,11 +152,11 @@ fn work(status: &Status) -> (BTreeSet<i32>, u64) {
 
 /// A static member that leaves in order and comes back within its session moves
 /// no partition of the others.
-async fn comes_back(protocol: &[(&str, &str)]) {
-    let world = World::new(4).await;
+async fn comes_back(broker: &str, protocol: &[(&str, &str)]) {
+    let world = World::on(broker, 4).await;
     let member = |instance: &str| {
         let consumer = world.consumer_as(protocol).kafka("group.instance.id", instance);
-        run(consumer.session_timeout_ms(30_000).handler(Effects).unwrap())
+        run(consumer.session_timeout_ms(SESSION_MS).handler(Effects).unwrap())
     };
     let mut stays = member("pod-0");
     stays.until_running(4).await;
@@ -180,12 +181,15 @@ async fn comes_back(protocol: &[(&str, &str)]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_member_that_comes_back_moves_no_partition_of_the_others() {
-    comes_back(&[]).await;
+    comes_back(testkit::kafka().bootstrap(), &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_member_by_the_new_protocol_that_comes_back_moves_no_partition_of_the_others() {
-    comes_back(NEW).await;
+    // By this protocol the session is the broker's.
+    let session = ("group.consumer.session.timeout.ms", "30000");
+    let broker = local::Kafka::builder().property(session.0, session.1).start().unwrap();
+    comes_back(&broker.bootstrap(), NEW).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

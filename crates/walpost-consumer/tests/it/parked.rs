@@ -10,7 +10,7 @@ use walpost_testkit::{self as testkit, Process};
 
 use crate::{
     member::{self, Harm},
-    support::{LIMIT, Running, World, effect, run},
+    support::{LIMIT, Running, World, effect, run, stop_committed},
 };
 
 /// Fails for the ids that it was told, and writes effects for the others.
@@ -179,7 +179,7 @@ async fn a_rerun_over_a_held_key_waits_in_the_order_of_offsets() {
     let picky = Picky::about(["bad"]);
     let mut running = run(keyed(&world).handler(picky.clone()).unwrap());
     until_seen(&mut running, 4).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     world.reset(&["--to-earliest"]).await;
     let mut running = run(keyed(&world).handler(picky.clone()).unwrap());
     running
@@ -190,7 +190,7 @@ async fn a_rerun_over_a_held_key_waits_in_the_order_of_offsets() {
     picky.only([]);
     assert_eq!(ask(&world, "retry", "bad").await, "requested");
     running.until("all", |status| status.counts.unparked == 3).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     assert_eq!(made(&world).await, ["k0", "l0", "l0", "k0", "bad", "k1"]);
     // Each was made in this run; a fill finds nothing to do.
     world.reset(&["--to-earliest"]).await;
@@ -208,7 +208,7 @@ async fn a_retry_waits_for_a_replay_that_is_still_below_its_event() {
     let picky = Picky::about(["bad"]);
     let mut running = run(keyed(&world).handler(picky.clone()).unwrap());
     until_seen(&mut running, 4).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     picky.only([]);
     world.reset(&["--to-earliest"]).await;
     assert_eq!(ask(&world, "retry", "bad").await, "requested");
@@ -251,7 +251,7 @@ async fn a_rerun_tries_an_event_that_was_parked_alone_and_its_row_goes() {
     let picky = Picky::about(["bad", "worse"]);
     let mut running = run(world.consumer().handler(picky.clone()).unwrap());
     until_seen(&mut running, 4).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     picky.only(["worse"]);
     world.reset(&["--to-earliest"]).await;
     let mut running = run(world.consumer().handler(picky.clone()).unwrap());
@@ -279,7 +279,7 @@ async fn a_retry_that_hangs_or_panics_stays_parked_and_the_partition_goes_on() {
     }
     let world = World::new(1).await;
     world.publish_keyed(0, &[("k", "panics"), ("l", "hangs"), ("l", "l1")]).await;
-    let consumer = keyed(&world).max_attempts(1).handler_timeout_ms(2_000).claim_timeout_ms(500);
+    let consumer = keyed(&world).max_attempts(1).handler_timeout_ms(6_000).claim_timeout_ms(500);
     let mut running = run(consumer.handler(Odd).unwrap());
     until_seen(&mut running, 3).await;
     for id in ["panics", "hangs"] {

@@ -147,7 +147,7 @@ async fn a_panic_and_a_handler_that_hangs_are_failures_of_the_event() {
     }
     let world = World::new(1).await;
     world.publish(0, ids("a", 10)).await;
-    let consumer = world.consumer().max_attempts(1).handler_timeout_ms(2_000).claim_timeout_ms(500);
+    let consumer = world.consumer().max_attempts(1).handler_timeout_ms(6_000).claim_timeout_ms(500);
     let mut running = run(consumer.handler(Odd).unwrap());
     running.until("the end", |status| status.counts.applied + status.counts.parked == 10).await;
     running.stop().await.unwrap();
@@ -158,7 +158,7 @@ async fn a_panic_and_a_handler_that_hangs_are_failures_of_the_event() {
     let parked = parked.await.unwrap();
     let text: Vec<(&str, &str)> = parked.iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(text[0], ("a3", "the handler failed: the handler panicked"));
-    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 2000 ms"));
+    assert_eq!(text[1], ("a6", "the handler failed: the handler took longer than 6000 ms"));
     assert_eq!(text[2].0, "a8");
 }
 
@@ -237,9 +237,13 @@ async fn what_was_learnt_of_an_event_is_forgotten_when_another_has_claimed() {
         .await;
     crate::fence::claim(&world.client).await;
     let status = running.until_applied(2).await;
-    assert_eq!((status.counts.claims, status.counts.parked), (2, 1));
+    assert_eq!(status.counts.parked, 1);
+    assert!(status.counts.claims >= 2, "{status:?}");
     running.stop().await.unwrap();
-    assert_eq!(calls.load(Ordering::SeqCst), 3, "once before the claim, twice after it");
+    let calls = calls.load(Ordering::SeqCst);
+    assert!(calls >= 3, "once before the claim, twice after it: {calls}");
+    let attempts = "select attempts::bigint from walpost.consumer_parked";
+    assert_eq!(world.number(attempts).await, 2, "those of before the claim do not count");
 }
 
 #[tokio::test]

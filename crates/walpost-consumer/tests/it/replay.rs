@@ -6,7 +6,7 @@ use walpost_testkit::{self as testkit, local};
 
 use crate::{
     member::{self, Harm},
-    support::{Effects, Running, World, each, ids, run},
+    support::{BRIEF_SESSION_MS, Effects, Running, World, each, ids, run, stop_committed},
 };
 
 type Settings = &'static [(&'static str, &'static str)];
@@ -29,7 +29,7 @@ fn is_at_the_end(status: &Status) -> bool {
 async fn to_the_end(world: &World, kafka: Settings, on_reset: OnReset) -> (u64, u64) {
     let mut running = start(world, kafka, on_reset);
     let status = running.until("the end", is_at_the_end).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     (status.counts.applied, status.counts.resets)
 }
 
@@ -110,9 +110,15 @@ async fn a_deleted_group_of_the_new_protocol_is_no_reset() {
 
 /// A run that ends without a word to Kafka, whose offset then is behind.
 async fn crash_behind(world: &World, kafka: Settings) -> i64 {
-    let consumer = world.consumer_as(kafka).max_batch_events(10).commit_interval_ms(60_000);
+    let consumer = world.consumer_as(kafka).session_timeout_ms(BRIEF_SESSION_MS);
+    let consumer = consumer.max_batch_events(10).commit_interval_ms(60_000);
     let mut running = run(consumer.handler(Effects).unwrap());
-    running.until("the end", is_at_the_end).await;
+    running
+        .until("the end, of which Kafka does not know", |status| {
+            let mut partitions = status.partitions.values();
+            is_at_the_end(status) && partitions.any(|one| one.committed_offset.is_some())
+        })
+        .await;
     running.abort().await;
     let (stale, metadata) = world.committed(0).await;
     assert!(!metadata.is_empty(), "with our marker");

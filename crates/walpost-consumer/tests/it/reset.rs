@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use walpost_consumer::{Error, OnReset};
 
-use crate::support::{Effects, Running, World, each, ids, now_ms, run};
+use crate::support::{Effects, Running, World, each, ids, now_ms, run, stop_committed};
 
 const EVENTS: usize = 2000;
 
@@ -16,7 +16,7 @@ async fn applied() -> (World, Vec<String>) {
     world.publish(1, &events[EVENTS / 2..]).await;
     let mut running = start(&world, OnReset::Rerun);
     running.until_applied(EVENTS as u64).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     assert_eq!(world.effects().await, each(&events, 1));
     (world, events)
 }
@@ -43,7 +43,7 @@ async fn replay(world: &World, on_reset: OnReset) -> (u64, u64) {
                 && status.partitions.values().all(|partition| partition.next_offset == Some(end))
         })
         .await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     (status.counts.applied, status.counts.resets)
 }
 
@@ -73,7 +73,7 @@ async fn a_reset_to_a_time_reruns_what_came_after_it() {
     let boundary: String = world.client.query_one(to_text, &[&boundary]).await.unwrap().get(0);
     let mut running = start(&world, OnReset::Rerun);
     running.until_applied(500).await;
-    running.stop().await.unwrap();
+    stop_committed(running).await;
     world.reset(&["--to-datetime", &boundary]).await;
     let mut running = start(&world, OnReset::Rerun);
     running.until_applied(200).await;

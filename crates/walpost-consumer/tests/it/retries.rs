@@ -146,7 +146,7 @@ async fn attempts_of_an_event_that_waits_are_counted_while_others_are_applied() 
     world.publish_keyed(0, &events).await;
     let moody = Moody::default();
     moody.about(["bad"].into_iter().chain(others.iter().map(String::as_str)), Fails::Parks);
-    let schedule = RetrySchedule::new([10_000, 10].map(Duration::from_millis)).repeating_last();
+    let schedule = RetrySchedule::new([20_000, 10].map(Duration::from_millis)).repeating_last();
     let consumer = world.consumer().park(Park::Key).max_attempts(3).retry_schedule(schedule);
     let mut running = run(consumer.handler(moody.clone()).unwrap());
     until_seen(&mut running, 22).await;

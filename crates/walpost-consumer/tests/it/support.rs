@@ -13,7 +13,7 @@ use rdkafka::{
 };
 use tokio_postgres::Client;
 use walpost_consumer::{
-    Builder, Consumer, Database, Event, Handler, HandlerError, Park, SliceError,
+    Builder, Consumer, Database, Event, Handler, HandlerError, Park, PartitionStatus, SliceError,
     tokio_postgres::Transaction,
 };
 use walpost_migrate::{Migrator, Set};
@@ -22,6 +22,13 @@ pub(crate) use walpost_testkit::{Running, each, ids, run};
 
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(150);
+
+/// Session of members that nobody has to miss.
+pub(crate) const SESSION_MS: u64 = 30_000;
+
+/// Session of a member that is killed, paused or dropped, and whose partitions are
+/// waited for.
+pub(crate) const BRIEF_SESSION_MS: u64 = 6_000;
 
 /// What handlers of these tests write to.
 pub(crate) const EFFECT_TABLE: &str = "create table effect (n bigint generated always as identity, \
@@ -103,7 +110,7 @@ impl World {
             .kafka("bootstrap.servers", &self.broker)
             .topics([self.topic.clone()])
             .database(Database::config(self.database.config()))
-            .session_timeout_ms(6_000)
+            .session_timeout_ms(SESSION_MS)
             .park(Park::Event)
             .retry_schedule(
                 walpost_consumer::RetrySchedule::new([Duration::from_millis(10)]).repeating_last(),
@@ -360,6 +367,20 @@ impl World {
 fn producer(broker: &str) -> ThreadedProducer<DefaultProducerContext> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", broker).set("linger.ms", "1").create().unwrap()
+}
+
+/// Stops it when Kafka has said that it holds each partition's offset. A stop does
+/// not wait long for that, and a number that Kafka may hold is no reset.
+pub(crate) async fn stop_committed(mut running: Running) {
+    running
+        .until("commits", |status| {
+            let holds = |one: &PartitionStatus| {
+                one.next_offset.is_some() && one.committed_offset == one.next_offset
+            };
+            !status.partitions.is_empty() && status.partitions.values().all(holds)
+        })
+        .await;
+    running.stop().await.unwrap();
 }
 
 /// Writes effects, many with one statement.

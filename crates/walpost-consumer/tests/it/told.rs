@@ -54,7 +54,8 @@ async fn parked_events_and_halted_partitions_are_told_without_a_subscriber() {
     let world = World::new(2).await;
     world.publish(0, ["a", "park", "b", "halt", "c"]).await;
     let process = start(&world, testkit::kafka().bootstrap(), world.database.url(), false);
-    until_told(&process, "the partition is halted", 1).await;
+    // The end of what it says last.
+    until_told(&process, "create what is missing", 1).await;
     let log = process.log();
     let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
     let parked = line("parked an event");
@@ -142,7 +143,7 @@ async fn a_database_that_is_away_is_told_with_its_address_and_so_is_the_end_of_i
     assert!(url.contains(&proxy.port().to_string()), "{url}");
     let process = start(&world, testkit::kafka().bootstrap(), &url, false);
     until_told(&process, "the database cannot be reached", 1).await;
-    assert!(process.log().contains(&format!(":{} (database ", proxy.port())), "{}", process.log());
+    until_told(&process, &format!(":{} (database ", proxy.port()), 1).await;
     proxy.restore();
     until_told(&process, "the database answers", 1).await;
     world.until_number("select count(*) from walpost.position where epoch > 0", 1).await;

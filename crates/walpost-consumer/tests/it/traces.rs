@@ -106,7 +106,7 @@ async fn a_slice_is_one_span_with_links_to_the_writers() {
     let exported = Exported::begin(LevelFilter::INFO);
     let world = World::new(1).await;
     publish(&world, 5).await;
-    let consumer = world.consumer().max_batch_events(5).max_batch_wait_ms(10_000);
+    let consumer = world.consumer().max_batch_events(5).max_batch_wait_ms(60_000);
     let mut running = run(consumer.handler(Effects).unwrap());
     running.until_applied(5).await;
     running.stop().await.unwrap();
@@ -127,7 +127,7 @@ async fn in_a_slice_each_event_that_is_handled_alone_has_its_own_trace() {
     let exported = Exported::begin(LevelFilter::INFO);
     let world = World::new(1).await;
     publish(&world, 4).await;
-    let consumer = world.consumer().max_batch_events(4).max_batch_wait_ms(10_000);
+    let consumer = world.consumer().max_batch_events(4).max_batch_wait_ms(60_000);
     let mut running = run(consumer.handler(Ask(|_: &Event| Ok(()))).unwrap());
     running.until_applied(4).await;
     running.stop().await.unwrap();
@@ -163,8 +163,9 @@ impl Handler for Refusing {
 async fn a_call_that_failed_says_so_and_what_follows_is_traced_too() {
     let exported = Exported::begin(LevelFilter::INFO);
     let world = World::new(1).await;
-    publish(&world, 3).await;
-    let consumer = world.consumer().max_batch_events(3).max_batch_wait_ms(10_000);
+    // Two more than go together, so that what is left of a batch waits for no other.
+    publish(&world, 5).await;
+    let consumer = world.consumer().max_batch_events(3).max_batch_wait_ms(60_000);
     let mut running = run(consumer.handler(Refusing).unwrap());
     running.until("a parked event", |status| status.counts.parked == 1).await;
     running.until_applied(2).await;

@@ -14,6 +14,7 @@ use walpost_encode::{
     protobuf::{ProtobufConverter, ProtobufOptions},
 };
 use walpost_local::{Registry as Server, free_port};
+use walpost_testkit::until_some;
 
 fn config(url: String, auto_register: bool) -> RegistryConfig {
     RegistryConfig {
@@ -53,13 +54,12 @@ async fn ids_are_looked_up_or_registered() {
     let elsewhere = format!("{}/not/there", server.url());
     let limited = RegistryConfig { timeout: Duration::from_secs(5), ..config(elsewhere, false) };
     let lost = Registry::new(&limited).unwrap();
-    let mut error = lost.id(&schema).await.unwrap_err();
     // What it has no path for, this server leaves without any answer at times.
-    for _ in 0..5 {
-        if error.kind().is_transient() {
-            error = lost.id(&schema).await.unwrap_err();
-        }
-    }
+    let error = until_some(Duration::from_secs(120), "an answer", async || {
+        let error = lost.id(&schema).await.unwrap_err();
+        (!error.kind().is_transient()).then_some(error)
+    })
+    .await;
     assert_eq!(error.kind(), RegistryErrorKind::Refused, "{error:?}");
     assert!(!error.kind().parks() && !error.kind().is_transient());
 }

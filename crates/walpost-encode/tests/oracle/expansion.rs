@@ -180,6 +180,60 @@ fn payloads_are_expanded_as_debezium_does() {
     }
 }
 
+/// Of the objects in an array Debezium merges the shapes in an order that differs
+/// from run to run. What it makes of members that have a shape of their own in
+/// each follows from that order: of those payloads there is nothing to compare.
+fn payload(random: &mut Random) -> String {
+    loop {
+        let payload = format!("{{\"p\":{},\"q\":{}}}", random.json(3), random.json(2));
+        if !depends_on_order(&serde_json::from_str(&payload).unwrap()) {
+            return payload;
+        }
+    }
+}
+
+fn depends_on_order(json: &Json) -> bool {
+    match json {
+        Json::Array(elements) => {
+            let contends = |one| elements.iter().any(|other| contend(one, other));
+            elements.iter().any(|one| contends(one) || depends_on_order(one))
+        }
+        Json::Object(members) => members.values().any(depends_on_order),
+        _ => false,
+    }
+}
+
+/// Whether objects have objects or arrays of different shapes under one name.
+fn contend(one: &Json, other: &Json) -> bool {
+    let (Json::Object(one), Json::Object(other)) = (one, other) else { return false };
+    let has_shape = |json: &Json| json.is_object() || json.is_array();
+    one.iter()
+        .filter_map(|(name, value)| Some((value, other.get(name)?)))
+        .any(|(one, other)| has_shape(one) && has_shape(other) && shape(one) != shape(other))
+}
+
+/// Where it is equal, the schema is.
+fn shape(json: &Json) -> Json {
+    match json {
+        Json::Null => Json::Null,
+        Json::Bool(_) => "boolean".into(),
+        Json::String(_) => "string".into(),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) if i32::try_from(number).is_ok() => "int32".into(),
+            Some(_) => "int64".into(),
+            None => "double".into(),
+        },
+        Json::Array(elements) => {
+            let mut shapes: Vec<Json> = elements.iter().map(shape).collect();
+            shapes.dedup();
+            shapes.into()
+        }
+        Json::Object(members) => {
+            members.iter().map(|(name, value)| (name.clone(), shape(value))).collect()
+        }
+    }
+}
+
 #[test]
 fn random_payloads_are_expanded_as_debezium_does() {
     let mut oracle = Oracle::start();
@@ -187,7 +241,7 @@ fn random_payloads_are_expanded_as_debezium_does() {
     let mut random = Random::new("payloads");
     for case in 0..CASES {
         let count = ways.len();
-        let payload = format!("{{\"p\":{},\"q\":{}}}", random.json(3), random.json(2));
+        let payload = payload(&mut random);
         compare(&mut oracle, &mut ways[case % count], &payload);
     }
 }

@@ -17,6 +17,9 @@ use walpost_idempotency::{
     http::{Database, IdempotencyLayer, Tx, TxError},
 };
 use walpost_outbox::{NewEvent, OutboxTable, write};
+use walpost_testkit::until;
+
+use crate::support::LIMIT;
 
 /// Where a handler waits, and says that it does.
 #[derive(Clone)]
@@ -43,7 +46,11 @@ impl Gate {
 
     /// Waits until a handler is there.
     pub(crate) async fn reached(&self) {
-        self.reached.acquire().await.unwrap().forget();
+        until(LIMIT, "a handler at its gate", async || {
+            self.reached.acquire().await.unwrap().forget();
+            true
+        })
+        .await;
     }
 
     /// Lets one handler go on.

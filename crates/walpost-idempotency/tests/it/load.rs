@@ -24,8 +24,7 @@ impl Load {
         let world = World::new().await;
         let policy =
             Policy::new("load").in_flight(in_flight).wait_max(LIMIT).handler_timeout(LIMIT);
-        let pool = world.pool().answer_timeout(LIMIT);
-        let router = router(&layer(pool, policy), &Gate::new());
+        let router = router(&layer(world.pool(), policy), &Gate::new());
         Self { world, router }
     }
 

@@ -114,7 +114,7 @@ async fn serve(config: Config) {
     let (client, connection) = config.connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     let provider = Arc::new(client);
-    let pool = Database::config(config);
+    let pool = Database::config(config).answer_timeout(LIMIT);
     let leased = Policy::new("checkout").mode(Mode::Leased).lease(Duration::from_secs(600));
     let checkout = post(move |run: Run| checkout(Arc::clone(&provider), run));
     let router = Router::new()

@@ -39,7 +39,7 @@ impl Rig {
             through.password(password);
         }
         through.dbname(world.database.name());
-        let pool = Database::config(through.clone());
+        let pool = Database::config(through.clone()).answer_timeout(LIMIT);
         Self { world, proxy, pool, config: through }
     }
 

@@ -44,7 +44,7 @@ impl World {
 
     /// Connections for a layer.
     pub(crate) fn pool(&self) -> Pool {
-        Pool::config(self.database.config())
+        Pool::config(self.database.config()).answer_timeout(LIMIT)
     }
 
     /// Names of effects that were committed, in order of their names.

@@ -128,7 +128,7 @@ async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
     let policy = Policy::new("wait")
         .in_flight(InFlight::Wait)
         .wait_max(LIMIT)
-        .handler_timeout(Duration::from_secs(5));
+        .handler_timeout(Duration::from_secs(15));
     let router = router(&layer(world.pool(), policy), &gate);
     let both = [0, 1].map(|_| {
         let router = router.clone();
@@ -152,7 +152,7 @@ async fn a_twin_whose_client_has_gone_waits_no_more_and_is_never_carried_out() {
     let policy = Policy::new("gone")
         .in_flight(InFlight::Wait)
         .waiting_max(1)
-        .handler_timeout(Duration::from_secs(8));
+        .handler_timeout(Duration::from_secs(20));
     let layer = layer(world.pool().connections(1), policy);
     let router = router(&layer, &gate);
     let place = || {

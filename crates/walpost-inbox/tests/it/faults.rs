@@ -97,11 +97,11 @@ async fn whoever_sleeps_between_state_and_commit_is_ended_by_the_server() {
     let world = World::new().await;
     world.receive("apply", ["a".to_owned()]).await;
     let mut client = world.database.connect().await;
-    let terms = ClaimTerms::new("sleeper").lease_ms(5_000);
+    let terms = ClaimTerms::new("sleeper").lease_ms(15_000);
     let claims = world.inbox.claim(&mut client, &terms).await.unwrap();
     let number = claims[0].head().number();
     let tx = client.transaction().await.unwrap();
-    let begin = format!("select walpost.inbox_begin({number}, 1, 5000, 5000)");
+    let begin = format!("select walpost.inbox_begin({number}, 1, 15000, 15000)");
     tx.batch_execute(&begin).await.unwrap();
     tx.batch_execute("insert into effect (event_id) values ('sleeper')").await.unwrap();
     world.inbox.succeed(&tx, &claims[0]).await.unwrap();
@@ -131,11 +131,11 @@ async fn a_process_that_sleeps_past_its_lease_and_wakes_repeats_nothing() {
     assert!(zombie.terminate(LIMIT).success(), "{}", zombie.log());
     running.stop().await;
     assert_eq!(world.effects().await, ["a"]);
-    assert!(
-        zombie.log().contains("WP011") || zombie.log().contains("claim lost"),
-        "{}",
-        zombie.log()
-    );
+    // It was refused, or did not even ask, or got no answer while its lease would have lasted.
+    let log = zombie.log();
+    let gave_up =
+        ["WP011", "claim lost", "left to its lease"].iter().any(|line| log.contains(line));
+    assert!(gave_up, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,7 @@ async fn act(task: &str) {
     let processor = Processor::builder(Database::config(config))
         .name(env::var(NAME).unwrap())
         .concurrency(4)
-        .lease_ms(if handler.hangs { 15_000 } else { LEASE_MS })
+        .lease_ms(if handler.hangs { 30_000 } else { LEASE_MS })
         .handler_timeout_ms(if handler.hangs { 14_000 } else { HANDLER_TIMEOUT_MS })
         .retries(RetrySchedule::new([Duration::ZERO]).repeating_last())
         .handler(handler)

@@ -105,7 +105,7 @@ async fn a_handler_that_waits_for_ever_is_ended_and_its_attempt_counts() {
     let world = World::new().await;
     world.receive("slow", ["slow".to_owned()]).await;
     world.receive("apply", ["other".to_owned()]).await;
-    let running = run(world.processor().handler_timeout_ms(1_000), ByType);
+    let running = run(world.processor().handler_timeout_ms(3_000), ByType);
     world.until(State::Failed, 1).await;
     world.until(State::Succeeded, 1).await;
     running.stop().await;
@@ -130,7 +130,9 @@ async fn what_another_transaction_or_the_surroundings_are_at_fault_for_does_not_
                    and processing_state = 'failed' and attempts = 0 and fence > 0 \
                    and next_attempt_at is not null";
     until(LIMIT, "an attempt put off", async || world.number(put_off).await == 1).await;
-    assert!(running.processor.snapshot().transient >= 1);
+    // The row is there before it is counted.
+    let counted = async || running.processor.snapshot().transient >= 1;
+    until(LIMIT, "it is counted", counted).await;
     running.stop().await;
     assert_eq!(world.effects().await, ["conflict"]);
 }

@@ -34,9 +34,10 @@ fn creating_at(bootstrap: &str, name: &str, settings: TopicSettings) -> KafkaCon
     connector(bootstrap, &[]).create_topics(move |topic| (topic == name).then(|| settings.clone()))
 }
 
-async fn topic_config(topic: &str) -> BTreeMap<String, Option<String>> {
+/// The settings of a topic.
+pub(crate) async fn topic_config(bootstrap: &str, topic: &str) -> BTreeMap<String, Option<String>> {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", kafka().bootstrap());
+    config.set("bootstrap.servers", bootstrap);
     let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
     let asked = [ResourceSpecifier::Topic(topic)];
     let mut found = admin.describe_configs(&asked, &AdminOptions::new()).await.unwrap();
@@ -52,7 +53,7 @@ async fn a_topic_that_is_missing_is_made_as_its_settings_say() {
     driver.settle().await;
     assert_eq!(read_all(kafka().bootstrap(), &topic).await.len(), 1);
     assert_eq!(end_offsets(kafka().bootstrap(), &topic).await.len(), 3);
-    let config = topic_config(&topic).await;
+    let config = topic_config(kafka().bootstrap(), &topic).await;
     assert_eq!(config["cleanup.policy"].as_deref(), Some("compact,delete"));
     assert_eq!(config["retention.ms"].as_deref(), Some("86400000"));
     driver.sink.close().await;
@@ -102,14 +103,13 @@ async fn a_topic_that_the_brokers_refuse_is_told_and_waited_for() {
     let topic = unique_name("refused");
     let mut driver = Driver::connect(&creating(&topic, settings(1, Some(3)))).await;
     assert!(driver.sink.try_send(0, message(&topic, "a", "1")).is_err());
-    until(LIMIT, "the trouble", async || {
+    let parts = [&*topic, "was not created", "replication.factor: 3"];
+    until(LIMIT, "the trouble with the topic", async || {
         driver.wait().await;
-        driver.sink.trouble().is_some()
+        let trouble = driver.sink.trouble();
+        trouble.is_some_and(|trouble| parts.iter().all(|part| trouble.contains(part)))
     })
     .await;
-    let trouble = driver.sink.trouble().unwrap();
-    assert!(trouble.contains(&topic) && trouble.contains("was not created"), "{trouble}");
-    assert!(trouble.contains("replication.factor: 3"), "{trouble}");
     create_topic(kafka().bootstrap(), &topic, 1, &[]).await;
     driver.send(message(&topic, "a", "1")).await.unwrap();
     driver.settle().await;

@@ -14,6 +14,9 @@ const IMPATIENT: [(&str, &str); 3] = [
     ("compression.type", "none"),
 ];
 
+/// So long does librdkafka by itself wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Sends the numbers of `range`, each with a key that tells its order.
 async fn send(driver: &mut Driver, topic: &str, range: std::ops::Range<u32>, bytes: usize) {
     for n in range {
@@ -67,8 +70,8 @@ async fn a_connection_cut_before_the_answer_repeats_nothing() {
     let direct = kafka.broker.bootstrap();
     create_topic(&direct, "unanswered", 2, &[]).await;
     // One request for each partition: with more than five, none follows before
-    // an answer.
-    let settings = [&IMPATIENT[..], &[("linger.ms", "200")]].concat();
+    // an answer. Less than what a question asked meanwhile may wait for one.
+    let settings = [&IMPATIENT[..], &[("linger.ms", "1000")]].concat();
     let mut driver = Driver::connect(&connector(&kafka.bootstrap(), &settings)).await;
     for round in 0..3 {
         let first = 60 * round;
@@ -160,7 +163,7 @@ async fn a_sink_closed_behind_a_half_open_connection_lets_go_and_sends_nothing_m
     send(&mut driver, "closed", 10..60, 100).await;
     // A question without an answer does not stand in the way.
     assert!(driver.sink.try_send(1_000, message("unknown", "a", "1")).is_err());
-    tokio::time::timeout(LIMIT, driver.sink.close()).await.expect("closing is bounded");
+    tokio::time::timeout(PATIENCE, driver.sink.close()).await.expect("closing is bounded");
     kafka.proxy.cut_connections();
     kafka.proxy.restore();
 

@@ -1,8 +1,13 @@
 use walpost_event::Header;
 use walpost_relay::{DeliveryErrorKind, Sink};
-use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, read_all, unique_name};
+use walpost_testkit::{
+    create_topic, fresh_topic, kafka, local::Kafka, read_all, unique_name, until,
+};
 
-use crate::rig::{Driver, connector, message, numbers, padded};
+use crate::{
+    creation::topic_config,
+    rig::{Driver, LIMIT, connector, message, numbers, padded},
+};
 
 #[tokio::test]
 async fn a_record_beyond_the_topics_limit_is_refused_beforehand_and_the_rest_goes_on() {
@@ -110,6 +115,9 @@ async fn where_the_limit_is_not_told_only_what_the_broker_refuses_is_rejected() 
     let everybody = ["--add", "--allow-principal", "User:*"];
     let args = ["--bootstrap-server", &bootstrap].into_iter().chain(everybody).chain(rights);
     broker.run_tool("org.apache.kafka.tools.AclCommand", args).unwrap();
+    // Who is denied hears of no setting.
+    let is_denied = async || topic_config(&bootstrap, "denied").await.is_empty();
+    until(LIMIT, "the denial", is_denied).await;
 
     let connector = connector(&bootstrap, &[("compression.type", "none")]);
     let mut driver = Driver::connect(&connector).await;

@@ -31,7 +31,7 @@ async fn nothing_lands_behind_a_batch_that_the_broker_refused() {
     driver.send(message(&topic, "a", "0")).await.unwrap();
     driver.settle().await;
     let bootstrap = kafka().bootstrap();
-    lower_limit(&topic, 2_000);
+    lower_limit(&topic, 2_000).await;
     for n in 1..200_u32 {
         let size = if n == 20 { 10_000 } else { 0 };
         let padded = format!("{n}{}", " ".repeat(size));

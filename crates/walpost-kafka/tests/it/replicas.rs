@@ -1,10 +1,10 @@
 //! Records that their leader has and its replicas have not.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use tokio::time::timeout;
 use walpost_relay::{POSITION_HEADER, Sink};
-use walpost_testkit::{create_replicated_topic, local::Kafka};
+use walpost_testkit::{create_replicated_topic, local::Kafka, until};
 
 use crate::{
     read_back::{floors, positions, try_read_back, with},
@@ -18,13 +18,19 @@ const TOO_EARLY: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn what_no_replica_has_taken_yet_is_waited_for_and_read_back() {
-    let first = Kafka::builder().property("broker.session.timeout.ms", "30000").start().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let first = Kafka::builder().home(home.path().join("kafka"));
+    let first = first.property("broker.session.timeout.ms", "30000").start().unwrap();
     let second = Kafka::builder().joining(&first, 2).start().unwrap();
     let bootstrap = first.bootstrap();
     create_replicated_topic(&bootstrap, "replicated", 1, &[1, 2], &[]).await;
+    let log = home.path().join("kafka/data/replicated-0/00000000000000000000.log");
+    let log_bytes = || fs::metadata(&log).unwrap().len();
     let mut predecessor = Driver::connect(&connector(&bootstrap, &[])).await;
+    let mut replicated_bytes = 0;
     for n in 0..2 {
         if n == 1 {
+            replicated_bytes = log_bytes();
             second.pause().unwrap();
         }
         let position = format!("p{n}");
@@ -34,6 +40,7 @@ async fn what_no_replica_has_taken_yet_is_waited_for_and_read_back() {
             predecessor.settle().await;
         }
     }
+    until(LIMIT, "the last record at the leader", async || log_bytes() > replicated_bytes).await;
     let id = predecessor.sink.places()[0].topic_id.clone();
     let reading =
         try_read_back(&bootstrap, vec![floors("replicated", id.as_ref(), &[0])], Some(SETTLE));

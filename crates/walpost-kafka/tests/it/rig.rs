@@ -1,14 +1,22 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
 };
 
-use walpost_event::{Bytes, Headers, Message};
+use rdkafka::{
+    ClientConfig, ClientContext,
+    message::DeliveryResult,
+    producer::{BaseProducer, BaseRecord, Producer, ProducerContext},
+    types::RDKafkaErrorCode,
+};
+use walpost_event::{Bytes, Headers, Message, error_chain};
 use walpost_kafka::{KafkaConnector, KafkaSink};
-use walpost_relay::{Delivery, Sink, Unsent};
-use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka};
+use walpost_relay::{Delivery, RelayError, Sink, Unsent};
+use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka, until};
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// More than librdkafka waits for one answer, which is 60 s.
+pub(crate) const LIMIT: Duration = Duration::from_secs(150);
 
 pub(crate) fn connector(bootstrap: &str, more: &[(&str, &str)]) -> KafkaConnector {
     let mut settings = BTreeMap::from([("bootstrap.servers".to_owned(), bootstrap.to_owned())]);
@@ -27,6 +35,17 @@ pub(crate) fn message(topic: &str, key: &str, value: impl Into<Bytes>) -> Messag
     }
 }
 
+/// A session; what passes by itself is tried again.
+pub(crate) async fn session(connector: &KafkaConnector) -> Result<KafkaSink, RelayError> {
+    let start = Instant::now();
+    loop {
+        match connector.connect().await {
+            Err(error) if error.is_transient() && start.elapsed() < LIMIT => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// A sink with the deliveries that came so far.
 pub(crate) struct Driver {
     pub(crate) sink: KafkaSink,
@@ -36,7 +55,8 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) async fn connect(connector: &KafkaConnector) -> Self {
-        let sink = connector.connect().await.unwrap();
+        let sink = session(connector).await;
+        let sink = sink.unwrap_or_else(|error| panic!("no session: {}", error_chain(&error)));
         Self { sink, deliveries: Vec::new(), next_ticket: 0 }
     }
 
@@ -118,12 +138,43 @@ pub(crate) fn numbers(records: &[ReadRecord], key: &str) -> Vec<u32> {
     of_key.map(|record| record.value_text().trim().parse().unwrap()).collect()
 }
 
-/// Sets `max.message.bytes` of a topic on the shared brokers; clients that know
-/// it believe in the limit of before.
-pub(crate) fn lower_limit(topic: &str, bytes: usize) {
+/// Whether the brokers found a record too large.
+#[derive(Default)]
+struct TooLarge(AtomicBool);
+
+impl ClientContext for TooLarge {}
+
+impl ProducerContext for TooLarge {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((error, _)) = result
+            && error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge)
+        {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sets `max.message.bytes` of a topic of one partition on the shared brokers;
+/// clients that know it believe in the limit of before. The brokers go by it a
+/// moment later, and until then take records with the key `probe`.
+pub(crate) async fn lower_limit(topic: &str, bytes: usize) {
     let setting = format!("max.message.bytes={bytes}");
     let args = ["--bootstrap-server", kafka().bootstrap(), "--alter", "--topic", topic];
     let tools = kafka().local().expect("Kafka's own tools, so a Kafka started by the tests");
     let args = args.into_iter().chain(["--add-config", &setting]);
     tools.run_tool("kafka.admin.ConfigCommand", args).unwrap();
+    let probe = ClientConfig::new()
+        .set("bootstrap.servers", kafka().bootstrap())
+        .create_with_context::<_, BaseProducer<TooLarge>>(TooLarge::default())
+        .unwrap();
+    let beyond = vec![b' '; bytes];
+    until(LIMIT, "the limit", async || {
+        let record = BaseRecord::<str, [u8]>::to(topic).partition(0).key("probe").payload(&beyond);
+        probe.send(record).map_err(|(error, _)| error).unwrap();
+        probe.flush(LIMIT).unwrap();
+        probe.context().0.load(Ordering::Relaxed)
+    })
+    .await;
 }

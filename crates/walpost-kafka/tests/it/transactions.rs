@@ -83,15 +83,16 @@ async fn what_a_killed_producer_did_not_commit_never_appears() {
 #[tokio::test]
 async fn a_zombie_that_wakes_beside_its_successor_writes_nothing() {
     let (topic, id) = (fresh_topic("zombie", 1).await, unique_name("tx"));
-    let mut zombie = Driver::connect(&transactional(&id, Duration::from_secs(3))).await;
+    let mut zombie = Driver::connect(&transactional(&id, LONG)).await;
     write(&mut zombie, &topic, 0, 3).await;
     let mut successor = Driver::connect(&transactional(&id, SHORT)).await;
     write(&mut successor, &topic, 0, 3).await;
     successor.settle().await;
-    // It goes on as if nothing had happened, and commits when it is time.
+    // It goes on as if nothing had happened, and commits.
     for number in 3..6 {
         let _ = zombie.send(message(&topic, "a", number.to_string())).await;
     }
+    zombie.sink.hurry();
     zombie.settle().await;
     assert_eq!(zombie.delivered().len(), 0, "nothing of it is durable");
     assert!(zombie.failures() >= 3);
@@ -109,12 +110,13 @@ async fn after_a_change_of_the_mode_or_the_id_the_one_before_is_fenced_off() {
     let plain = connector(kafka().bootstrap(), &[]);
     for successor in [plain, transactional(&next_id, SHORT)] {
         let (topic, id) = (fresh_topic("mode", 1).await, unique_name("tx"));
-        let mut zombie = Driver::connect(&transactional(&id, Duration::from_secs(2))).await;
+        let mut zombie = Driver::connect(&transactional(&id, LONG)).await;
         write(&mut zombie, &topic, 0, 2).await;
         let mut successor = Driver::connect(&successor).await;
         successor.sink.fence(&id).await.unwrap();
         write(&mut successor, &topic, 0, 2).await;
         successor.settle().await;
+        zombie.sink.hurry();
         zombie.settle().await;
         assert_eq!((zombie.delivered().len(), zombie.failures()), (0, 2));
         assert_eq!(committed(&topic).await, [0, 1]);
@@ -134,7 +136,7 @@ async fn a_record_that_is_refused_takes_its_transaction_with_it() {
     driver.send(message(&topic, "a", "0")).await.unwrap();
     driver.settle().await;
     // The client believes in the limit of before.
-    lower_limit(&topic, 2_000);
+    lower_limit(&topic, 2_000).await;
     let before = driver.deliveries.len();
     for number in 1..4_u32 {
         let padding = " ".repeat(if number == 3 { 10_000 } else { 0 });
@@ -157,7 +159,9 @@ async fn a_broker_that_dies_in_a_transaction_gets_everything_once_and_in_order()
     let broker = Kafka::builder().start().unwrap();
     let bootstrap = broker.bootstrap();
     create_topic(&bootstrap, "survivor", 3, &[]).await;
-    let connector = connector(&bootstrap, &[]).transactional(&unique_name("tx"), SHORT).unwrap();
+    // The transaction at hand is not given up while the broker is away.
+    let patient = connector(&bootstrap, &[("transaction.timeout.ms", "180000")]);
+    let connector = patient.transactional(&unique_name("tx"), SHORT).unwrap();
     let mut driver = Driver::connect(&connector).await;
     for number in 0..2_000_u32 {
         if number == 1_000 {

@@ -1,9 +1,9 @@
 //! Against librdkafka's own broker in this process.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rdkafka::{consumer::Consumer, mocking::MockCluster};
-use walpost_librdkafka::{Answer, End, TopicIdError, topic_ids};
+use walpost_librdkafka::{Answer, End, Questions, TopicIdError, topic_ids};
 
 use crate::support::{
     LIMIT, asked, committed_offsets_come_back, consumer, headers_come_back, questions_are_answered,
@@ -63,7 +63,7 @@ fn a_question_to_a_broker_that_is_slow_ends_and_holds_up_no_other() {
     cluster.partition_leader("orders", 0, Some(1)).unwrap();
     cluster.partition_leader("orders", 1, Some(2)).unwrap();
     cluster.broker_round_trip_time(2, LIMIT).unwrap();
-    let asked = asked(&cluster.bootstrap_servers(), Duration::from_millis(2_000));
+    let asked = asked(&cluster.bootstrap_servers(), Duration::from_secs(10));
     asked.questions.end("orders", 1, End::Oldest, 1).unwrap();
     asked.questions.end("orders", 0, End::Oldest, 2).unwrap();
     let answers = asked.answers(1);
@@ -75,8 +75,8 @@ fn a_question_to_a_broker_that_is_slow_ends_and_holds_up_no_other() {
 
 #[test]
 fn questions_may_be_open_when_their_client_goes() {
-    let asked = asked("127.0.0.1:1", Duration::from_millis(300));
-    asked.questions.topic("orders", 1).unwrap();
-    asked.questions.end("orders", 0, End::Oldest, 2).unwrap();
-    assert_eq!(asked.questions.answer(), None);
+    let questions = Questions::new(Arc::new(consumer("127.0.0.1:1", "asker")), LIMIT, || {});
+    questions.topic("orders", 1).unwrap();
+    questions.end("orders", 0, End::Oldest, 2).unwrap();
+    assert_eq!(questions.answer(), None);
 }

@@ -58,7 +58,8 @@ impl Server {
     /// protected if there is one.
     pub(crate) async fn connect(&self, host: &str, user: &str, rest: &str) -> Outcome {
         let port = self.postgres.port();
-        let text = format!("host={host} port={port} user={user} dbname=postgres {rest}");
+        let place = format!("host={host} port={port} connect_timeout=60");
+        let text = format!("{place} user={user} dbname=postgres {rest}");
         let database = Database::parse(&text).map_err(|error| Told::of(error_chain(&error)))?;
         let replication = match user {
             // That login is the relay's own, and tested there.

@@ -124,7 +124,12 @@ async fn a_batch_without_an_answer_is_given_up_and_leaves_all_of_it() {
 async fn a_session_that_ends_in_a_batch_is_told_and_the_next_pass_has_its_rows_leave() {
     let (database, client) = world().await;
     let old = Old::with(1, Fault::Ended);
+    // Told of its end before it has gone, a session may have its lock for a moment.
+    let locks = "select count(*) from pg_locks l join pg_database d on d.oid = l.database \
+                 where d.datname = current_database() and l.locktype = 'advisory'";
+    let is_free = async || client.query_one(locks, &[]).await.unwrap().get::<_, i64>(0) == 0;
     let connect = async || {
+        until(LIMIT, "the end of the lock", is_free).await;
         let (client, connection) = database.config().connect(NoTls).await?;
         tokio::spawn(connection);
         Ok::<_, tokio_postgres::Error>(client)

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    process::Command,
     sync::{Arc, LazyLock, Mutex},
 };
 
@@ -97,6 +98,15 @@ async fn alone(rig: &Rig) {
     until(SOON, "the end of the other sessions", is_alone).await;
 }
 
+async fn background_writer(rig: &Rig) -> String {
+    let pid = "select pid::text from pg_stat_activity where backend_type = 'background writer'";
+    rig.client.query_one(pid, &[]).await.unwrap().get(0)
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
+}
+
 /// Id, and position without the generation, of the message with this value.
 fn mark(world: &World, value: &str) -> (String, String) {
     let landed = world.landed();
@@ -169,10 +179,14 @@ async fn an_event_at_the_place_of_an_abandoned_one_with_its_id_is_published() {
     // Even a session that only reads may write, where it prunes a page.
     alone(&rig).await;
     alone(&after).await;
+    // And the server notes what runs every 15 s.
+    let writers = [background_writer(&rig).await, background_writer(&after).await];
+    writers.iter().for_each(|pid| signal("STOP", pid));
     let segment = |lsn: Lsn| u64::from(lsn) / SEGMENT_BYTES;
     let segment = segment(rig.lsn(WAL).await).max(segment(after.lsn(WAL).await)) + 1;
     insert_at(&rig, segment, "3").await;
     insert_at(&after, segment, "5").await;
+    writers.iter().for_each(|pid| signal("CONT", pid));
     let (relay, watching) = (rig.streaming().await, witness.streaming().await);
     rig.landed(3).await;
     witness.landed(2).await;

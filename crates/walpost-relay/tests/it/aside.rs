@@ -88,7 +88,7 @@ async fn whoever_dies_with_events_set_aside_loses_and_repeats_none() {
 
 #[tokio::test]
 async fn after_the_stated_time_they_are_parked_and_the_position_goes_on() {
-    let rig = two_set_aside(2_000).await;
+    let rig = two_set_aside(8_000).await;
     let relay = rig.streaming().await;
     four_events(&rig).await;
     parked(&rig, "no_topic no_topic").await;
@@ -126,6 +126,8 @@ async fn where_nothing_else_is_published_they_wait_and_nothing_is_parked() {
     for value in 1..=3 {
         event(&rig, "lost", "a", value).await;
     }
+    let now = rig.lsn(WAL_NOW).await;
+    status(&relay, "all of it received", |status| status.received >= now).await;
     ten_times_the_stated_time(&rig).await;
     assert_eq!(rig.count(ROWS).await, 0);
     rig.world.create_topic(LOST);

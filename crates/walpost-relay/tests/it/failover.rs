@@ -201,7 +201,7 @@ async fn a_slot_that_came_without_its_checkpoint_is_refused_and_nothing_is_missi
     pair.rig.released().await;
     // From now on the only checkpoint that moves is that of the end.
     pair.rig.config.checkpoint_interval_ms = 60_000;
-    pair.rig.config.drain_timeout_ms = 4_000;
+    pair.rig.config.drain_timeout_ms = 12_000;
     let relay = pair.rig.streaming().await;
     pair.rig.insert("a", &["2"]).await;
     pair.rig.landed(2).await;

@@ -41,6 +41,7 @@ async fn skip_leaves_them_and_publish_sends_them_first() {
 async fn an_interrupted_load_goes_on_with_the_same_rows() {
     let mut rig = Rig::new().await;
     rig.config.initial = Some(Initial::Publish);
+    rig.config.drain_timeout_ms = 500;
     let values: Vec<String> = (0..2500).map(|n| n.to_string()).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     rig.insert("a", &values).await;
@@ -50,8 +51,8 @@ async fn an_interrupted_load_goes_on_with_the_same_rows() {
     until(SOON, "a session of the sink", async || rig.world.sessions() == 1).await;
     // Not ours to load: it comes from the stream.
     rig.insert("b", &["-1"]).await;
-    // Gone without a word: no drain, no checkpoint.
-    drop(relay);
+    stop(relay).await;
+    assert_eq!(rig.world.values().len(), 0, "what is interrupted has brought nothing");
     rig.world.hold(false);
 
     let relay = rig.streaming().await;
@@ -164,6 +165,7 @@ async fn what_commits_while_the_slot_is_made_is_published() {
 async fn a_row_deleted_during_a_load_hides_no_other_behind_a_parked_one() {
     let mut rig = Rig::new().await;
     rig.config.initial = Some(Initial::Publish);
+    rig.config.drain_timeout_ms = 500;
     rig.world.never("2");
     for (aggregate, value) in [("a", "0"), ("b", "1"), ("c", "2"), ("d", "3"), ("e", "4")] {
         rig.insert(aggregate, &[value]).await;
@@ -172,7 +174,8 @@ async fn a_row_deleted_during_a_load_hides_no_other_behind_a_parked_one() {
     let relay = rig.start();
     let parked = "select count(*) from walpost.parked";
     until(SOON, "the parked row", async || rig.count(parked).await == 1).await;
-    drop(relay);
+    stop(relay).await;
+    assert_eq!(rig.world.values().len(), 0, "what is interrupted has brought nothing");
     rig.client.batch_execute("delete from walpost.outbox where payload = '0'").await.unwrap();
     rig.released().await;
     rig.world.hold(false);

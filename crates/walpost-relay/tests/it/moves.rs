@@ -190,7 +190,7 @@ async fn a_long_transaction_is_named_and_nothing_changes() {
     assert_eq!(base.count("select count(*) from walpost.move").await, 0);
     writer.batch_execute("commit").await.unwrap();
     assert_eq!(a.checked("publication").await.0, Outcome::Ok);
-    moved(&base, &order).await;
+    moved(&base, &MoveOrder { lock_timeout_ms: 10_000, ..order }).await;
     for relay in running {
         stop(relay).await;
     }

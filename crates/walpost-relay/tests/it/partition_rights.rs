@@ -1,6 +1,6 @@
 //! Days of a partitioned outbox are reached through it alone.
 
-use walpost_relay::{Initial, RetentionConfig, make_days, prunable, prune};
+use walpost_relay::{Initial, RetentionConfig, make_days, prunable};
 use walpost_testkit::{postgres_of, until};
 
 use crate::{
@@ -93,7 +93,6 @@ async fn a_role_that_owns_nothing_has_rows_leave_through_the_table() {
     let left: String = rig.client.query_one(left, &[]).await.unwrap().get(0);
     assert_eq!(left, "5 6");
     run(&rig, "update walpost.outbox_archive set archived_at = now() - interval '31 days'").await;
-    let done = prune(&rig.database, &rig.config, "id", &archiving(), |_| {}).await.unwrap();
-    assert_eq!(done[0].archived_rows, 4);
+    assert_eq!(pruned(&rig, &archiving()).await.archived_rows, 4);
     stop(relay).await;
 }

@@ -14,7 +14,7 @@ use crate::{
     partitions::{counted, days, event, partitions},
     polling_rig::Polled,
     proven::proven,
-    retention::{AT_WORK, pruned, retention, run},
+    retention::{AT_WORK, add, pruned, retention, run},
     rig::{Rig, SOON, raw, stop},
 };
 
@@ -63,9 +63,17 @@ async fn days_become_days_of_the_archive(server: &'static SharedPostgres) {
     run(&rig, past).await;
     let found = counted(&rig, &archiving()).await;
     assert_eq!((found.archived_partitions, found.archived_rows), (1, 2), "{found:?}");
-    let done = pruned(&rig, &archiving()).await;
+    let mut done = pruned(&rig, &archiving()).await;
+    // A partition that cannot be dropped at once is left to the next pass.
+    until(SOON, "a day less", async || {
+        let is_gone = partitions(&rig, "outbox_archive", &[46, 45]).await == 1;
+        if !is_gone {
+            add(&mut done, &pruned(&rig, &archiving()).await);
+        }
+        is_gone
+    })
+    .await;
     assert_eq!((done.archived_partitions, done.archived_rows), (1, 2), "{done:?}");
-    assert_eq!(partitions(&rig, "outbox_archive", &[46, 45]).await, 1);
     run(&rig, "update walpost.outbox_archive set archived_at = now() - interval '31 days'").await;
     assert_eq!(pruned(&rig, &archiving()).await.archived_rows, 2);
     rig.insert("a", &["6"]).await;
@@ -188,16 +196,24 @@ async fn days_that_come_are_made_with_every_pass_and_say_why_one_is_not() {
     let tomorrow = "select to_char(now() at time zone 'UTC' + interval '1 day', 'YYYYMMDD')";
     let tomorrow: String = rig.client.query_one(tomorrow, &[]).await.unwrap().get(0);
     run(&rig, &format!("drop table walpost.outbox_{tomorrow}")).await;
-    pruned(&rig, &retention()).await;
     let there = format!("select count(to_regclass('walpost.outbox_{tomorrow}'))");
-    assert_eq!(rig.count(&there).await, 1);
+    // One that is not made at once is left to the next pass.
+    until(SOON, "the day", async || {
+        pruned(&rig, &retention()).await;
+        rig.count(&there).await == 1
+    })
+    .await;
     run(&rig, &format!("drop table walpost.outbox_{tomorrow}")).await;
     let early = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload, \
                  created_at) values ('order', 'a', 'Placed', '1', now() + interval '1 day')";
     run(&rig, early).await;
     assert_eq!(rig.landed(1).await, ["1"]);
-    let days = make_days(&rig.database, "walpost").await.unwrap();
-    assert_eq!((days.made.len(), days.in_default.len()), (0, 1), "{days:?}");
+    until(SOON, "a look at every day", async || {
+        let days = make_days(&rig.database, "walpost").await.unwrap();
+        assert_eq!(days.made.len(), 0, "{days:?}");
+        days.busy.is_empty() && days.in_default.len() == 1
+    })
+    .await;
     stop(relay).await;
 }
 

@@ -72,7 +72,7 @@ async fn under_lag_a_pending_snapshot_survives_the_session() {
     rig.insert("a", &values.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let pending = "select count(*) from walpost.checkpoint where pending is not null";
     until(SOON, "a pending snapshot", async || {
-        allowed += 1;
+        allowed += 10;
         rig.world.hold_after(allowed);
         rig.count(pending).await == 1
     })

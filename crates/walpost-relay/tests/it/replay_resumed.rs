@@ -1,11 +1,11 @@
 //! Replays that do not come to their end, and go on: where, and with which rows.
 
 use tokio::sync::watch;
-use walpost_relay::{Replay, ReplayFilter, ReplayProgress, ReplayState};
+use walpost_relay::{RelayError, Replay, ReplayFilter, ReplayProgress, ReplayState};
 use walpost_testkit::until;
 
 use crate::{
-    replay::{begin, history, order, replayer, run},
+    replay::{begin, history, order, replayer, run, unlocked},
     rig::{Rig, SOON, stop},
     sink::{MemorySink, World},
 };
@@ -20,6 +20,18 @@ async fn killed_at(rig: &Rig, replay: Replay<MemorySink>, sent: i64) {
     assert!(replaying.await.unwrap_err().is_cancelled());
 }
 
+/// Goes on with a replay whose session is over.
+async fn resume(
+    rig: &Rig,
+    id: i64,
+    rate_per_s: u32,
+    to: &World,
+) -> Result<Replay<MemorySink>, RelayError> {
+    unlocked(rig).await;
+    let sink = to.connect().await.unwrap();
+    replayer(rig).await.resume(id, Some(rate_per_s), SOON, sink).await
+}
+
 #[tokio::test]
 async fn a_replay_that_was_killed_shows_as_unfinished_and_is_gone_on_with() {
     let rig = Rig::new().await;
@@ -27,7 +39,7 @@ async fn a_replay_that_was_killed_shows_as_unfinished_and_is_gone_on_with() {
     history(&rig, 400).await;
     rig.landed(400).await;
     let to = World::default();
-    let replay = begin(&rig, ReplayFilter::default(), 150, &to).await;
+    let replay = begin(&rig, ReplayFilter::default(), 50, &to).await;
     let id = replay.id();
     let state = async || replayer(&rig).await.list().await.unwrap()[0].state;
     assert_eq!(state().await, ReplayState::Running);
@@ -39,8 +51,7 @@ async fn a_replay_that_was_killed_shows_as_unfinished_and_is_gone_on_with() {
 
     killed_at(&rig, replay, 100).await;
     until(SOON, "it is seen", async || state().await == ReplayState::Unfinished).await;
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(id, Some(100_000), SOON, sink).await.unwrap();
+    let resumed = resume(&rig, id, 100_000, &to).await.unwrap();
     let replayed = run(resumed).await;
     assert_eq!((replayed.id, replayed.state), (id, ReplayState::Done));
     let mut values: Vec<u32> = to.values().iter().map(|value| value.parse().unwrap()).collect();
@@ -52,9 +63,7 @@ async fn a_replay_that_was_killed_shows_as_unfinished_and_is_gone_on_with() {
     let row = &replayer(&rig).await.list().await.unwrap()[0];
     assert_eq!((row.state, row.selected), (ReplayState::Done, 400));
 
-    let error = replayer(&rig).await;
-    let sink = to.connect().await.unwrap();
-    let error = error.resume(id, None, SOON, sink).await.unwrap_err().to_string();
+    let error = resume(&rig, id, 1, &to).await.unwrap_err().to_string();
     assert!(error.contains(&format!("no unfinished replay {id}")), "{error}");
     stop(relay).await;
 }
@@ -81,15 +90,12 @@ async fn a_replay_that_is_stopped_or_refused_says_how_far_it_is_and_goes_on_ther
     assert_eq!(replayed.progress.sent, sent as u64);
 
     to.reject("150");
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(replayed.id, Some(500), SOON, sink).await.unwrap();
-    let refused = run(resumed).await;
+    let refused = run(resume(&rig, replayed.id, 500, &to).await.unwrap()).await;
     assert_eq!(refused.state, ReplayState::Failed);
     assert!(refused.error.unwrap().to_string().contains("as the test has it"));
     to.mend();
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(replayed.id, Some(100_000), SOON, sink).await;
-    assert_eq!(run(resumed.unwrap()).await.state, ReplayState::Done);
+    let resumed = resume(&rig, replayed.id, 100_000, &to).await.unwrap();
+    assert_eq!(run(resumed).await.state, ReplayState::Done);
     let values: Vec<String> = to.values();
     let expected: Vec<String> = (0..200).map(|n| n.to_string()).collect();
     assert_eq!(values, expected, "an orderly end repeats nothing, and a refusal neither here");
@@ -103,7 +109,7 @@ async fn rows_that_have_gone_before_a_replay_is_gone_on_with_are_counted() {
     history(&rig, 400).await;
     rig.landed(400).await;
     let to = World::default();
-    let replay = begin(&rig, ReplayFilter::default(), 150, &to).await;
+    let replay = begin(&rig, ReplayFilter::default(), 50, &to).await;
     let id = replay.id();
     killed_at(&rig, replay, 100).await;
     let unfinished =
@@ -112,8 +118,7 @@ async fn rows_that_have_gone_before_a_replay_is_gone_on_with_are_counted() {
     // Of those that were dealt with none is missing.
     let pruned = "delete from walpost.outbox where seq <= 50 or seq > 330";
     assert_eq!(rig.client.execute(pruned, &[]).await.unwrap(), 120);
-    let sink = to.connect().await.unwrap();
-    let resumed = replayer(&rig).await.resume(id, Some(100_000), SOON, sink).await.unwrap();
+    let resumed = resume(&rig, id, 100_000, &to).await.unwrap();
     let replayed = run(resumed).await;
     assert_eq!((replayed.state, replayed.gone), (ReplayState::Done, 70));
     assert_eq!((replayed.progress.selected, replayed.progress.sent), (400, 330));

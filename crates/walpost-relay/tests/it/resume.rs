@@ -97,6 +97,7 @@ async fn records_of_others_hide_no_event() {
 async fn a_load_that_was_interrupted_repeats_and_loses_nothing_though_rows_are_deleted() {
     let mut rig = rig_without_checkpoints().await;
     rig.config.initial = Some(Initial::Publish);
+    rig.config.drain_timeout_ms = 200;
     let values: Vec<String> = (0..300).map(|n: u32| n.to_string()).collect();
     for chunk in values.chunks(3) {
         rig.insert("a", &chunk.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -105,8 +106,9 @@ async fn a_load_that_was_interrupted_repeats_and_loses_nothing_though_rows_are_d
     let relay = rig.start();
     until(SOON, "the first hundred", async || rig.world.values().len() >= 100).await;
     status(&relay, "more on its way", |status| status.outstanding > 0).await;
-    drop(relay);
-    rig.released().await;
+    stop(relay).await;
+    let before = rig.world.count();
+    assert!(before < 300, "{before} rows landed");
     // Shifts the ordinals of all others.
     rig.client.batch_execute("delete from walpost.outbox where payload = '7'").await.unwrap();
     rig.world.hold(false);

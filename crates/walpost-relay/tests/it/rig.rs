@@ -63,6 +63,8 @@ impl Rig {
         config.slot = unique_name("slot").replace('-', "_");
         config.checkpoint_interval_ms = 50;
         config.start_timeout_ms = Some(5_000);
+        // A thread that gets no processor for long costs no session.
+        config.wal_sender_timeout_ms = 60_000;
         Self { database, client, config, router: RouterConfig::default(), world: World::default() }
     }
 
@@ -122,7 +124,8 @@ impl Rig {
         let mut relay = self.start();
         let mut status = relay.status();
         let streams = status.wait_for(|status| status.phase == Phase::Streaming);
-        match tokio::time::timeout(SOON, streams).await {
+        // Its slot waits for the transactions of other tests, too.
+        match tokio::time::timeout(3 * SOON, streams).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => panic!("it never streamed: {:?}", relay.finished().await),
             Err(_) => panic!("it does not stream: {:?}", relay.status().borrow()),

@@ -65,13 +65,13 @@ async fn without_a_stream_a_start_publishes_the_rows_and_ends_and_a_later_one_at
 async fn without_a_stream_an_interrupted_start_goes_on_with_the_rows() {
     let mut rig = rig().await;
     rig.config.snapshot.stream = false;
+    rig.config.drain_timeout_ms = 200;
     let values: Vec<String> = (0..500).map(|n| n.to_string()).collect();
     rig.insert("a", &values.iter().map(String::as_str).collect::<Vec<_>>()).await;
     rig.world.hold_after(100);
     let relay = rig.start();
     until(SOON, "some of the rows", async || rig.world.count() >= 100).await;
-    // Gone without a word: no drain, no checkpoint.
-    drop(relay);
+    stop(relay).await;
     let before = rig.world.count();
     assert!(before < 500, "{before} rows landed");
     rig.world.hold(false);

@@ -252,10 +252,11 @@ async fn pollers_that_run_end_when_their_pipeline_leaves_polling() {
     rig.insert("a", &["1"]).await;
     rig.world.hold(true);
     rig.insert("b", &["2"]).await;
-    until(SOON, "a claim", async || rig.world.queued() >= 1).await;
+    until(SOON, "a claim", async || rig.world.queued() >= 2).await;
     let free = async {
-        let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
-                     and mode = 'ExclusiveLock'";
+        let waits = "select count(*) from pg_locks join pg_database d on d.oid = database \
+                     where datname = current_database() and locktype = 'advisory' \
+                     and not granted and mode = 'ExclusiveLock'";
         until(SOON, "the switch waits for the claim", async || rig.count(waits).await == 1).await;
         rig.world.hold(false);
     };

@@ -7,13 +7,19 @@ use rdkafka::{
 };
 use walpost_testkit::{
     Isolation, Proxy, Target, create_topic, end_offsets, fresh_database, fresh_topic, kafka,
-    local::Kafka, postgres, postgres_of, read_all, read_all_with, read_decided, unique_name, until,
+    local::{Kafka, KafkaBuilder},
+    postgres, postgres_of, read_all, read_all_with, read_decided, unique_name, until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn producer(bootstrap: &str) -> BaseProducer {
     ClientConfig::new().set("bootstrap.servers", bootstrap).create().unwrap()
+}
+
+/// For brokers that nobody kills, so that they may be silent for a while.
+fn patient_kafka() -> KafkaBuilder {
+    Kafka::builder().property("broker.session.timeout.ms", "30000")
 }
 
 #[tokio::test]
@@ -117,7 +123,7 @@ async fn records_of_an_aborted_transaction_are_read_only_when_asked_for() {
 #[tokio::test]
 async fn kafkas_own_tool_sees_the_offset_of_a_group() {
     use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-    let local = Kafka::builder().start().unwrap();
+    let local = patient_kafka().start().unwrap();
     let (topic, group) = (unique_name("grouped"), unique_name("group"));
     create_topic(&local.bootstrap(), &topic, 1, &[]).await;
     let producer = producer(&local.bootstrap());
@@ -147,7 +153,7 @@ async fn clients_of_a_proxied_broker_stay_behind_the_proxy() {
     let listener = Proxy::listener();
     let port = listener.local_addr().unwrap().port();
     let kafka =
-        tokio::task::spawn_blocking(move || Kafka::builder().proxied_by(port).start().unwrap())
+        tokio::task::spawn_blocking(move || patient_kafka().proxied_by(port).start().unwrap())
             .await
             .unwrap();
     let proxy = Proxy::start_with(listener, Target::Tcp(kafka.proxied_address().unwrap())).await;

@@ -47,11 +47,6 @@ fn texts(receiver: &Receiver) -> Vec<String> {
     receiver.requests().into_iter().map(text).collect()
 }
 
-/// The seconds that a delivery waits from the end of its last attempt, rounded.
-const WAIT: &str = "select round(extract(epoch from d.next_attempt_at - a.ended_at))::bigint \
-    from walpost.webhook_delivery d join walpost.webhook_attempt a on a.delivery = d.id \
-    where d.destination = 'logistics' order by a.number desc limit 1";
-
 /// Eight attempts by the clock of the schedule, which is moved on; then one alert;
 /// then, by hand, the same once more.
 #[tokio::test(flavor = "multi_thread")]
@@ -73,6 +68,7 @@ async fn behind_eight_attempts_there_is_one_alert_and_a_retry_has_the_same_key()
         }
     })
     .await;
+    world.hold_retries().await;
     let mut of = alerting(settings(&receiver.url("127.0.0.1")));
     of.policy = RetryPolicy::new(Schedule::erp());
     of.breaker = None;
@@ -84,15 +80,11 @@ async fn behind_eight_attempts_there_is_one_alert_and_a_retry_has_the_same_key()
              and state = 'pending' and destination = '{NAME}'"
         );
         until(LIMIT, "an attempt", async || world.number(&tried).await == 1).await;
-        let waits = world.number(WAIT).await;
+        let waits = world.wait().await;
         // A little of it goes by until the attempt is written down.
         assert!((wait - 2..=wait).contains(&waits), "{waits} behind attempt {attempt}");
         assert!(told.requests().is_empty(), "there are attempts left");
-        let later = format!(
-            "update walpost.webhook_delivery set next_attempt_at = next_attempt_at - \
-             {wait} * interval '1 s' where destination = '{NAME}'"
-        );
-        world.past_triggers(&later).await;
+        world.let_go().await;
     }
     world.until("failed", 1).await;
     until(LIMIT, "an alert", async || told.requests().len() == 1).await;

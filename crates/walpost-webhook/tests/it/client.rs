@@ -21,7 +21,7 @@ use crate::receiver::{Receiver, answer};
 /// Far longer than whatever goes well takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// Of those that wait for it.
-pub(crate) const TIMEOUT: Duration = Duration::from_millis(1_500);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn settings() -> ClientSettings {
     ClientSettings { timeout: LIMIT, connect_timeout: LIMIT, ..ClientSettings::default() }
@@ -47,7 +47,7 @@ async fn send_to(receiver: &Receiver) -> Attempt {
 /// It came to its end at the deadline, not before, and not with the test's limit.
 fn assert_timed(attempt: &Attempt, begun: Instant) {
     let took = begun.elapsed();
-    assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?} {attempt:?}");
+    assert!(took >= TIMEOUT && took < LIMIT, "{took:?} {attempt:?}");
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_is_sent_is_what_was_given_and_framed_by_us() {
 #[tokio::test]
 async fn a_connection_is_used_again_while_it_lasts() {
     let receiver = Receiver::answering(answer("200 OK", "", "{\"status\":\"ok\"}")).await;
-    let idle_timeout = Duration::from_secs(3);
+    let idle_timeout = Duration::from_secs(10);
     let client = Client::new(ClientSettings { idle_timeout, ..settings() });
     for number in 0..50 {
         let attempt = client.send(&receiver.request()).await;

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Of a process that is stopped: a little longer than it has to be.
-const LEASE: Duration = Duration::from_secs(7);
+const LEASE: Duration = Duration::from_millis(10_500);
 const DATABASE: &str = "MEMBER_DATABASE";
 const URL: &str = "MEMBER_URL";
 const ORDER: &str = "MEMBER_ORDER";

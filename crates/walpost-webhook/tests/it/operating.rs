@@ -1,7 +1,8 @@
 //! What an operator sees and decides.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
 use walpost_webhook::{
     DeliveryEntry, DeliveryFilter, DeliveryState, DestinationBacklog, DestinationState,
     NewDelivery, Order, ProcessorSettings, Settlement, StoreError,
@@ -219,7 +220,8 @@ async fn who_has_looked_says_what_became_of_an_unknown_one() {
 async fn who_gives_up_what_is_pending_crosses_no_claim() {
     for order in [Order::None, Order::Key, Order::All] {
         let world = World::new().await;
-        let receiver = Receiver::answering(answer("200 OK", "", "")).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let receiver = Receiver::gated(answer("200 OK", "", ""), &gate).await;
         // The destination says its order before the first one is created.
         let sending = ProcessorSettings { order, ..settings(&receiver.url("127.0.0.1")) };
         run(&world, sending.clone()).stop().await;
@@ -229,10 +231,15 @@ async fn who_gives_up_what_is_pending_crosses_no_claim() {
         let all: Vec<i64> = world.texts(all).await.iter().map(|id| id.parse().unwrap()).collect();
         let running: Vec<_> = (0..2).map(|_| run(&world, sending.clone())).collect();
         let mut given_up = 0;
-        // From the end on, while they come from the beginning.
+        // From the end on, while they come from the beginning. Until one is given up none
+        // arrives, so that they do not claim all of them before that.
         for some in all.chunks(3) {
             let decided = world.deliveries.settle(&world.client, some, Settlement::Failed).await;
-            given_up += decided.unwrap().done.len();
+            let done = decided.unwrap().done.len();
+            if given_up == 0 && done > 0 {
+                gate.add_permits(1_000);
+            }
+            given_up += done;
         }
         world.until("pending", 0).await;
         world.until("sending", 0).await;

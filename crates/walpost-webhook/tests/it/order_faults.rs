@@ -1,5 +1,6 @@
 //! Order over kills, sleepers that wake, and several processors.
 
+use futures_util::future::join_all;
 use walpost_testkit::until;
 use walpost_webhook::Order;
 
@@ -7,6 +8,7 @@ use crate::{
     faults::{end_leases, ordered_member},
     order::{assert_ordered, in_order, of_keys},
     receiver::{Receiver, answer},
+    waiting::alone,
     world::{LIMIT, World, keys, run},
 };
 
@@ -32,6 +34,8 @@ async fn order_holds_over_kills_at_every_point() {
                 let member = ordered_member(&world, &receiver, (name, Some(&failpoint)));
                 until(LIMIT, "a death", async || !member.is_running()).await;
                 member.killed(LIMIT);
+                // The server may still have a claim of it to carry out.
+                alone(&world).await;
                 end_leases(&world).await;
             }
             let url = receiver.url("127.0.0.1");
@@ -47,24 +51,27 @@ async fn order_holds_over_kills_at_every_point() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn order_holds_when_a_sleeper_wakes_beside_its_heirs() {
-    for (name, order) in ORDERS {
-        for point in POINTS {
-            let (world, receiver) = planted().await;
-            let failpoint = format!("{point}@3:stop");
-            let sleeper = ordered_member(&world, &receiver, (name, Some(&failpoint)));
-            sleeper.wait_for_log("failpoint", LIMIT);
-            // Its claims are lost by now.
-            let held = "select count(*) from walpost.webhook_delivery \
-                        where state = 'sending' and lease_until > clock_timestamp()";
-            until(LIMIT, "the end of its leases", async || world.number(held).await == 0).await;
-            let running = run(&world, in_order(order, &receiver.url("127.0.0.1")));
-            let done = "select count(*) from walpost.webhook_delivery where state = 'delivered'";
-            until(LIMIT, "some of its heirs'", async || world.number(done).await >= 12).await;
-            sleeper.resume();
-            world.until("delivered", 24).await;
-            running.stop().await;
-            assert_eq!(assert_ordered(&keys(&receiver)), 24, "{name} {point}");
-            sleeper.terminate(LIMIT);
-        }
+    for order in ORDERS {
+        // At once, since each waits for the end of a lease.
+        join_all(POINTS.map(|point| wakes(order, point))).await;
     }
+}
+
+async fn wakes((name, order): (&str, Order), point: &str) {
+    let (world, receiver) = planted().await;
+    let failpoint = format!("{point}@3:stop");
+    let sleeper = ordered_member(&world, &receiver, (name, Some(&failpoint)));
+    sleeper.wait_for_log("failpoint", LIMIT);
+    // Its claims are lost by now.
+    let held = "select count(*) from walpost.webhook_delivery \
+                where state = 'sending' and lease_until > clock_timestamp()";
+    until(LIMIT, "the end of its leases", async || world.number(held).await == 0).await;
+    let running = run(&world, in_order(order, &receiver.url("127.0.0.1")));
+    let done = "select count(*) from walpost.webhook_delivery where state = 'delivered'";
+    until(LIMIT, "some of its heirs'", async || world.number(done).await >= 12).await;
+    sleeper.resume();
+    world.until("delivered", 24).await;
+    running.stop().await;
+    assert_eq!(assert_ordered(&keys(&receiver)), 24, "{name} {point}");
+    sleeper.terminate(LIMIT);
 }

@@ -79,6 +79,41 @@ impl World {
         until(LIMIT, statement, async || self.number(&looked).await >= sessions).await;
     }
 
+    /// From now on a delivery whose attempt failed waits until it is [let go](Self::let_go);
+    /// when it would have been due is noted.
+    pub(crate) async fn hold_retries(&self) {
+        let sql = format!(
+            "create table due (delivery bigint, fence bigint, moment timestamptz); \
+             create function hold_retry() returns trigger language plpgsql as $$ begin \
+             insert into public.due values (new.id, new.fence, new.next_attempt_at); \
+             new.next_attempt_at := now() + interval '1 day'; return new; end $$; \
+             create trigger hold_retry before update on walpost.webhook_delivery \
+             for each row when (old.state = 'sending' and new.state = 'pending' \
+             and new.attempts = old.attempts and new.destination = '{NAME}') \
+             execute function hold_retry()"
+        );
+        self.client.batch_execute(&sql).await.unwrap();
+    }
+
+    /// The seconds from the end of the last attempt to when its delivery would have been due,
+    /// rounded.
+    pub(crate) async fn wait(&self) -> i64 {
+        let wait = "select round(extract(epoch from due.moment - a.ended_at))::int8 \
+                    from due join walpost.webhook_attempt a \
+                    on (a.delivery, a.number) = (due.delivery, due.fence) \
+                    order by a.number desc limit 1";
+        self.number(wait).await
+    }
+
+    /// Has those go that wait for another attempt.
+    pub(crate) async fn let_go(&self) {
+        let go = format!(
+            "update walpost.webhook_delivery set next_attempt_at = now() \
+             where destination = '{NAME}' and state = 'pending'"
+        );
+        self.past_triggers(&go).await;
+    }
+
     /// The one number that a query gives.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)

@@ -232,7 +232,7 @@ async fn a_wish_that_kafkas_tool_left_is_told_and_replaced() {
 async fn a_consumer_that_runs_is_reset_under_way() {
     let mut rig = Rig::new().await;
     rig.publish(100);
-    let running = rig.start(|builder| builder);
+    let running = rig.start(|builder| builder.session_timeout_ms(30_000));
     rig.until_at(100).await;
     let output = rig.run(&["reset", &rig.name, "--to-offset", "30", "--yes"]);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -205,9 +205,10 @@ impl Chain {
 
     fn args(&self, command: &str) -> Vec<String> {
         let brokers = self.broker.bootstrap_servers();
-        [command, "--postgres", &self.url, "--kafka", &brokers, "--set", "http.listen="]
-            .map(str::to_owned)
-            .into()
+        let patient = "pipeline.wal_sender_timeout_ms=60000";
+        let settings = ["--set", "http.listen=", "--set", patient];
+        let args = [&[command, "--postgres", &self.url, "--kafka", &brokers], &settings[..]];
+        args.concat().into_iter().map(str::to_owned).collect()
     }
 
     fn run(&self) -> Process {

@@ -8,11 +8,14 @@ use crate::{
 /// Nobody is killed with it.
 const LEASE: Setting = ("LEASE_MS", "30000");
 /// Short, so that a lost answer costs little, and longer than a stall.
-const CALLS: [Setting; 2] = [("CALL_TIMEOUT_MS", "3000"), LEASE];
+const CALLS: [Setting; 2] = [SHORT, LEASE];
+const SHORT: Setting = ("CALL_TIMEOUT_MS", "3000");
+/// Longer than anything takes, and shorter than a request may.
+const CALLS_LAST: [Setting; 2] = [("CALL_TIMEOUT_MS", "18000"), LEASE];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shipment_that_fails_for_now_is_gone_on_with_and_nothing_is_charged_again() {
-    let world = World::new(&CALLS).await;
+    let world = World::new(&CALLS_LAST).await;
     let service = world.service().await;
     world.warehouse_faults("fail\nfail").await;
     for _ in 0..2 {
@@ -64,7 +67,7 @@ async fn answers_that_are_lost_slow_or_late_charge_and_ship_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn out_of_stock_is_refunded_once_and_the_customer_is_told() {
-    let world = World::new(&CALLS).await;
+    let world = World::new(&CALLS_LAST).await;
     let service = world.service().await;
     let told = service.check_out("alice", "chandelier").await.unwrap();
     assert_eq!(told.what(), (200, "refund_due"));
@@ -73,7 +76,7 @@ async fn out_of_stock_is_refunded_once_and_the_customer_is_told() {
     let oracle = Oracle::new(&world).await;
     assert_eq!(oracle.trace("alice").await, trace("refund_due", 1, 0, 0));
     world.payment_faults("fail\nlose\nlate\nfail").await;
-    let _sender = world.part("sender", &[]);
+    let _sender = world.part("sender", &[SHORT]);
     oracle.until("alice", &refunded()).await;
     let shop = world.database("shop").await;
     walpost_testkit::until(LIMIT, "a delivery that has ended", async || {
@@ -88,7 +91,7 @@ async fn out_of_stock_is_refunded_once_and_the_customer_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn providers_that_are_killed_in_the_midst_of_a_request_are_asked_again() {
-    let mut world = World::new(&CALLS).await;
+    let mut world = World::new(&[("CALL_TIMEOUT_MS", "9000"), LEASE]).await;
     let service = world.service().await;
     // They have the request, and do what it asks for later, or never.
     world.payment_faults("late").await;
@@ -107,8 +110,7 @@ async fn providers_that_are_killed_in_the_midst_of_a_request_are_asked_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twins_on_two_servers_are_one_checkout() {
-    // Longer than the twins take, and shorter than a request may.
-    let world = World::new(&[("CALL_TIMEOUT_MS", "18000"), LEASE]).await;
+    let world = World::new(&CALLS_LAST).await;
     let (one, other) = (world.service().await, world.service().await);
     let oracle = Oracle::new(&world).await;
     let payment = world.payment.as_ref().unwrap();
@@ -133,7 +135,7 @@ async fn twins_on_two_servers_are_one_checkout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_for_one_order_and_a_refused_card_ships_nothing() {
-    let world = World::new(&CALLS).await;
+    let world = World::new(&CALLS_LAST).await;
     let service = world.service().await;
     assert_eq!(service.check_out("alice", "lamp").await.unwrap().what(), (201, "shipped"));
     let other = service.check_out("alice", "chandelier").await.unwrap();

@@ -88,11 +88,13 @@ const FAILPOINT: &str = "WALPOST_FAILPOINT";
 const AT_A_TIME: usize = 4;
 /// Longer than anything takes here, so that no call is given up.
 const CALLS_LAST: Setting = ("CALL_TIMEOUT_MS", "10000");
-/// Ends soon after a kill, and outlasts a stall.
-const LEASE: Setting = ("LEASE_MS", "3000");
+/// Is waited for after a kill, and outlasts a stall.
+const LEASE: Setting = ("LEASE_MS", "10000");
+/// Where no service is killed.
+const LONG_LEASE: Setting = ("LEASE_MS", "30000");
 const KEYED: [Setting; 2] = [CALLS_LAST, LEASE];
 const KEYLESS: [Setting; 4] =
-    [CALLS_LAST, LEASE, ("KEYS_LAST_MS", "0"), ("SETTLED_AFTER_MS", "3000")];
+    [CALLS_LAST, LEASE, ("KEYS_LAST_MS", "0"), ("SETTLED_AFTER_MS", "10000")];
 
 #[derive(Clone, Copy, Debug)]
 struct Kill {
@@ -206,7 +208,7 @@ async fn killed_at_each_step_a_provider_without_keys_is_asked_for_one_charge() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweeper_that_is_killed_at_each_step_is_gone_on_with_by_the_next() {
     every(checkout::failpoints(), &OF_A_RUN);
-    let mut world = World::closed(&[CALLS_LAST]).await;
+    let mut world = World::closed(&[CALLS_LAST, LONG_LEASE]).await;
     let service = world.service().await;
     // Accepted, and nobody is there to charge.
     let customers: Vec<(String, &str)> =
@@ -239,7 +241,7 @@ async fn a_sender_that_is_killed_at_each_step_refunds_once() {
     every(walpost_webhook::failpoints(), &OF_A_DELIVERY);
     // Longer than this takes is the lease that goes by it: each sender is to claim
     // its own refund, and none that another was killed with.
-    let world = World::new(&[("CALL_TIMEOUT_MS", "120000")]).await;
+    let world = World::new(&[("CALL_TIMEOUT_MS", "120000"), LONG_LEASE]).await;
     let service = world.service().await;
     let oracle = Oracle::new(&world).await;
     let is_refunded = async |customer: &str| oracle.trace(customer).await == refunded();

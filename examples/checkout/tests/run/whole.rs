@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process, fresh_database,
@@ -15,6 +16,11 @@ use crate::{
 };
 
 const CHECKOUTS: u64 = 200;
+
+/// Most calls go wrong, so that it takes its time.
+fn start_slowly(environment: &[(&str, &str)]) -> Process {
+    start(&[environment, &[("FAULTS_PERCENT", "70")]].concat())
+}
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let checkouts = CHECKOUTS.to_string();
@@ -80,13 +86,13 @@ async fn one_command_charges_each_checkout_once_also_when_it_is_killed_with_its_
     open_to_all(folder.path());
     let environment = [("FOLDER", folder.path().to_str().unwrap())];
     for least in [5, 40] {
-        let killed = start(&environment);
+        let killed = start_slowly(&environment);
         until_some_are_shipped(&killed, least).await;
         killed.kill();
     }
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
     let home = folder.path().join("postgres");
-    let start = move || Postgres::builder().home(home).start().unwrap();
+    let start = move || patiently(|| Postgres::builder().home(&home).start()).unwrap();
     let postgres = tokio::task::spawn_blocking(start).await.unwrap();
     judge(|name| postgres.url(name)).await;
 }
@@ -95,7 +101,7 @@ async fn one_command_charges_each_checkout_once_also_when_it_is_killed_with_its_
 async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
     let database = fresh_database().await;
     let environment = [("DATABASE_URL", database.url())];
-    let first = start(&environment);
+    let first = start_slowly(&environment);
     until_some_are_shipped(&first, 5).await;
     first.signal(Signal::Interrupt);
     let status = tokio::task::block_in_place(|| first.wait(LIMIT));
@@ -109,7 +115,7 @@ async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
 async fn a_second_charge_ends_it_as_broken_at_once_and_at_each_start() {
     let database = fresh_database().await;
     let environment = [("DATABASE_URL", database.url())];
-    let first = start(&environment);
+    let first = start_slowly(&environment);
     until_some_are_shipped(&first, 5).await;
     let again = "insert into charge (reference, amount_cents) \
                  select reference, amount_cents from charge order by id limit 1";

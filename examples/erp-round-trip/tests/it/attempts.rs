@@ -82,6 +82,12 @@ async fn failed_and_brought_home(file: &str) {
     until(LIMIT, "an alert", async || bodies.lock().unwrap().len() == 1).await;
 
     stage.start(Side::Logistics, 0, None);
+    // Attempts in vain would be told as well.
+    let logistics = ([127, 0, 0, 1], stage.port()).into();
+    until(LIMIT, "an answer of logistics", async || {
+        stand::post(logistics, "/webhooks/finance", &[], b"unsigned").await.is_some()
+    })
+    .await;
     let failed = "select id from walpost.webhook_delivery where state = 'failed'";
     let id = stage.number(Side::Finance, failed).await.to_string();
     let retried = blocking(move || {

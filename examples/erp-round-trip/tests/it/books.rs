@@ -12,7 +12,7 @@ const OPEN: &str = "select (select count(*) from finance_outbox where \
     or status = 'paid' and id % 25 = 0)";
 const DONE: &str = "select count(*) from walpost.inbox where processing_state = 'succeeded'";
 const EVENTS: &str = "select count(*) from finance_outbox";
-const PAID: &str = "select count(*) from invoices where status <> 'open'";
+pub(crate) const PAID: &str = "select count(*) from invoices where status <> 'open'";
 
 /// Of each row of the outbox: its key, and whether it says all that it should of
 /// one that was delivered.

@@ -2,25 +2,45 @@
 
 use walpost_testkit::until;
 
-use crate::stage::{LIMIT, POLLING_INBOX, Side, Stage, WAL_INLINE, Way};
+use crate::{
+    books::PAID,
+    stage::{LIMIT, POLLING_INBOX, Side, Stage, WAL_INLINE, Way, paid},
+};
 
-const INVOICES: i64 = 400;
+/// Amid which a database crashes.
+const FLOOD: i64 = 100;
 const MORE: i64 = 10;
 
 async fn crashed(way: Way) {
     let mut stage = Stage::open(way).await;
     stage.start(Side::Logistics, 0, None);
-    stage.start(Side::Finance, INVOICES, None);
+    stage.start(Side::Finance, 0, None);
+    let mut invoices = 0;
     for side in [Side::Finance, Side::Logistics, Side::Logistics, Side::Finance] {
-        stage.progress(MORE).await;
+        let before = invoices;
+        invoices += FLOOD;
+        let payer = stage.payer(invoices);
+        until(LIMIT, "a payment", async || stage.number(Side::Finance, PAID).await > before).await;
+        stage.progress(MORE, invoices).await;
         let failed = stage.failures().await;
         stage.server(side, |postgres| postgres.stop_immediate().unwrap()).await;
-        if side == Side::Logistics && way.mode == "inline" {
-            until(LIMIT, "answers of 503", async || stage.failures().await > failed).await;
+        match side {
+            // Payments wait for their database.
+            Side::Finance => {
+                stage.server(side, |postgres| postgres.start().unwrap()).await;
+                paid(payer).await;
+            }
+            Side::Logistics => {
+                paid(payer).await;
+                // Also where the flood had shipped.
+                invoices += MORE;
+                stage.pay(invoices).await;
+                until(LIMIT, "answers of 503", async || stage.failures().await > failed).await;
+                stage.server(side, |postgres| postgres.start().unwrap()).await;
+            }
         }
-        stage.server(side, |postgres| postgres.start().unwrap()).await;
     }
-    stage.all_is_done_once(INVOICES).await;
+    stage.all_is_done_once(invoices).await;
     stage.end().await;
 }
 

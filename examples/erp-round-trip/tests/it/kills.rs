@@ -11,14 +11,15 @@ const MORE_MOST: usize = 30;
 
 /// Where the round trip can be cut, in its order, and which side passes it. Not
 /// the first time, so that others are on their way; a second claim is all that
-/// there has to be, as one takes at most as many as may be under way.
+/// there has to be, as one takes at most as many as may be under way, and a second
+/// time that ends are written, as many at once may be.
 const POINTS: [(Side, &str); 6] = [
     (Side::Finance, "after_claim@2:kill"),
     (Side::Finance, "before_bytes@3:kill"),
     (Side::Logistics, "before_receipt@3:kill"),
     (Side::Logistics, "after_receipt@3:kill"),
     (Side::Finance, "after_answer@3:kill"),
-    (Side::Finance, "after_finish@3:kill"),
+    (Side::Finance, "after_finish@2:kill"),
 ];
 /// Enough to come to each point.
 const INVOICES_OF_POINT: i64 = 25;
@@ -30,7 +31,7 @@ async fn killed_again_and_again(way: Way) {
     stage.start(Side::Logistics, 0, None);
     stage.start(Side::Finance, INVOICES, None);
     for kill in 0..KILLS {
-        stage.progress(1 + seeded.below(MORE_MOST) as i64).await;
+        stage.progress(1 + seeded.below(MORE_MOST) as i64, INVOICES).await;
         if kill % 3 != 0 {
             stage.start(Side::Logistics, 0, None);
         }

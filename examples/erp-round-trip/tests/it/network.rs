@@ -75,7 +75,8 @@ async fn while_logistics_is_away_rows_wait_no_wal_is_held_and_then_all_of_them_s
     stage.pay(MORE * 2).await;
     let now = "select (pg_current_wal_insert_lsn() - '0/0')::bigint";
     let paid = stage.number(Side::Finance, now).await;
-    let confirmed = "select (confirmed_flush_lsn - '0/0')::bigint from pg_replication_slots";
+    let confirmed = "select coalesce(max((confirmed_flush_lsn - '0/0')::bigint), 0) \
+                     from pg_replication_slots";
     until(LIMIT, "the slot behind all payments", async || {
         stage.number(Side::Finance, confirmed).await >= paid
     })

@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process,
@@ -12,6 +13,9 @@ use walpost_testkit::{
 use crate::stage::{LIMIT, PROGRAM, blocking};
 
 const INVOICES: i64 = 600;
+
+/// So slowly that there is time to kill it.
+const SLOW: (&str, &str) = ("PACE_MS", "50");
 
 fn start(folder: &Path, environment: &[(&str, &str)]) -> Process {
     let (folder, invoices) = (folder.to_str().unwrap(), INVOICES.to_string());
@@ -61,7 +65,7 @@ async fn ends_well(process: Process) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_ships_each_paid_invoice_once_also_when_it_is_killed_with_its_server() {
     let folder = folder();
-    let first = start(folder.path(), &[]);
+    let first = start(folder.path(), &[SLOW]);
     some_shipments(&first, 40).await;
     first.kill();
     let log = ends_well(start(folder.path(), &[])).await;
@@ -70,7 +74,7 @@ async fn one_command_ships_each_paid_invoice_once_also_when_it_is_killed_with_it
     // Whatever the example says.
     let home = folder.path().join("postgres");
     let counts = blocking(move || {
-        let postgres = Postgres::builder().home(home).start().unwrap();
+        let postgres = patiently(|| Postgres::builder().home(&home).start()).unwrap();
         let psql = |database, sql| postgres.psql(database, sql).unwrap().trim().to_owned();
         let paid = psql(
             "finance",
@@ -88,7 +92,7 @@ async fn one_command_ships_each_paid_invoice_once_also_when_it_is_killed_with_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_side_that_is_killed_is_started_again_and_ctrl_c_ends_both_in_order() {
     let folder = folder();
-    let environment = [("SOURCE", "polling"), ("MODE", "inbox")];
+    let environment = [("SOURCE", "polling"), ("MODE", "inbox"), SLOW];
     let first = start(folder.path(), &environment);
     some_shipments(&first, 5).await;
     first.signal(Signal::Interrupt);
@@ -117,7 +121,7 @@ async fn a_second_shipment_ends_it_as_broken_at_once_and_at_each_start() {
     let folder = folder();
     let postgres = blocking(|| Postgres::builder().throwaway().start().unwrap()).await;
     let url = postgres.url("postgres");
-    let environment = [("DATABASE_URL", &*url)];
+    let environment = [("DATABASE_URL", &*url), SLOW];
     let first = start(folder.path(), &environment);
     some_shipments(&first, 5).await;
     let again = "insert into shipment (invoice_id, city, state, idempotency_key) \

@@ -5,11 +5,11 @@ use tokio_postgres::{Client, NoTls, Row};
 use walpost_testkit::{
     Process, Proxy, Target,
     local::{Postgres, free_port},
-    until,
+    until, until_some,
 };
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_erp-round-trip");
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 const FAILPOINT: &str = "WALPOST_FAILPOINT";
 /// Between attempts, of which there is no end.
 const RETRY_WAIT_MS: &str = "100";
@@ -52,6 +52,12 @@ pub(crate) struct Stage {
 
 pub(crate) async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(act).await.unwrap()
+}
+
+/// Waits until the payer has paid all.
+pub(crate) async fn paid(payer: Process) {
+    let ended = blocking(move || (payer.wait(LIMIT), payer.log())).await;
+    assert!(ended.0.success(), "{}", ended.1);
 }
 
 impl House {
@@ -122,9 +128,12 @@ impl Stage {
 
     /// Pays until there are as many invoices, and sends nothing.
     pub(crate) async fn pay(&self, invoices: i64) {
-        let payer = self.program(Side::Finance, "elsewhere", invoices, None);
-        let ended = blocking(move || (payer.wait(LIMIT), payer.log())).await;
-        assert!(ended.0.success(), "{}", ended.1);
+        paid(self.payer(invoices)).await;
+    }
+
+    /// Who does that, beside finance.
+    pub(crate) fn payer(&self, invoices: i64) -> Process {
+        self.program(Side::Finance, "elsewhere", invoices, None)
     }
 
     pub(crate) fn kill(&mut self, side: Side) {
@@ -178,18 +187,21 @@ impl Stage {
         self.number(Side::Logistics, "select count(*) from shipment").await
     }
 
-    /// Attempts that came to nothing, as far as finance knows.
+    /// Attempts that came to nothing, as far as finance knows, once it answers.
     pub(crate) async fn failures(&self) -> i64 {
         let failures = "select count(*) from walpost.webhook_attempt where outcome <> 'success'";
-        self.number(Side::Finance, failures).await
+        until_some(LIMIT, "attempts", async || {
+            Some(self.look(Side::Finance, failures).await?[0].get(0))
+        })
+        .await
     }
 
-    /// Waits for so many shipments more.
-    pub(crate) async fn progress(&self, more: i64) {
+    /// Waits for so many shipments more, or for the `last` one.
+    pub(crate) async fn progress(&self, more: i64, last: i64) {
         let mut target = None;
         until(LIMIT, "shipments between two faults", async || {
             let now = self.shipments().await;
-            now > 0 && now >= *target.get_or_insert(now + more)
+            now > 0 && now >= *target.get_or_insert(last.min(now + more))
         })
         .await;
     }

@@ -23,7 +23,7 @@ async fn twins_and_retries_get_one_answer_and_one_mail() {
     let bob = post(api, "/signup", &headers, body.as_bytes()).await.unwrap();
     assert_eq!(bob.status, 201);
     assert!(world.signed_up("k", "ada@example.org").await.is_replay());
-    world.ended(2).await;
+    world.settled(2).await;
     world.is_well(2).await;
 }
 
@@ -48,7 +48,7 @@ async fn of_many_keys_with_one_address_one_has_the_account_and_each_keeps_its_an
         assert!(again.is_replay());
     }
     assert_eq!(answers.iter().filter(|(_, answer)| answer.status == 201).count(), 1);
-    world.ended(1).await;
+    world.settled(1).await;
     world.is_well(1).await;
 }
 
@@ -67,7 +67,7 @@ async fn what_is_no_retry_is_refused_and_does_nothing() {
         let unfit = sign_up(world.api(), key, email).await.unwrap();
         assert_eq!(unfit.status, 422, "{unfit:?}");
     }
-    world.ended(1).await;
+    world.settled(1).await;
     world.is_well(1).await;
 }
 
@@ -75,7 +75,7 @@ async fn what_is_no_retry_is_refused_and_does_nothing() {
 async fn a_retry_after_two_days_is_told_so_and_sends_no_second_mail() {
     let world = World::new().await;
     assert_eq!(world.signed_up("k", "ada@example.org").await.status, 201);
-    world.ended(1).await;
+    world.settled(1).await;
     let shift = ["created_at", "completed_at", "expires_at", "gone_until"]
         .map(|time| format!("{time} = {time} - interval '48 hours'"))
         .join(", ");

@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process,
@@ -9,9 +10,14 @@ use walpost_testkit::{
     until,
 };
 
-use crate::world::{LIMIT, mail_server, mails};
+use crate::world::{LIMIT, free_address, mail_server, mails};
 
 const ACCOUNTS: usize = 250;
+
+/// Time enough to be killed half-way.
+fn start_slowly(environment: &[(&str, &str)]) -> Process {
+    start(&[], &[environment, &[("PACE_MS", "200")]].concat())
+}
 
 fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Process {
     let accounts = ACCOUNTS.to_string();
@@ -38,7 +44,7 @@ async fn one_command_sends_one_mail_for_each_account_also_when_it_is_killed() {
     let environment = [("FOLDER", folder.path().to_str().unwrap())];
     let spool = folder.path().join("mails");
     for wanted in [20, 60] {
-        let process = start(&[], &environment);
+        let process = start_slowly(&environment);
         some_mails(&process, &spool, wanted).await;
         assert!(mails(&spool).len() < ACCOUNTS, "it was too fast to be killed half-way");
         process.kill();
@@ -53,7 +59,8 @@ async fn one_command_sends_one_mail_for_each_account_also_when_it_is_killed() {
     assert_eq!(settled.log().lines().last(), Some(&*done), "{}", settled.log());
     let mails = mails(&spool);
     assert_eq!((mails.len(), mails.values().sum()), (ACCOUNTS, ACCOUNTS));
-    let postgres = Postgres::builder().home(folder.path().join("postgres")).start().unwrap();
+    let home = folder.path().join("postgres");
+    let postgres = patiently(|| Postgres::builder().home(&home).start()).unwrap();
     let counts = postgres.psql("postgres", COUNTS).unwrap();
     assert_eq!(counts.trim(), format!("{ACCOUNTS}|{ACCOUNTS}"));
 }
@@ -62,10 +69,11 @@ async fn one_command_sends_one_mail_for_each_account_also_when_it_is_killed() {
 async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     let database = walpost_testkit::fresh_database().await;
     let spool = TempDir::new().unwrap();
-    let (_server, smtp) = mail_server(spool.path(), None).await;
+    let smtp = free_address();
+    let _server = mail_server(spool.path(), smtp).await;
     let smtp = smtp.to_string();
     let environment = [("DATABASE_URL", database.url()), ("SMTP", &*smtp)];
-    let first = start(&[], &environment);
+    let first = start_slowly(&environment);
     some_mails(&first, spool.path(), 10).await;
     first.signal(Signal::Interrupt);
     assert!(first.wait(LIMIT).success(), "{}", first.log());
@@ -73,7 +81,8 @@ async fn servers_of_ones_own_do_as_well_and_ctrl_c_ends_in_order() {
     let second = start(&[], &environment);
     assert!(second.wait(LIMIT).success(), "{}", second.log());
     // What a server has not answered in time, as on a busy machine, nobody knows.
-    let settled = start(&["settle"], &environment);
+    let looking = ("SPOOL", spool.path().to_str().unwrap());
+    let settled = start(&["settle"], &[&environment[..], &[looking]].concat());
     assert!(settled.wait(LIMIT).success(), "{}", settled.log());
     let mails = mails(spool.path());
     assert_eq!((mails.len(), mails.values().sum()), (ACCOUNTS, ACCOUNTS), "{}", second.log());
@@ -87,7 +96,7 @@ async fn a_second_mail_ends_it_as_broken_at_once_and_at_each_start() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let environment = [("FOLDER", folder.path().to_str().unwrap())];
     let spool = folder.path().join("mails");
-    let first = start(&[], &environment);
+    let first = start_slowly(&environment);
     some_mails(&first, &spool, 10).await;
     let mails = std::fs::read_dir(&spool).unwrap().map(|entry| entry.unwrap().path());
     let mail = mails.filter(|path| path.extension().is_some_and(|it| it == "eml")).min().unwrap();

@@ -1,6 +1,6 @@
 """A mail server whose behaviour the recipient's address asks for.
 
-    serve.py FOLDER [PORT]
+    serve.py FOLDER PORT
 
 Each mail that it has accepted is a file in FOLDER before it says so.
 
@@ -60,4 +60,4 @@ async def main(folder, port):
     await server.serve_forever()
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))

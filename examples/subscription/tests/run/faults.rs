@@ -60,12 +60,7 @@ async fn webhooks_that_come_twice_or_late_settle_once() {
         oracle.until(user, end).await;
         assert_eq!(oracle.told_of(user).await, [end]);
     }
-    let billing = world.database("billing").await;
-    until(LIMIT, "all webhooks answered", async || {
-        let open = "select count(*) from webhook where told_at is null";
-        billing.query_one(open, &[]).await.unwrap().get::<_, i64>(0) == 0
-    })
-    .await;
+    world.until_all_is_told().await;
     world.until_count("select count(*) from walpost.inbox", 3).await;
     world
         .until_count("select count(*) from walpost.inbox where processing_state = 'succeeded'", 3)

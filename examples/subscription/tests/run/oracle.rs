@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use walpost_testkit::until;
 
 use crate::world::{LIMIT, World};
@@ -25,11 +25,12 @@ impl Oracle {
     /// the provider has for it. One that is there twice, or that nobody here knows,
     /// ends the test.
     pub(crate) async fn compare(&self) -> Vec<(String, String, Option<String>)> {
+        // Ours before theirs, since what ours name is there before, and ours last, since
+        // none of theirs is older than our row of it.
+        let before = self.ours().await;
         let theirs = "select reference, id::text, state from subscription";
         let theirs = self.billing.query(theirs, &[]).await.unwrap();
-        // Ours last: none of theirs is older than our row of it.
-        let ours = "select id, user_id, state, external_id from subscription order by id";
-        let ours = self.app.query(ours, &[]).await.unwrap();
+        let ours = self.ours().await;
         let mut there = BTreeMap::new();
         for row in &theirs {
             let (reference, id, state): (String, String, String) =
@@ -38,16 +39,24 @@ impl Oracle {
             let second = there.insert(reference, (id.clone(), state));
             assert_eq!(second, None, "doubled: {id}");
         }
+        for row in &before {
+            let (id, known): (&str, Option<&str>) = (row.get(0), row.get(3));
+            assert!(known.is_none() || there.contains_key(id), "{id}: {known:?} is not there");
+        }
         let pairs = ours.iter().map(|row| {
             let (id, user, state): (String, String, String) = (row.get(0), row.get(1), row.get(2));
             let (known, there) = (row.get::<_, Option<String>>(3), there.remove(&id));
             if let (Some(known), Some((id, _))) = (&known, &there) {
                 assert_eq!(known, id, "{user}: another one than the provider's");
             }
-            assert!(known.is_none() || there.is_some(), "{user}: {known:?} is not there");
             (user, state, there.map(|(_, state)| state))
         });
         pairs.collect()
+    }
+
+    async fn ours(&self) -> Vec<Row> {
+        let select = "select id, user_id, state, external_id from subscription order by id";
+        self.app.query(select, &[]).await.unwrap()
     }
 
     /// Waits until both tables have this user's subscription so.

@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process, fresh_database,
@@ -16,8 +17,13 @@ use crate::{
 
 const SUBSCRIPTIONS: u64 = 200;
 
-fn start(environment: &[(&str, &str)]) -> Process {
-    let wanted = SUBSCRIPTIONS.to_string();
+/// Does not come to its end: some webhooks are not sent, and it does not ask for them.
+fn start_endless(wanted: u64, environment: &[(&str, &str)]) -> Process {
+    start(wanted, &[environment, &[("RECONCILE_EVERY_MS", "600000")]].concat())
+}
+
+fn start(wanted: u64, environment: &[(&str, &str)]) -> Process {
+    let wanted = wanted.to_string();
     let all = environment.iter().copied().chain([("SUBSCRIPTIONS", wanted.as_str())]);
     Process::start(env!("CARGO_BIN_EXE_subscription"), [""; 0], all)
 }
@@ -42,7 +48,7 @@ async fn until_some_are_active(process: &Process, least: u64) {
 }
 
 fn goes_on_to_the_end(environment: &[(&str, &str)]) {
-    let last = start(environment);
+    let last = start(SUBSCRIPTIONS, environment);
     let status = last.wait(LIMIT);
     let log = last.log();
     assert!(status.success(), "{log}");
@@ -78,14 +84,15 @@ async fn one_command_leaves_no_subscription_unknown_or_doubled_also_when_it_is_k
     let folder = TempDir::new().unwrap();
     open_to_all(folder.path());
     let environment = [("FOLDER", folder.path().to_str().unwrap())];
-    for least in [5, 40] {
-        let killed = start(&environment);
+    // Fewer at first, so that each has news of its own.
+    for (wanted, least) in [(SUBSCRIPTIONS / 4, 5), (SUBSCRIPTIONS / 2, 40)] {
+        let killed = start_endless(wanted, &environment);
         until_some_are_active(&killed, least).await;
         killed.kill();
     }
     tokio::task::block_in_place(|| goes_on_to_the_end(&environment));
     let home = folder.path().join("postgres");
-    let start = move || Postgres::builder().home(home).start().unwrap();
+    let start = move || patiently(|| Postgres::builder().home(&home).start()).unwrap();
     let postgres = tokio::task::spawn_blocking(start).await.unwrap();
     judge(|name| postgres.url(name)).await;
 }
@@ -94,7 +101,7 @@ async fn one_command_leaves_no_subscription_unknown_or_doubled_also_when_it_is_k
 async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on() {
     let database = fresh_database().await;
     let environment = [("DATABASE_URL", database.url())];
-    let first = start(&environment);
+    let first = start_endless(SUBSCRIPTIONS, &environment);
     until_some_are_active(&first, 5).await;
     first.signal(Signal::Interrupt);
     let status = tokio::task::block_in_place(|| first.wait(LIMIT));
@@ -108,7 +115,7 @@ async fn on_a_server_of_ones_own_ctrl_c_ends_in_order_and_the_next_start_goes_on
 async fn a_subscription_that_is_there_twice_ends_it_as_broken_at_once_and_at_each_start() {
     let database = fresh_database().await;
     let environment = [("DATABASE_URL", database.url())];
-    let first = start(&environment);
+    let first = start_endless(SUBSCRIPTIONS, &environment);
     until_some_are_active(&first, 5).await;
     let again = "insert into subscription (reference, user_id, plan_id, state) \
                  select reference, user_id, plan_id, state from subscription order by id limit 1";
@@ -122,5 +129,5 @@ async fn a_subscription_that_is_there_twice_ends_it_as_broken_at_once_and_at_eac
         assert!(last.ends_with(" subscriptions 1 doubled, 0 unknown to us"), "{log}");
     };
     ends_as_broken(first);
-    ends_as_broken(start(&environment));
+    ends_as_broken(start(SUBSCRIPTIONS, &environment));
 }

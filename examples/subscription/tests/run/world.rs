@@ -126,6 +126,16 @@ impl World {
         format!("{}{path}", url_of(self.service_port))
     }
 
+    /// Waits until the provider has nothing more to tell.
+    pub(crate) async fn until_all_is_told(&self) {
+        let billing = self.database("billing").await;
+        until(LIMIT, "all webhooks answered", async || {
+            let open = "select count(*) from webhook where told_at is null";
+            billing.query_one(open, &[]).await.unwrap().get::<_, i64>(0) == 0
+        })
+        .await;
+    }
+
     /// Waits until a count of our tables is this.
     pub(crate) async fn until_count(&self, count: &str, expected: i64) {
         let client = self.database("app").await;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use stand::patiently;
 use tempfile::TempDir;
 use walpost_testkit::{
     Process,
@@ -12,6 +13,11 @@ use walpost_testkit::{
 use crate::world::LIMIT;
 
 const FILES: usize = 160;
+
+/// Time enough to be killed half-way.
+fn start_slowly(environment: &[(&str, &str)]) -> Process {
+    start(&[environment, &[("PACE_MS", "300")]].concat())
+}
 
 fn start(environment: &[(&str, &str)]) -> Process {
     let files = FILES.to_string();
@@ -47,7 +53,7 @@ async fn one_command_makes_one_thumbnail_of_each_file_also_when_it_is_killed() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let environment = [("FOLDER", folder.path().to_str().unwrap())];
     for wanted in [5, 30] {
-        let process = start(&environment);
+        let process = start_slowly(&environment);
         some_thumbnails(&process, wanted).await;
         assert!(told(&process, " thumbnails ") < FILES, "it was too fast to be killed half-way");
         process.kill();
@@ -58,7 +64,8 @@ async fn one_command_makes_one_thumbnail_of_each_file_also_when_it_is_killed() {
     assert_eq!(last.log().lines().last(), Some(&*done), "{}", last.log());
     let names = |name: &str| std::fs::read_dir(folder.path().join(name)).unwrap().count();
     assert_eq!((names("store/files"), names("store/thumbnails")), (FILES, FILES));
-    let postgres = Postgres::builder().home(folder.path().join("postgres")).start().unwrap();
+    let home = folder.path().join("postgres");
+    let postgres = patiently(|| Postgres::builder().home(&home).start()).unwrap();
     let counts = postgres.psql("postgres", COUNTS).unwrap();
     assert_eq!(counts.trim(), format!("{FILES}|{FILES}|{FILES}|{FILES}"));
 }
@@ -69,7 +76,7 @@ async fn a_server_of_ones_own_does_as_well_and_ctrl_c_ends_in_order() {
     let folder = TempDir::new().unwrap();
     let store = folder.path().to_str().unwrap();
     let environment = [("DATABASE_URL", database.url()), ("STORE", store)];
-    let first = start(&environment);
+    let first = start_slowly(&environment);
     some_thumbnails(&first, 5).await;
     first.signal(Signal::Interrupt);
     assert!(first.wait(LIMIT).success(), "{}", first.log());
@@ -86,7 +93,7 @@ async fn a_second_thumbnail_ends_it_as_broken_at_once_and_at_each_start() {
     let folder = TempDir::new().unwrap();
     let store = folder.path().to_str().unwrap();
     let environment = [("DATABASE_URL", database.url()), ("STORE", store)];
-    let first = start(&environment);
+    let first = start_slowly(&environment);
     some_thumbnails(&first, 5).await;
     let again = "insert into thumbnail (file_id, width, height) \
                  select file_id, width, height from thumbnail order by file_id limit 1";

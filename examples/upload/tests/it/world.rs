@@ -13,7 +13,7 @@ use stand::{Answer, post};
 use tempfile::TempDir;
 use tokio::time::{interval, timeout};
 use tokio_postgres::Client;
-use walpost_testkit::{Database, Process, until};
+use walpost_testkit::{Database, Process, local::free_port, until};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const ALICE: &str = "Bearer token-of-alice";
@@ -44,7 +44,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     database: Database,
     parts: BTreeMap<Part, Process>,
-    api: Option<SocketAddr>,
+    api: SocketAddr,
     folder: TempDir,
 }
 
@@ -59,7 +59,8 @@ impl World {
         let database = walpost_testkit::fresh_database().await;
         let client = database.connect().await;
         let folder = TempDir::new().unwrap();
-        let mut world = Self { client, database, parts: BTreeMap::new(), api: None, folder };
+        let api = ([127, 0, 0, 1], free_port().unwrap()).into();
+        let mut world = Self { client, database, parts: BTreeMap::new(), api, folder };
         // The one after the other, as the first creates the tables.
         for part in [Part::Api, Part::Worker] {
             let failpoint = armed.filter(|(one, _)| *one == part).map(|(_, failpoint)| failpoint);
@@ -69,13 +70,13 @@ impl World {
     }
 
     pub(crate) async fn start(&mut self, part: Part, failpoint: Option<&str>) {
-        let listen = self.api.map(|api| api.to_string());
+        let listen = self.api.to_string();
         let mut environment = self.environment();
-        environment.extend(listen.as_deref().map(|listen| ("LISTEN", listen)));
+        environment.push(("LISTEN", &listen));
         environment.extend(failpoint.map(|failpoint| ("WALPOST_FAILPOINT", failpoint)));
         let process = Process::start(EXAMPLE, [part.name()], environment);
         if part == Part::Api {
-            self.api = Some(process.listens(LIMIT).await);
+            process.listens(LIMIT).await;
         }
         self.parts.insert(part, process);
     }
@@ -109,7 +110,7 @@ impl World {
     }
 
     pub(crate) fn api(&self) -> SocketAddr {
-        self.api.unwrap()
+        self.api
     }
 
     /// Names in a folder of the store.

@@ -41,9 +41,10 @@ impl Member {
         self.process.is_running()
     }
 
-    /// Whether it ended because of its `group.instance.id`. When it wakes, what it
-    /// still commits under its old id in the group may reach the broker behind
-    /// its own request to join again, and then it is taken for another's.
+    /// Whether it ended because of its `group.instance.id`. When it wakes, or has not
+    /// had the processor for a session, what it still commits under its old id in the
+    /// group may reach the broker behind its own request to join again, and then it
+    /// is taken for another's.
     pub(super) fn was_fenced(&self) -> bool {
         !self.is_running() && self.printed().contains("under this group.instance.id")
     }
@@ -52,11 +53,12 @@ impl Member {
         self.process.log()
     }
 
-    /// SIGTERM, as soon as it listens to it; whether it ended as it should.
+    /// SIGTERM, as soon as it listens to it; whether it ended as it should, or was
+    /// fenced.
     pub(super) async fn terminate(self) -> bool {
         let listens = || self.printed().contains(LISTENS) || !self.is_running();
         until(LIMIT, "a consumer that listens to signals", async || listens()).await;
-        off(move || self.process.terminate(LIMIT).success()).await
+        off(move || self.process.terminate(LIMIT).success() || self.was_fenced()).await
     }
 
     /// Stops it, or waits until it has stopped itself.

@@ -19,7 +19,7 @@ pub(super) struct ConsumerCounts {
     pub(super) rebalances: u64,
     pub(super) broker_kills: u64,
     pub(super) postgres_stops: u64,
-    /// Static ones that ended when they woke, and were started again.
+    /// Static ones that were fenced, and started again.
     pub(super) fenced: u64,
 }
 

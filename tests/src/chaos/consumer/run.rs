@@ -123,6 +123,7 @@ impl Run {
             self.members.push(self.stage.member(membership, None));
         }
         until(LIMIT, "consumers at work", async || {
+            self.start_fenced_again();
             self.stage.owners().await.is_some_and(|owners| {
                 self.members.iter().any(|member| owners.contains(&member.name))
             })
@@ -142,16 +143,16 @@ impl Run {
     }
 
     /// Waits until a random number of records more is passed, and for a random
-    /// moment.
+    /// moment. No member has ended by itself.
     async fn some_progress(&mut self) {
-        for member in &self.members {
-            let running = member.is_running();
-            assert!(running, "{} ended by itself: {}", member.name, member.printed());
-        }
         let more = 1 + self.seeded.below(RECORDS_MOST) as u64;
         let target = self.stage.passed().await + more;
         let what = format!("record {target}");
-        until(LIMIT, &what, async || self.stage.passed().await >= target).await;
+        until(LIMIT, &what, async || {
+            self.start_fenced_again();
+            self.stage.passed().await >= target
+        })
+        .await;
         some_moment(&mut self.seeded, MOMENT_MOST).await;
     }
 
@@ -163,6 +164,7 @@ impl Run {
         }
         let before = self.stage.next_offsets().await.unwrap_or_default();
         until(LIMIT, "every partition going on", async || {
+            self.start_fenced_again();
             let Some(now) = self.stage.next_offsets().await else { return false };
             now.len() >= before.len()
                 && now.iter().zip(&before).all(|((_, now), (_, before))| now > before)

@@ -64,7 +64,7 @@ impl Run {
     /// A fourth one joins and gets partitions; then one of the others leaves.
     async fn join_and_leave(&mut self) {
         let joined = self.stage.member(self.membership, None);
-        self.until_owner(&joined).await;
+        let joined = self.until_owner(joined).await;
         let index = self.any_member();
         let leaving = std::mem::replace(&mut self.members[index], joined);
         let name = leaving.name.clone();

@@ -60,7 +60,7 @@ impl Run {
         let name = zombie.name.clone();
         let left = match replaced {
             true => self.until_one_is_left(zombie).await,
-            false => self.until_it_works_again(zombie).await,
+            false => self.until_owner(zombie).await,
         };
         let log = self.stage.log_since(logged);
         self.refused = self.refused.plus(Refused::of(&log, &name));
@@ -85,22 +85,6 @@ impl Run {
         left
     }
 
-    /// Waits until it owns a partition again. A static one may have to be started
-    /// again for that: see `Member::was_fenced`.
-    async fn until_it_works_again(&mut self, zombie: Member) -> Member {
-        until(LIMIT, "a consumer that works again", async || {
-            let owners = self.stage.owners().await.unwrap_or_default();
-            owners.contains(&zombie.name) || !zombie.is_running()
-        })
-        .await;
-        if zombie.is_running() {
-            return zombie;
-        }
-        assert!(zombie.was_fenced(), "{} ended by itself: {}", zombie.name, zombie.printed());
-        self.counts.fenced += 1;
-        self.stage.member(self.membership, Some(&zombie.instance))
-    }
-
     /// A random one of those that own a partition.
     async fn some_owner(&mut self) -> usize {
         let first = self.seeded.below(self.members.len());
@@ -113,14 +97,35 @@ impl Run {
         .await
     }
 
-    /// Waits until it has committed last in some partition.
-    pub(super) async fn until_owner(&self, member: &Member) {
+    /// Waits until it has committed last in some partition. A static one may have to
+    /// be started again for that.
+    pub(super) async fn until_owner(&mut self, mut member: Member) -> Member {
         until(LIMIT, "a consumer that gets partitions", async || {
-            let running = member.is_running();
-            assert!(running, "{} ended by itself: {}", member.name, member.printed());
+            if !member.is_running() {
+                member = self.start_again(&member);
+            }
             self.stage.owners().await.is_some_and(|owners| owners.contains(&member.name))
         })
         .await;
+        member
+    }
+
+    /// Members that have ended are started again, see [`Member::was_fenced`].
+    pub(super) fn start_fenced_again(&mut self) {
+        for index in 0..self.members.len() {
+            if !self.members[index].is_running() {
+                let ended = self.members.remove(index);
+                let again = self.start_again(&ended);
+                self.members.insert(index, again);
+            }
+        }
+    }
+
+    /// For no other reason one may have ended.
+    fn start_again(&mut self, ended: &Member) -> Member {
+        assert!(ended.was_fenced(), "{} ended by itself: {}", ended.name, ended.printed());
+        self.counts.fenced += 1;
+        self.stage.member(self.membership, Some(&ended.instance))
     }
 }
 

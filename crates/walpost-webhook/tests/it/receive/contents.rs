@@ -15,6 +15,7 @@ use super::{
     sign::{KEY, SENDERS, Sender, seconds_ago},
     world::World,
 };
+use crate::world::LIMIT;
 
 const SECRET: &str = "s3cr3t";
 
@@ -69,12 +70,17 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
     let _measured = metrics::set_default_local_recorder(&recorder);
 
     let world = World::new().await;
-    let builder = world.builder().answer_within(Duration::from_secs(5)).body_max_bytes(2_000);
-    let builder = builder.inline("/webhooks/stripe", Sender::Stripe.source(), ByType::new());
-    let receiver = builder.inbox("/webhooks/standard", Sender::Standard.source()).build().unwrap();
-    let server = Server::start(receiver.router()).await;
-    let mut texts = vec![format!("{receiver:?} {:?}", SENDERS.map(Sender::source))];
+    let receiver = |answer_within| {
+        let builder = world.builder().answer_within(answer_within).body_max_bytes(2_000);
+        let builder = builder.inline("/webhooks/stripe", Sender::Stripe.source(), ByType::new());
+        builder.inbox("/webhooks/standard", Sender::Standard.source()).build().unwrap()
+    };
+    let (patient, hasty) = (receiver(LIMIT), receiver(Duration::from_secs(2)));
+    let server = Server::start(patient.router()).await;
+    let mut texts = vec![format!("{patient:?} {:?}", SENDERS.map(Sender::source))];
     send_what_is_stored(&server, &mut texts).await;
+    // Its handler never ends.
+    send(&Server::start(hasty.router()).await, "hold", &mut texts).await;
     send_what_is_refused(&server, &mut texts).await;
     let (logged, measured) = (String::from_utf8_lossy(&log.bytes()).into_owned(), metrics.render());
     for outcome in [
@@ -119,18 +125,19 @@ async fn send_what_is_stored(server: &Server, texts: &mut Vec<String>) {
         "transient",
         "unique",
         "swallow",
-        "hold",
         "unknown",
     ];
     for kind in kinds {
-        let body = body(kind, kind);
-        for sender in [Sender::Stripe, Sender::Standard] {
-            let headers = sender.headers(kind, kind, body.as_bytes());
-            texts.push(format!(
-                "{:?}",
-                server.post(&sender.path(), &headers, body.as_bytes()).await
-            ));
-        }
+        send(server, kind, texts).await;
+    }
+}
+
+async fn send(server: &Server, kind: &str, texts: &mut Vec<String>) {
+    let body = body(kind, kind);
+    for sender in [Sender::Stripe, Sender::Standard] {
+        let headers = sender.headers(kind, kind, body.as_bytes());
+        let answer = server.post(&sender.path(), &headers, body.as_bytes()).await;
+        texts.push(format!("{answer:?}"));
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     sign::Sender,
     world::World,
 };
+use crate::world::LIMIT;
 
 #[tokio::test]
 async fn who_inserts_alone_needs_the_rights_of_a_receiver_and_inline_those_of_a_processor() {
@@ -23,6 +24,7 @@ async fn who_inserts_alone_needs_the_rights_of_a_receiver_and_inline_those_of_a_
     let mut config = world.database.config();
     config.user(&role).password("x");
     let receiver = Receiver::builder(Database::config(config))
+        .answer_within(LIMIT)
         .inbox("/webhooks/github", Sender::Github.source())
         .inline("/webhooks/standard", Sender::Standard.source(), ByType::new())
         .build()

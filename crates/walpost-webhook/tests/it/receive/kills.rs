@@ -70,7 +70,11 @@ async fn serve(url: &str) {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .init();
-    let receiver = Receiver::builder(Database::config(url.parse().unwrap()))
+    let builder = Receiver::builder(Database::config(url.parse().unwrap()));
+    // Who is to be ended as it sleeps is not to sleep for long.
+    let sleeps = env::var(FAILPOINT).is_ok_and(|failpoint| failpoint.ends_with(":stop"));
+    let builder = if sleeps { builder } else { builder.answer_within(LIMIT) };
+    let receiver = builder
         .inline(INLINE.path(), INLINE.source(), ByType::new())
         .inbox(QUEUED.path(), QUEUED.source())
         .build()

@@ -58,17 +58,18 @@ async fn a_body_may_be_so_long_and_no_longer() {
 #[tokio::test]
 async fn a_body_that_has_no_end_is_answered_in_time() {
     let world = World::new().await;
-    let server = server_within(&world, Duration::from_secs(2)).await;
+    // It binds the one that is whole as well.
+    let server = server_within(&world, Duration::from_secs(10)).await;
     let headers = Sender::Github.headers("a", "apply", b"body");
     let mut slow = server.connect().await;
     let mut bytes = head("/webhooks/github", &headers);
     bytes.extend(b"content-length: 4\r\n\r\nbod");
-    slow.write_all(&bytes).await.unwrap();
     let begun = Instant::now();
+    slow.write_all(&bytes).await.unwrap();
     let answer = read(&mut slow).await.unwrap();
     assert_eq!(answer.problem(), (408, "body-late"));
     assert!(answer.head.contains("connection: close"), "{answer:?}");
-    assert!((1.5..20.0).contains(&begun.elapsed().as_secs_f64()), "{:?}", begun.elapsed());
+    assert!((10.0..40.0).contains(&begun.elapsed().as_secs_f64()), "{:?}", begun.elapsed());
     // Others are served meanwhile and afterwards.
     assert_eq!(github(&server, "a", b"body").await.what(), (200, OK));
 }

@@ -82,7 +82,10 @@ async fn several_connectors_run_in_one_process_and_end_with_it() {
     migrated(&stage.server, "stock");
     let copies = format!("copy.of.{}", stage.topic);
     create_topic(kafka().bootstrap(), &copies, 1, &[]).await;
-    let served = stage.serve(&[]).until_health(200).await;
+    // Long enough for all of them to end in order.
+    let limits = ["pipeline.drain_timeout_ms=60000", "pipeline.wal_sender_timeout_ms=60000"];
+    let served = stage.serve(&limits.map(|limit| ["--set", limit]).concat());
+    let served = served.until_health(200).await;
     assert_eq!(served.create("orders", &stage.config("orders")).await.0, 201);
     let mut config = stage.config("orders");
     let (code, error) = served.create("again", &config).await;

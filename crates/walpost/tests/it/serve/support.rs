@@ -128,7 +128,9 @@ impl Stage {
         let args = [&common[..], &["--set", &rest_at, "--set", &probes_at], more].concat();
         let variables = variables.iter().copied();
         let process = Process::start(env!("CARGO_BIN_EXE_walpost"), args, variables);
-        let client = Client::builder().timeout(LIMIT).no_proxy().build().unwrap();
+        // A connection that is kept may end just when a request goes out on it.
+        let client =
+            Client::builder().timeout(LIMIT).no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Served { process, client, rest, probes, token }
     }
 }
