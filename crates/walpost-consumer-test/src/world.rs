@@ -33,9 +33,6 @@ pub(crate) const SCHEMA: &str = "walpost";
 const MAX_CUTS: u32 = 50;
 const CUT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Longest wait for counts that follow a COMMIT.
-const COUNT_LIMIT: Duration = Duration::from_secs(5);
-
 type Make<H> = dyn Fn(&str) -> H + Send + Sync;
 type Configure = dyn Fn(Builder) -> Builder + Send + Sync;
 
@@ -164,7 +161,6 @@ impl World {
             ended = &mut zombie.consumer => return Err(gone(ended)),
         };
         // Partitions that were not held have gone on until they were taken over.
-        self.until_counted(&mut zombie, &report).await?;
         let committed = zombie.status.borrow().counts.applied;
         report.applied += committed;
         zombie.watch.open();
@@ -186,25 +182,6 @@ impl World {
         }
         let refused = zombie.status.borrow().counts.applied == committed;
         Ok((report, refused))
-    }
-
-    /// Waits until the first consumer has counted what it committed before the second
-    /// one did the rest, but not for ever: an answer to a COMMIT may be lost.
-    async fn until_counted(&self, first: &mut Running<'_>, second: &Report) -> Result<(), Error> {
-        let all = u64::try_from(self.cluster.ends().values().sum::<i64>()).unwrap_or_default();
-        let aside = second.waiting + second.parked.len() as u64;
-        let before = all.saturating_sub(second.applied + second.duplicates + aside);
-        let mut status = first.status.clone();
-        let counted = status.wait_for(|status| {
-            let Counts { applied, duplicates, parked, waiting, .. } = status.counts;
-            second.ending != Ending::Done || applied + duplicates + parked + waiting >= before
-        });
-        tokio::select! {
-            biased;
-            _ = counted => Ok(()),
-            ended = &mut first.consumer => Err(gone(ended)),
-            () = tokio::time::sleep(COUNT_LIMIT) => Ok(()),
-        }
     }
 
     fn start<'a, H: Handler>(

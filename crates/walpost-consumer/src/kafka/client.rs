@@ -172,7 +172,7 @@ impl Kafka {
         answer
     }
 
-    /// Has a commit of the partition's go out that waits for the interval.
+    /// A commit of the partition that waits for the interval goes out at once.
     pub(crate) async fn hurry(&self, of: &TopicPartition) {
         self.send(Command::Hurry(of.clone())).await;
     }

@@ -66,12 +66,21 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, KafkaFailure>>;
 pub(super) enum Command {
     Ask(Question),
     Start(Start),
-    Stop { partition: TopicPartition, assignment: AssignmentId, reply: Reply<()> },
+    Stop {
+        partition: TopicPartition,
+        assignment: AssignmentId,
+        reply: Reply<()>,
+    },
     Commit(Commit),
     /// A commit of the partition that waits for the interval waits no longer.
     Hurry(TopicPartition),
-    Release { partitions: Vec<TopicPartition>, reply: Reply<()> },
-    Close { reply: Reply<()> },
+    Release {
+        partitions: Vec<TopicPartition>,
+        reply: Reply<()>,
+    },
+    Close {
+        reply: Reply<()>,
+    },
 }
 
 /// What only the cluster knows.

@@ -36,7 +36,8 @@ impl Commits {
         }
     }
 
-    /// What waits of the partition waits no longer than for what is on its way.
+    /// A commit of the partition that waits no longer waits for the interval, only
+    /// for what is on its way.
     pub(super) fn hurry(&mut self, partition: &TopicPartition) {
         if let Some(commit) = self.waiting.get_mut(partition) {
             commit.urgent = true;

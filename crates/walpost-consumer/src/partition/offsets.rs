@@ -106,7 +106,7 @@ impl<H: Handler> Partition<H> {
     pub(super) async fn finish(&self, mut session: Session) {
         let limit = Duration::from_millis(FINAL_COMMIT_LIMIT_MS);
         if session.answer.is_some() {
-            // It may wait for an interval that is longer than we do.
+            // It may wait for the interval, which may be longer than the limit.
             self.shared.kafka.hurry(&self.of).await;
         }
         for _ in 0..2 {

@@ -6,6 +6,7 @@ use rdkafka::{
     ClientConfig,
     admin::{AdminClient, AdminOptions},
     client::DefaultClientContext,
+    types::RDKafkaRespErr,
 };
 use walpost_consumer::{Error, Event, HandlerError};
 use walpost_testkit::{self as testkit, ReadRecord, local::Kafka, until};
@@ -35,13 +36,19 @@ async fn delete_topic(topic: &str) {
     .await;
 }
 
+const DENIED: RDKafkaRespErr = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+
 /// Waits until the broker shows us the topic, or hides it: rights that were granted
 /// come into force later.
 async fn until_shown(broker: &str, topic: &str, is_shown: bool) {
     let admin = admin(broker);
     until(LIMIT, "the rights", async || {
         let metadata = admin.inner().fetch_metadata(Some(topic), Duration::from_secs(10));
-        metadata.is_ok_and(|found| found.topics()[0].error().is_none() == is_shown)
+        let Ok(metadata) = metadata else { return false };
+        match metadata.topics()[0].error() {
+            None => is_shown,
+            Some(error) => !is_shown && error == DENIED,
+        }
     })
     .await;
 }
@@ -183,6 +190,7 @@ async fn a_topic_that_denies_us_is_refused_at_the_start_and_stops_nothing_later(
             "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         )
         .property("allow.everyone.if.no.acl.found", "true")
+        .property("broker.session.timeout.ms", "30000")
         .start()
         .unwrap();
     let broker = kafka.bootstrap();

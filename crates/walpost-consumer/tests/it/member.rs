@@ -167,6 +167,8 @@ async fn run() {
         .topics([read(TOPIC)])
         .database(Database::config(read(DATABASE).parse().unwrap()))
         .session_timeout_ms(read(SESSION).parse().unwrap())
+        // The server itself ends no transaction of a paused one while a test waits.
+        .handler_timeout_ms(600_000)
         .max_batch_events(50)
         .lanes(read(LANES).parse().unwrap())
         .on_reset(on_reset);

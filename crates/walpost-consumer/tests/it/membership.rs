@@ -187,8 +187,11 @@ async fn a_static_member_that_comes_back_moves_no_partition_of_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_static_member_by_the_new_protocol_that_comes_back_moves_no_partition_of_the_others() {
     // By this protocol the session is the broker's.
-    let session = ("group.consumer.session.timeout.ms", "30000");
-    let broker = local::Kafka::builder().property(session.0, session.1).start().unwrap();
+    let broker = local::Kafka::builder()
+        .property("group.consumer.session.timeout.ms", "30000")
+        .property("broker.session.timeout.ms", "30000")
+        .start()
+        .unwrap();
     comes_back(&broker.bootstrap(), NEW).await;
 }
 

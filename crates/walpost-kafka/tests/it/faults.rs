@@ -70,7 +70,8 @@ async fn a_connection_cut_before_the_answer_repeats_nothing() {
     let direct = kafka.broker.bootstrap();
     create_topic(&direct, "unanswered", 2, &[]).await;
     // One request for each partition: with more than five, none follows before
-    // an answer. Less than what a question asked meanwhile may wait for one.
+    // an answer. linger.ms stays below socket.timeout.ms, after which a question
+    // without an answer ends the connection.
     let settings = [&IMPATIENT[..], &[("linger.ms", "1000")]].concat();
     let mut driver = Driver::connect(&connector(&kafka.bootstrap(), &settings)).await;
     for round in 0..3 {

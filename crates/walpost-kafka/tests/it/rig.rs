@@ -1,7 +1,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rdkafka::{
@@ -13,7 +13,7 @@ use rdkafka::{
 use walpost_event::{Bytes, Headers, Message, error_chain};
 use walpost_kafka::{KafkaConnector, KafkaSink};
 use walpost_relay::{Delivery, RelayError, Sink, Unsent};
-use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka, until};
+use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka, until, until_some};
 
 /// More than librdkafka waits for one answer, which is 60 s.
 pub(crate) const LIMIT: Duration = Duration::from_secs(150);
@@ -37,13 +37,11 @@ pub(crate) fn message(topic: &str, key: &str, value: impl Into<Bytes>) -> Messag
 
 /// A session; what passes by itself is tried again.
 pub(crate) async fn session(connector: &KafkaConnector) -> Result<KafkaSink, RelayError> {
-    let start = Instant::now();
-    loop {
-        match connector.connect().await {
-            Err(error) if error.is_transient() && start.elapsed() < LIMIT => {}
-            opened => return opened,
-        }
-    }
+    let opened = until_some(LIMIT, "a session", async || match connector.connect().await {
+        Err(error) if error.is_transient() => None,
+        opened => Some(opened),
+    });
+    opened.await
 }
 
 /// A sink with the deliveries that came so far.

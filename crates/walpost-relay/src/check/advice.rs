@@ -184,7 +184,7 @@ pub(super) async fn direct(
     let row = sql.opt("reading the age of the session", age, &[]).await?;
     let age = row.and_then(|row| row.get::<_, Option<f64>>(0));
     let age = Duration::try_from_secs_f64(age.unwrap_or(0.0)).unwrap_or_default();
-    // Asked for first, it is the younger one, however long the answer takes.
+    // Asked for before this is measured, so that a slow answer makes no session old.
     Ok(pooler(age, began.elapsed(), refusal.is_some_and(is_poolers)))
 }
 

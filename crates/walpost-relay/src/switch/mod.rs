@@ -218,8 +218,8 @@ impl SourceSwitch {
     }
 }
 
-/// Keeps relays from their first start, and other commands out. One that was killed
-/// has the lock until the server has noticed. Whether it is ours.
+/// Whether we keep relays from their first start, and other commands out. One that
+/// was killed does so until the server has noticed, and is waited for.
 pub(crate) async fn lock_patiently(sql: &Sql, config: &RelayConfig) -> Result<bool, RelayError> {
     let deadline = Instant::now() + HOLDER_WAIT;
     while !slot::lock_first_start(sql, config).await? {

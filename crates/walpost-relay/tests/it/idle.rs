@@ -89,11 +89,12 @@ async fn beside_a_busy_table_little_is_kept_and_a_burst_is_followed_in_seconds()
     // As much as half the rate brings, or the bounds say nothing.
     let least = lasting.as_secs() as i64 * 10 * MB;
     let mut worst = steadily(&rig, &writer, lasting, least).await;
-    // A relay that got no processor for seconds has to do it again, and one that
-    // does not follow never does.
-    for _ in 0..4 {
+    // A relay that got no processor for seconds has to do it again, for longer, and
+    // one that does not follow never does.
+    for _ in 0..2 {
         if worst.unconfirmed > UNCONFIRMED_MAX_MB * MB {
-            worst = steadily(&rig, &writer, lasting, least).await;
+            let again = steadily(&rig, &writer, 3 * lasting, 3 * least).await;
+            worst = Distance { kept: worst.kept.max(again.kept), ..again };
         }
     }
     assert!(worst.unconfirmed <= UNCONFIRMED_MAX_MB * MB, "{} MB", worst.unconfirmed / MB);

@@ -63,8 +63,8 @@ async fn gap_between_two_runs(version: u32, open: &str, close: &str) {
 async fn gap_under_a_relay(version: u32) {
     let mut rig = rig_of(version).await;
     rig.config.on_lost_slot = LostSlot::Recover;
-    // Whoever looks while the table is out ends for good: the gap is over long
-    // before the next look.
+    // Whoever looks while the table is out ends for good: the gap is over before
+    // the next look.
     rig.config.checkpoint_interval_ms = 2_000;
     let relay = rig.streaming().await;
     rig.insert("a", &["1"]).await;
@@ -75,6 +75,13 @@ async fn gap_under_a_relay(version: u32) {
          values ('order', 'a', 'Placed', '2'), ('order', 'a', 'Placed', '3'); commit; \
          begin; {PUT_BACK}; commit"
     );
+    let noted = "select (extract(epoch from updated_at) * 1e6)::int8 from walpost.checkpoint";
+    let before = rig.count(noted).await;
+    until(SOON, "a look", async || {
+        run(&rig, "select pg_logical_emit_message(false, 'other', '')").await;
+        rig.count(noted).await != before
+    })
+    .await;
     run(&rig, &gap).await;
     rig.insert("a", &["4"]).await;
     until(SOON, "those that no stream has", async || rig.world.values().len() >= 4).await;
