@@ -219,7 +219,7 @@ async fn a_real_prometheus_fires_for_lag_mismatches_and_failures_and_not_else() 
     // Time enough for any other.
     last(&prometheus, "WalpostIdempotencyMismatches|WalpostWebhookFailing", 8).await;
     // Behind this no delivery is created: those before it are refused on and on. It
-    // lasts no longer than a statement of the sink may, 20 s.
+    // is to last less than a statement of the sink may, 20 s.
     let holder = world.shop.connect().await;
     holder.batch_execute(HOLD).await.unwrap();
     world.event_of("Late", "400 s").await;

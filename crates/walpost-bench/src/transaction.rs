@@ -116,7 +116,7 @@ impl Bench<'_> {
         progress!("killed with {records_at_kill} records in the topic; starting it again");
         await_slot(&self.database, KILLED, false)?;
         let second = self.walpost.start(&files.job(self))?;
-        // All may be confirmed already, and it listens to signals by then.
+        // It may have nothing left to do; once it streams it listens to signals.
         await_slot(&self.database, KILLED, true)
             .with_context(|| format!("starting again: {}", second.log_tail()))?;
         let second_usage = watch(&second, || self.is_checkpointed(KILLED))?;

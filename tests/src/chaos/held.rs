@@ -14,8 +14,9 @@ use crate::LIMIT;
 const BEFORE_EVENTS: u64 = 1_000;
 /// Committed since the last answer.
 const HELD_EVENTS: usize = 2_000;
-/// More than a question without records has.
-const HELD_BYTES: u64 = 512;
+/// More than a question without records has, and less than a request with one. Behind
+/// the first piece that is held the proxy reads nothing more.
+const HELD_BYTES: u64 = 128;
 
 /// What came of requests that arrived late.
 #[derive(Clone, Debug)]

@@ -212,7 +212,7 @@ fn contend(one: &Json, other: &Json) -> bool {
         .any(|(one, other)| has_shape(one) && has_shape(other) && shape(one) != shape(other))
 }
 
-/// Where it is equal, the schema is.
+/// Where it is equal, the schema is, but for the order of its fields.
 fn shape(json: &Json) -> Json {
     match json {
         Json::Null => Json::Null,

@@ -400,7 +400,7 @@ async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
     let rows_read =
         "select seq_tup_read from pg_stat_all_tables where relname = 'webhook_delivery'";
     let rows = world.number(rows_read).await;
-    // Each claim looks at its destination.
+    // Each claim looks at its destination, two or three times.
     let looks = "select (coalesce(seq_scan, 0) + coalesce(idx_scan, 0))::int8 \
                  from pg_stat_all_tables where relname = 'webhook_destination'";
     let looked = world.number(looks).await;
@@ -413,7 +413,7 @@ async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
     let read = entries_read(&world).await - before;
     let by = world.texts("select indexrelname || ' ' || idx_scan || ' ' || idx_tup_read || ' ' || idx_tup_fetch from pg_stat_all_indexes where relname = 'webhook_delivery'").await;
     let looked = world.number(looks).await - looked;
-    assert!(read < 50 * looked, "{read} entries in {looked} looks {by:?}");
+    assert!(read < 10 * looked, "{read} entries in {looked} looks {by:?}");
     assert_eq!(world.number(rows_read).await, rows, "read without an index");
     assert_eq!(receiver.requests().len(), 0);
     assert_eq!(blocked(&world).await, MANY as u64);

@@ -56,7 +56,7 @@ async fn without_a_charge_nothing_is_shipped_and_the_customer_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_charge_that_comes_after_the_end_is_found_and_refunded_once() {
-    // So long after the call is given up the charge comes: behind the end.
+    // The charge comes as long after the call is given up as the call took: behind the end.
     let late = ("CALL_TIMEOUT_MS", "8000");
     let settings = [&keyless(("SETTLED_AFTER_MS", "0"))[..], &[late]].concat();
     let world = World::new(&settings).await;

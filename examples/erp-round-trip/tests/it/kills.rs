@@ -11,8 +11,8 @@ const MORE_MOST: usize = 30;
 
 /// Where the round trip can be cut, in its order, and which side passes it. Not
 /// the first time, so that others are on their way; a second claim is all that
-/// there has to be, as one takes at most as many as may be under way, and a second
-/// time that ends are written, as many at once may be.
+/// there has to be, as one takes at most as many as may be under way; ends are
+/// written down several at a time, so of these a second one is all that is certain.
 const POINTS: [(Side, &str); 6] = [
     (Side::Finance, "after_claim@2:kill"),
     (Side::Finance, "before_bytes@3:kill"),

@@ -267,7 +267,7 @@ pub(crate) fn mails(folder: &Path) -> BTreeMap<String, usize> {
     mails
 }
 
-/// One that stays free while nobody listens there.
+/// One that this process is given once.
 pub(crate) fn free_address() -> SocketAddr {
     ([127, 0, 0, 1], free_port().unwrap()).into()
 }
