@@ -2,7 +2,6 @@
 
 use std::{
     io::Write,
-    process::Command,
     sync::{Arc, LazyLock, Mutex},
 };
 
@@ -10,7 +9,11 @@ use tracing_subscriber::fmt::MakeWriter;
 use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_relay::{Initial, POSITION_HEADER};
-use walpost_testkit::{local::Postgres, until};
+use walpost_testkit::{
+    Signal,
+    local::{Postgres, send_signal},
+    until,
+};
 
 use crate::{
     rig::{Rig, SOON, interrupt, stop},
@@ -98,13 +101,9 @@ async fn alone(rig: &Rig) {
     until(SOON, "the end of the other sessions", is_alone).await;
 }
 
-async fn background_writer(rig: &Rig) -> String {
-    let pid = "select pid::text from pg_stat_activity where backend_type = 'background writer'";
-    rig.client.query_one(pid, &[]).await.unwrap().get(0)
-}
-
-fn signal(name: &str, pid: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
+async fn background_writer(rig: &Rig) -> u32 {
+    let pid = "select pid::int8 from pg_stat_activity where backend_type = 'background writer'";
+    rig.count(pid).await.try_into().unwrap()
 }
 
 /// Id, and position without the generation, of the message with this value.
@@ -181,12 +180,12 @@ async fn an_event_at_the_place_of_an_abandoned_one_with_its_id_is_published() {
     alone(&after).await;
     // And the server notes what runs every 15 s.
     let writers = [background_writer(&rig).await, background_writer(&after).await];
-    writers.iter().for_each(|pid| signal("STOP", pid));
+    writers.iter().for_each(|pid| send_signal(*pid, Signal::Stop).unwrap());
     let segment = |lsn: Lsn| u64::from(lsn) / SEGMENT_BYTES;
     let segment = segment(rig.lsn(WAL).await).max(segment(after.lsn(WAL).await)) + 1;
     insert_at(&rig, segment, "3").await;
     insert_at(&after, segment, "5").await;
-    writers.iter().for_each(|pid| signal("CONT", pid));
+    writers.iter().for_each(|pid| send_signal(*pid, Signal::Continue).unwrap());
     let (relay, watching) = (rig.streaming().await, witness.streaming().await);
     rig.landed(3).await;
     witness.landed(2).await;

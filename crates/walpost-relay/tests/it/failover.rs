@@ -1,11 +1,15 @@
 //! A primary dies and its standby is promoted.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use tokio_postgres::{Client, types::ToSql};
 use walpost_postgres::Database;
 use walpost_relay::{Initial, Outcome};
-use walpost_testkit::{local::Postgres, until};
+use walpost_testkit::{
+    Signal,
+    local::{Postgres, send_signal},
+    until,
+};
 
 use crate::rig::{Rig, SOON, phase, status, stop};
 
@@ -96,10 +100,9 @@ impl Pair {
 
     /// The standby gets no more WAL. What it asks of slots is answered.
     async fn freeze_wal(&self) {
-        let sender = "select active_pid from pg_replication_slots where slot_name = 'second'";
-        let row = self.rig.client.query_one(sender, &[]).await.unwrap();
-        let pid = row.get::<_, i32>(0).to_string();
-        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+        let sender = "select active_pid::int8 from pg_replication_slots where slot_name = 'second'";
+        let pid = self.rig.count(sender).await.try_into().unwrap();
+        send_signal(pid, Signal::Stop).unwrap();
     }
 
     /// The primary dies; what the standby has is what there is from now on.

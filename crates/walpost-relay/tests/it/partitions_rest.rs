@@ -14,7 +14,7 @@ use crate::{
     partitions::{counted, days, event, partitions},
     polling_rig::Polled,
     proven::proven,
-    retention::{AT_WORK, add, pruned, retention, run},
+    retention::{add, pruned, retention, run},
     rig::{Rig, SOON, raw, stop},
 };
 
@@ -106,7 +106,7 @@ async fn a_row_is_in_the_outbox_or_in_the_archive_whenever_it_is_interrupted() {
         let retention = archiving();
         let pass = prune(&rig.database, &rig.config, "id", &retention, |_| {});
         let whole = tokio::time::timeout(Duration::from_millis(20 + 8 * round), pass).await;
-        until(SOON, "the session is gone", async || rig.count(AT_WORK).await == 0).await;
+        rig.unlocked("walpost retention").await;
         assert_eq!(rig.count(BOTH).await, 2000);
         if let Ok(done) = whole
             && rig.count(OUTBOX).await == 0

@@ -40,25 +40,20 @@ async fn events(rig: &Rig, filter: ReplayFilter) -> u64 {
     found(rig, filter).await.survey.events
 }
 
+/// Of the replays of a pipeline.
+pub(crate) const LOCK: &str = "walpost replay";
+
 pub(crate) async fn begin(
     rig: &Rig,
     filter: ReplayFilter,
     rate_per_s: u32,
     to: &World,
 ) -> Replay<MemorySink> {
-    unlocked(rig).await;
+    rig.unlocked(LOCK).await;
     let replayer = replayer(rig).await;
     let found = replayer.find(None, filter, None).await.unwrap();
     let sink = to.connect().await.unwrap();
     replayer.begin(found, order(rate_per_s, SOON), sink).await.unwrap()
-}
-
-/// Waits until no session has the lock of the replays any more.
-pub(crate) async fn unlocked(rig: &Rig) {
-    let held = "select count(*) from pg_locks join pg_database d on d.oid = database \
-                where locktype = 'advisory' and datname = current_database() \
-                and classid::int8 = hashtext('walpost replay')::int8 & 4294967295";
-    until(SOON, "the end of the replay's session", async || rig.count(held).await == 0).await;
 }
 
 pub(crate) async fn run(replay: Replay<MemorySink>) -> Replayed {
@@ -220,7 +215,7 @@ async fn only_what_was_published_is_sent_and_the_refusal_says_what_to_do() {
     until(SOON, "both on their way", async || rig.world.queued() == 2).await;
     let to = World::default();
     let refused = async || {
-        unlocked(&rig).await;
+        rig.unlocked(LOCK).await;
         let replayer = replayer(&rig).await;
         let found = replayer.find(None, ReplayFilter::default(), None).await.unwrap();
         let sink = to.connect().await.unwrap();

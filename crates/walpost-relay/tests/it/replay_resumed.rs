@@ -5,7 +5,7 @@ use walpost_relay::{RelayError, Replay, ReplayFilter, ReplayProgress, ReplayStat
 use walpost_testkit::until;
 
 use crate::{
-    replay::{begin, history, order, replayer, run, unlocked},
+    replay::{LOCK, begin, history, order, replayer, run},
     rig::{Rig, SOON, stop},
     sink::{MemorySink, World},
 };
@@ -27,7 +27,7 @@ async fn resume(
     rate_per_s: u32,
     to: &World,
 ) -> Result<Replay<MemorySink>, RelayError> {
-    unlocked(rig).await;
+    rig.unlocked(LOCK).await;
     let sink = to.connect().await.unwrap();
     replayer(rig).await.resume(id, Some(rate_per_s), SOON, sink).await
 }

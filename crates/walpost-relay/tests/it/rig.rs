@@ -197,6 +197,16 @@ impl Rig {
         until(SOON, "the slot is free", async || self.count(&active).await == 0).await;
     }
 
+    /// Waits until no session of this database has the advisory lock of that name.
+    pub(crate) async fn unlocked(&self, lock: &str) {
+        let held = format!(
+            "select count(*) from pg_locks join pg_database d on d.oid = database \
+             where locktype = 'advisory' and datname = current_database() \
+             and classid::int8 = hashtext('{lock}')::int8 & 4294967295"
+        );
+        until(SOON, lock, async || self.count(&held).await == 0).await;
+    }
+
     pub(crate) async fn lsn(&self, sql: &str) -> Lsn {
         let text: String = self.client.query_one(sql, &[]).await.unwrap().get(0);
         text.parse().unwrap()
