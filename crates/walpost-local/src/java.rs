@@ -1,5 +1,7 @@
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -44,6 +46,14 @@ pub(crate) fn find(program: &'static str, oldest: u32) -> Result<PathBuf, LocalE
             install: "Java 17 or newer (Debian: openjdk-17-jre-headless), 21 for a schema registry",
         },
     })
+}
+
+/// Has a program unpack its native libraries in `folder`: in the folder for
+/// temporary files they would stay when it is killed.
+pub(crate) fn temporary_files(folder: &Path) -> OsString {
+    let mut option = OsString::from("-Djava.io.tmpdir=");
+    option.push(folder);
+    option
 }
 
 fn candidates() -> impl Iterator<Item = PathBuf> {

@@ -11,7 +11,7 @@ use std::{
 
 pub use self::builder::KafkaBuilder;
 use crate::{
-    ChildGuard, LocalError, Signal, command,
+    ChildGuard, LocalError, Signal, command, java,
     service::{Kind, Service},
 };
 
@@ -183,6 +183,7 @@ impl Kafka {
             .service
             .launch(&self.java)
             .args(&self.jvm_args)
+            .arg(java::temporary_files(self.service.home()))
             .arg("-cp")
             .arg(self.classpath())
             .arg("kafka.Kafka")

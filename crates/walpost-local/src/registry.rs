@@ -124,7 +124,9 @@ impl Registry {
             // A second port, that nobody asks: any free one.
             .env("QUARKUS_MANAGEMENT_HOST", "127.0.0.1")
             .env("QUARKUS_MANAGEMENT_PORT", "0")
-            .args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"])
+            .args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            .arg(java::temporary_files(self.service.home()))
+            .arg("-jar")
             .arg(&self.program);
         self.service.run(launch, |_| {
             let asked = ask(self.address(), "GET", &format!("{API}/subjects"), "");

@@ -6,3 +6,4 @@ mod guard;
 mod kafka;
 mod postgres;
 mod redis;
+mod registry;
