@@ -232,7 +232,8 @@ impl Builder {
     }
 
     /// How long a partition that is taken away may finish its batch and commit
-    /// its offset, in milliseconds; 20,000 unless set. Then it is rolled back.
+    /// its offset, in milliseconds; 20,000 unless set. Then a batch that is not
+    /// committed is rolled back.
     pub fn stop_timeout_ms(mut self, milliseconds: u64) -> Self {
         self.settings.stop_timeout_ms = milliseconds;
         self

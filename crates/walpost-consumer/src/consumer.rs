@@ -21,7 +21,7 @@ use crate::{
     kafka::{self, AssignmentId, GroupEvent, Started},
     meter::Meters,
     metrics,
-    partition::{Fatal, Partition, Shared, Stop},
+    partition::{Fatal, Partition, Shared, Stop, StopRequest},
     points::Points,
     preflight::database_is_ready,
     pruner::{Pruner, Pruning},
@@ -221,7 +221,7 @@ struct Members<H> {
 }
 
 struct Running {
-    stop: watch::Sender<bool>,
+    stop: StopRequest,
     task: JoinHandle<()>,
 }
 
@@ -254,19 +254,20 @@ impl<H: Handler> Members<H> {
 
     fn start(&mut self, partitions: Vec<(TopicPartition, AssignmentId)>) {
         for (of, assignment) in partitions {
-            let (sender, stop) = Stop::new();
+            let (request, stop) = Stop::new();
             self.shared.board.update(&of, |_| ());
             let partition = Partition::new(Arc::clone(&self.shared), of.clone(), assignment, stop);
             let task = tokio::spawn(partition.run());
-            if let Some(old) = self.running.insert(of, Running { stop: sender, task }) {
+            if let Some(old) = self.running.insert(of, Running { stop: request, task }) {
                 old.task.abort();
             }
         }
     }
 
     /// Ends the partitions' tasks, then lets the group have them.
-    async fn give_back(&mut self, partitions: Vec<TopicPartition>, lost: bool) {
-        let ending = partitions.iter().filter_map(|of| self.running.remove_entry(of)).collect();
+    async fn give_back(&mut self, partitions: Vec<(TopicPartition, AssignmentId)>, lost: bool) {
+        let ended = partitions.iter().filter_map(|(of, _)| self.running.remove_entry(of));
+        let ending = ended.collect();
         self.end(ending, lost).await;
         self.shared.points.reached(Failpoint::BeforeRelease, None).await;
         if let Err(failure) = self.shared.kafka.release(partitions).await {
@@ -283,7 +284,7 @@ impl<H: Handler> Members<H> {
     /// back at once.
     async fn end(&self, ending: Vec<(TopicPartition, Running)>, lost: bool) {
         for (_, running) in &ending {
-            running.stop.send_replace(true);
+            running.stop.send();
             if lost {
                 running.task.abort();
             }
@@ -298,9 +299,9 @@ impl<H: Handler> Members<H> {
                 }
                 Ok(_) => {}
                 Err(_) => {
-                    tracing::warn!(partition = %of, ?limit, "a batch did not end in time, rolled back");
                     running.task.abort();
                     let _ = running.task.await;
+                    say_cut_off(&of, limit, running.stop.is_settling());
                 }
             }
             self.shared.board.remove(&of);
@@ -332,6 +333,20 @@ impl<H: Handler> Members<H> {
                 Err(Error::Halted { count, topic, partition, reason })
             }
         }
+    }
+}
+
+/// A partition that stops was not done in time.
+fn say_cut_off(of: &TopicPartition, limit: Duration, is_settling: bool) {
+    if is_settling {
+        tracing::warn!(
+            partition = %of,
+            ?limit,
+            "what was made is committed, but Kafka did not take the last offset in time; the next \
+             claim makes up for it"
+        );
+    } else {
+        tracing::warn!(partition = %of, ?limit, "a batch did not end in time, rolled back");
     }
 }
 

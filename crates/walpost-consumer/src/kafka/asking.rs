@@ -41,8 +41,10 @@ enum Open {
     /// Whether anybody answers.
     Probe,
     Topic(Arc<str>, Reply<FoundTopic>),
-    Oldest(TopicPartition, Reply<(i64, i64)>),
-    Newest(i64, Reply<(i64, i64)>),
+    /// Then that of the newest, `uncommitted` or not.
+    Oldest(TopicPartition, bool, Reply<(i64, i64)>),
+    /// With the oldest.
+    Newest(i64, bool, Reply<(i64, i64)>),
 }
 
 const ENDS: &str = "asking for the ends of the partition";
@@ -66,8 +68,9 @@ impl Asking {
         match question {
             Question::Topic { topic, reply } => self.send(Open::Topic(topic, reply), None),
             Question::Committed { partition, reply } => self.offsets.ask(partition, reply),
-            Question::Watermarks { partition, reply } => {
-                self.send(Open::Oldest(partition.clone(), reply), Some(&partition));
+            Question::Watermarks { partition, uncommitted, reply } => {
+                let uncommitted = uncommitted || self.read_uncommitted;
+                self.send(Open::Oldest(partition.clone(), uncommitted, reply), Some(&partition));
             }
         }
     }
@@ -94,14 +97,14 @@ impl Asking {
                 (Some(Open::Topic(topic, reply)), Answer::Topic(found)) => {
                     let _ = reply.send(self.found(&topic, found));
                 }
-                (Some(Open::Oldest(of, reply)), Answer::Offset(Ok(oldest))) => {
-                    self.send(Open::Newest(oldest.offset, reply), Some(&of));
+                (Some(Open::Oldest(of, uncommitted, reply)), Answer::Offset(Ok(oldest))) => {
+                    self.send(Open::Newest(oldest.offset, uncommitted, reply), Some(&of));
                 }
-                (Some(Open::Newest(oldest, reply)), Answer::Offset(Ok(newest))) => {
+                (Some(Open::Newest(oldest, _, reply)), Answer::Offset(Ok(newest))) => {
                     let _ = reply.send(Ok((oldest, newest.offset)));
                 }
                 (
-                    Some(Open::Oldest(_, reply) | Open::Newest(_, reply)),
+                    Some(Open::Oldest(_, _, reply) | Open::Newest(_, _, reply)),
                     Answer::Offset(Err(error)),
                 ) => {
                     let _ = reply.send(Err(failed(ENDS, error)));
@@ -126,12 +129,14 @@ impl Asking {
 
     fn put(&self, open: &Open, of: Option<&TopicPartition>, number: usize) -> KafkaResult<()> {
         let (topic, partition) = of.map_or(("", 0), |of| (&*of.topic, of.partition));
-        let newest = End::Newest { uncommitted: self.read_uncommitted };
         match open {
             Open::Probe => Ok(()),
             Open::Topic(topic, _) => self.questions.topic(topic, number),
             Open::Oldest(..) => self.questions.end(topic, partition, End::Oldest, number),
-            Open::Newest(..) => self.questions.end(topic, partition, newest, number),
+            Open::Newest(_, uncommitted, _) => {
+                let newest = End::Newest { uncommitted: *uncommitted };
+                self.questions.end(topic, partition, newest, number)
+            }
         }
     }
 
@@ -165,7 +170,7 @@ impl Open {
         match self {
             Self::Probe => {}
             Self::Topic(_, reply) => drop(reply.send(Err(other(TOPIC)))),
-            Self::Oldest(_, reply) | Self::Newest(_, reply) => {
+            Self::Oldest(_, _, reply) | Self::Newest(_, _, reply) => {
                 drop(reply.send(Err(other(ENDS))));
             }
         }

@@ -126,10 +126,18 @@ impl Kafka {
         self.ask(|reply| Command::Ask(Question::Committed { partition, reply })).await
     }
 
-    /// Oldest offset, and the one after the newest.
+    /// Oldest offset, and the one after the newest that may be read.
     pub(crate) async fn watermarks(&self, of: &TopicPartition) -> Result<(i64, i64), KafkaFailure> {
-        let partition = of.clone();
-        self.ask(|reply| Command::Ask(Question::Watermarks { partition, reply })).await
+        let (partition, uncommitted) = (of.clone(), false);
+        self.ask(|reply| Command::Ask(Question::Watermarks { partition, uncommitted, reply })).await
+    }
+
+    /// The offset after the newest, also where transactions below it are open.
+    pub(crate) async fn end_of_log(&self, of: &TopicPartition) -> Result<i64, KafkaFailure> {
+        let (partition, uncommitted) = (of.clone(), true);
+        let asked =
+            self.ask(|reply| Command::Ask(Question::Watermarks { partition, uncommitted, reply }));
+        Ok(asked.await?.1)
     }
 
     /// Fetches from `place`; what was fetched before is dropped.
@@ -180,7 +188,7 @@ impl Kafka {
     /// Gives revoked partitions back to the group.
     pub(crate) async fn release(
         &self,
-        partitions: Vec<TopicPartition>,
+        partitions: Vec<(TopicPartition, AssignmentId)>,
     ) -> Result<(), KafkaFailure> {
         self.ask(|reply| Command::Release { partitions, reply }).await
     }

@@ -17,7 +17,7 @@ pub(crate) enum GroupEvent {
     Assigned(Vec<(TopicPartition, AssignmentId)>),
     /// Partitions are taken away, once [`Kafka::release`](super::Kafka::release)
     /// has been called. `lost`: the group has given them to others already.
-    Revoked { partitions: Vec<TopicPartition>, lost: bool },
+    Revoked { partitions: Vec<(TopicPartition, AssignmentId)>, lost: bool },
     /// The client cannot go on.
     Fatal(Error),
 }
@@ -75,7 +75,7 @@ pub(super) enum Command {
     /// A commit of the partition that waits for the interval waits no longer.
     Hurry(TopicPartition),
     Release {
-        partitions: Vec<TopicPartition>,
+        partitions: Vec<(TopicPartition, AssignmentId)>,
         reply: Reply<()>,
     },
     Close {
@@ -83,12 +83,13 @@ pub(super) enum Command {
     },
 }
 
-/// What only the cluster knows.
+/// What only the cluster knows. `uncommitted`: with transactions that are still
+/// open, also where those are not read.
 #[derive(Debug)]
 pub(super) enum Question {
     Topic { topic: Arc<str>, reply: Reply<FoundTopic> },
     Committed { partition: TopicPartition, reply: Reply<Committed> },
-    Watermarks { partition: TopicPartition, reply: Reply<(i64, i64)> },
+    Watermarks { partition: TopicPartition, uncommitted: bool, reply: Reply<(i64, i64)> },
 }
 
 impl Question {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::command::{Commit, KafkaFailure, Reply};
+use super::command::{AssignmentId, Commit, KafkaFailure, Reply};
 use crate::TopicPartition;
 
 /// After this long without an answer a commit counts as failed.
@@ -98,9 +98,12 @@ impl Commits {
         }
     }
 
-    /// Gives all of the partition's up.
-    pub(super) fn forget(&mut self, partition: &TopicPartition) {
-        if let Some(commit) = self.waiting.remove(partition) {
+    /// Gives up what waits of an assignment.
+    pub(super) fn forget(&mut self, partition: &TopicPartition, assignment: AssignmentId) {
+        let is_its = |commit: &Commit| commit.assignment == assignment;
+        if self.waiting.get(partition).is_some_and(is_its)
+            && let Some(commit) = self.waiting.remove(partition)
+        {
             let _ = commit.reply.send(Err(KafkaFailure::NotAssigned));
         }
     }
@@ -124,7 +127,7 @@ impl Commits {
 mod tests {
     use tokio::sync::oneshot;
 
-    use super::{super::command::AssignmentId, *};
+    use super::*;
 
     type Answer = oneshot::Receiver<Result<(), KafkaFailure>>;
 

@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rdkafka::{
     Offset, TopicPartitionList,
@@ -27,6 +30,8 @@ use crate::{
 pub(super) struct Fetching {
     // Before the consumer: a queue must not outlive its client.
     partitions: BTreeMap<TopicPartition, Fetch>,
+    /// Stopped, which librdkafka has not heard of.
+    leaving: BTreeSet<TopicPartition>,
     consumer: Arc<BaseConsumer<Context>>,
     signal: Signal,
     /// Kept for its memory.
@@ -41,7 +46,8 @@ struct Fetch {
 
 impl Fetching {
     pub(super) fn new(consumer: Arc<BaseConsumer<Context>>, signal: Signal) -> Self {
-        Self { partitions: BTreeMap::new(), consumer, signal, polled: Vec::new() }
+        let (partitions, leaving) = (BTreeMap::new(), BTreeSet::new());
+        Self { partitions, leaving, consumer, signal, polled: Vec::new() }
     }
 
     /// Answers an assignment of the group.
@@ -53,14 +59,14 @@ impl Fetching {
         }
     }
 
-    /// Fetches a partition from `place`, dropping what was fetched before.
+    /// Fetches a partition from `place`. It must have been stopped, and
+    /// librdkafka must have heard of it.
     pub(super) fn start(
         &mut self,
         of: TopicPartition,
         place: Place,
         inbox: Arc<Inbox>,
     ) -> KafkaResult<()> {
-        self.stop(&of)?;
         let queue = self.split(&of)?;
         // Records of an earlier claim would be outdated, and are dropped by
         // librdkafka when read.
@@ -76,32 +82,50 @@ impl Fetching {
     }
 
     /// Ends fetching a partition; none is fine.
-    pub(super) fn stop(&mut self, of: &TopicPartition) -> KafkaResult<()> {
-        let Some(fetch) = self.partitions.remove(of) else {
+    pub(super) fn stop(&mut self, of: &TopicPartition) {
+        if let Some((of, fetch)) = self.partitions.remove_entry(of) {
+            drop(fetch);
+            self.leaving.insert(of);
+        }
+    }
+
+    /// Whether librdkafka has yet to hear that the partition was stopped.
+    pub(super) fn is_leaving(&self, of: &TopicPartition) -> bool {
+        self.leaving.contains(of)
+    }
+
+    /// Tells librdkafka what was stopped. By the cooperative protocol that
+    /// answers a revocation that is open, whichever partitions it is of; so
+    /// then only [`answer`](Self::answer) is for it.
+    pub(super) fn settle(&mut self) -> KafkaResult<()> {
+        if self.leaving.is_empty() {
             return Ok(());
-        };
-        drop(fetch);
+        }
         if self.is_cooperative() {
-            self.consumer.incremental_unassign(&one(of, 0)?)
+            self.unassign_leaving()
         } else {
+            self.leaving.clear();
             self.consumer.assign(&self.list()?)
         }
     }
 
-    /// Answers a revocation.
-    pub(super) fn release(&mut self, revoked: &[TopicPartition]) -> KafkaResult<()> {
-        let mut list = TopicPartitionList::new();
-        for of in revoked {
-            if self.partitions.remove(of).is_some() {
-                list.add_partition(&of.topic, of.partition);
-            }
-        }
+    /// Answers a revocation, whose partitions were stopped.
+    pub(super) fn answer(&mut self) -> KafkaResult<()> {
         if self.is_cooperative() {
-            self.consumer.incremental_unassign(&list)
+            self.unassign_leaving()
         } else {
+            self.leaving.clear();
             self.partitions.clear();
             self.consumer.unassign()
         }
+    }
+
+    fn unassign_leaving(&mut self) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::with_capacity(self.leaving.len());
+        for of in std::mem::take(&mut self.leaving) {
+            list.add_partition(&of.topic, of.partition);
+        }
+        self.consumer.incremental_unassign(&list)
     }
 
     /// Moves records to where there is room.

@@ -222,7 +222,7 @@ impl Member {
                 let _ =
                     reply.send(Ok(Committed { topic, partition, offset, metadata, leader_epoch }));
             }
-            Question::Watermarks { partition, reply } => {
+            Question::Watermarks { partition, reply, .. } => {
                 let end = self.cluster.ends().get(&partition).copied();
                 let unknown = || KafkaFailure::UnknownTopic(Arc::clone(&partition.topic));
                 let _ = reply.send(end.map(|end| (0, end)).ok_or_else(unknown));

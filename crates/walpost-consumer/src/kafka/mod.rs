@@ -2,6 +2,7 @@
 //! client, and the rest of the consumer talks to it by [`Kafka`].
 
 mod asking;
+mod assignments;
 mod client;
 mod command;
 mod commits;

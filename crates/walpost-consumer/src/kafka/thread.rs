@@ -1,5 +1,4 @@
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +13,8 @@ use walpost_librdkafka::{NoAccess, commit_async, without_value};
 
 use super::{
     asking::Asking,
-    command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Question},
+    assignments::Assignments,
+    command::{AssignmentId, Command, Commit, GroupEvent, KafkaFailure, Question, Start},
     commits::Commits,
     context::{Context, Note},
     fatal,
@@ -81,10 +81,9 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
         fetching: Fetching::new(Arc::clone(&consumer), plan.signal.clone()),
         asking,
         held_back: Vec::new(),
+        held_starts: Vec::new(),
         consumer,
-        assigned: HashMap::new(),
-        assignments: 0,
-        revoking: None,
+        assignments: Assignments::default(),
         commits: Commits::new(plan.commit_interval),
         reach: Reach::new(Instant::now()),
         brokers: plan.brokers,
@@ -94,8 +93,10 @@ pub(super) fn run(plan: Plan, created: KafkaResult<BaseConsumer<Context>>) {
         events: plan.events,
     };
     let closing = thread.serve();
-    if let Some(partitions) = thread.revoking.take() {
-        let _ = thread.release(&partitions);
+    // librdkafka waits for the answer to a revocation also when it is closed.
+    let revoked = thread.assignments.revoked();
+    while thread.assignments.is_revoking() {
+        let _ = thread.release(&revoked);
     }
     thread.consumer.context().close();
     drop(joining);
@@ -111,12 +112,10 @@ struct Thread {
     asking: Asking,
     /// Questions that wait for the answer to a commit.
     held_back: Vec<Question>,
+    /// Of partitions that librdkafka does not know to have been stopped.
+    held_starts: Vec<Start>,
     consumer: Arc<BaseConsumer<Context>>,
-    assigned: HashMap<TopicPartition, AssignmentId>,
-    assignments: u64,
-    /// Taken away, and not yet given back: librdkafka waits for it, also when
-    /// it is closed.
-    revoking: Option<Vec<TopicPartition>>,
+    assignments: Assignments,
     commits: Commits,
     reach: Reach,
     brokers: String,
@@ -249,51 +248,26 @@ impl Thread {
         match note {
             Note::Complaint { code, reason } => self.complain(code, &reason),
             Note::Assign(partitions) => {
-                let partitions = self.own(partitions);
+                let partitions = self.assignments.assign(partitions);
                 if let Err(error) = self.fetching.accept() {
                     tracing::warn!(%error, "taking an assignment failed");
                 }
                 let _ = self.events.blocking_send(GroupEvent::Assigned(partitions));
             }
             Note::Revoke { partitions, lost } => {
-                let partitions: Vec<_> = partitions
-                    .into_iter()
-                    .map(|(topic, partition)| TopicPartition { topic: topic.into(), partition })
-                    .collect();
-                self.revoking = Some(partitions.clone());
+                let partitions = self.assignments.revoke(partitions);
                 let _ = self.events.blocking_send(GroupEvent::Revoked { partitions, lost });
             }
             Note::Committed { result, offsets } => self.commits.answered(&result, offsets),
         }
     }
 
-    fn own(&mut self, partitions: Vec<(String, i32)>) -> Vec<(TopicPartition, AssignmentId)> {
-        let mut own = |(topic, partition): (String, i32)| {
-            self.assignments += 1;
-            let (of, assignment) =
-                (TopicPartition { topic: topic.into(), partition }, AssignmentId(self.assignments));
-            self.assigned.insert(of.clone(), assignment);
-            (of, assignment)
-        };
-        partitions.into_iter().map(&mut own).collect()
-    }
-
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Ask(question) => self.ask(question),
-            Command::Start(start) => {
-                let answer = self.check(&start.partition, start.assignment).and_then(|()| {
-                    self.fetching
-                        .start(start.partition, start.place, start.inbox)
-                        .map_err(failure("starting to fetch"))
-                });
-                let _ = start.reply.send(answer);
-            }
+            Command::Start(start) => self.start(start),
             Command::Stop { partition, assignment, reply } => {
-                let answer = self.check(&partition, assignment).and_then(|()| {
-                    self.fetching.stop(&partition).map_err(failure("ending to fetch"))
-                });
-                let _ = reply.send(answer);
+                let _ = reply.send(self.stop(&partition, assignment));
             }
             Command::Commit(commit) => self.commits.add(commit),
             Command::Hurry(partition) => self.commits.hurry(&partition),
@@ -316,20 +290,58 @@ impl Thread {
         }
     }
 
-    fn check(&self, of: &TopicPartition, assignment: AssignmentId) -> Result<(), KafkaFailure> {
-        match self.assigned.get(of) {
-            Some(current) if *current == assignment => Ok(()),
-            _ => Err(KafkaFailure::NotAssigned),
+    fn start(&mut self, start: Start) {
+        if start.reply.is_closed() {
+            return;
         }
+        let of = &start.partition;
+        if let Err(failure) = self.assignments.check_to_start(of, start.assignment) {
+            let _ = start.reply.send(Err(failure));
+            return;
+        }
+        self.fetching.stop(of);
+        if self.fetching.is_leaving(of) && self.assignments.is_revoking() {
+            return self.held_starts.push(start);
+        }
+        let Start { partition, place, inbox, reply, .. } = start;
+        let settled = self.settle();
+        let started = settled.and_then(|()| self.fetching.start(partition, place, inbox));
+        let _ = reply.send(started.map_err(failure("starting to fetch")));
     }
 
-    fn release(&mut self, partitions: &[TopicPartition]) -> Result<(), KafkaFailure> {
-        self.revoking = None;
-        for partition in partitions {
-            self.assigned.remove(partition);
-            self.commits.forget(partition);
+    fn stop(&mut self, of: &TopicPartition, assignment: AssignmentId) -> Result<(), KafkaFailure> {
+        // librdkafka may have told of a revocation since the last poll.
+        self.poll();
+        self.assignments.check(of, assignment)?;
+        self.fetching.stop(of);
+        self.settle().map_err(failure("ending to fetch"))
+    }
+
+    /// While a revocation is open librdkafka hears of what was stopped with the
+    /// answer to that: before, it would take it for the answer, and give away
+    /// what is not done yet. It fetches nothing meanwhile.
+    fn settle(&mut self) -> KafkaResult<()> {
+        if self.assignments.is_revoking() { Ok(()) } else { self.fetching.settle() }
+    }
+
+    fn release(
+        &mut self,
+        partitions: &[(TopicPartition, AssignmentId)],
+    ) -> Result<(), KafkaFailure> {
+        self.assignments.release(partitions);
+        for (of, assignment) in partitions {
+            self.commits.forget(of, *assignment);
+            self.fetching.stop(of);
         }
-        self.fetching.release(partitions).map_err(failure("giving partitions back"))
+        // The one that librdkafka waits for is the last.
+        if self.assignments.is_revoking() {
+            return Ok(());
+        }
+        let answered = self.fetching.answer();
+        for start in std::mem::take(&mut self.held_starts) {
+            self.start(start);
+        }
+        answered.map_err(failure("giving partitions back"))
     }
 
     fn send_commits(&mut self) {
@@ -339,7 +351,7 @@ impl Thread {
         let mut list = TopicPartitionList::with_capacity(due.len());
         let mut sent = Vec::with_capacity(due.len());
         for commit in due {
-            if lost || self.check(&commit.partition, commit.assignment).is_err() {
+            if lost || self.assignments.check(&commit.partition, commit.assignment).is_err() {
                 let _ = commit.reply.send(Err(KafkaFailure::NotAssigned));
             } else if let Err(error) = add(&mut list, &commit) {
                 let _ = commit.reply.send(Err(failure("committing an offset")(error)));

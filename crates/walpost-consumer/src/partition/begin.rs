@@ -14,6 +14,7 @@ use walpost_librdkafka::Committed;
 use super::{
     Interrupt, Partition,
     claim::Claimed,
+    halts::behind_open_transactions,
     held::Held,
     lane::Lane,
     looks::Looks,
@@ -64,7 +65,7 @@ impl<H: Handler> Partition<H> {
                 return Err(self.refused(&claimed, to, is_confirmed));
             }
         };
-        self.check_log(next_offset, log)?;
+        self.check_log(next_offset, log).await?;
         let ledger = Ledger::claimed(claimed.known.clone(), next_offset, committed.offset);
         // The record before is looked at, unless retention has removed it.
         let leader_epoch_before = claimed.leader_epoch.filter(|_| log.0 < next_offset);
@@ -258,11 +259,24 @@ impl<H: Handler> Partition<H> {
     }
 
     /// Kafka's own policy for offsets that are not in the log never decides.
-    fn check_log(&self, next: i64, (low, high): (i64, i64)) -> Result<(), Interrupt> {
+    /// Behind what may be read, an offset is in the log all the same where
+    /// transactions are open.
+    pub(super) async fn check_log(
+        &self,
+        next: i64,
+        (low, high): (i64, i64),
+    ) -> Result<(), Interrupt> {
         if (low..=high).contains(&next) {
             return Ok(());
         }
-        Err(self.outside_of_log(next, low, high))
+        if next < low {
+            return Err(self.outside_of_log(next, low, high));
+        }
+        let end = self.shared.kafka.end_of_log(&self.of).await?;
+        if next <= end {
+            return Err(behind_open_transactions(next, high));
+        }
+        Err(self.outside_of_log(next, low, end))
     }
 
     pub(super) fn failed(&self, attempted: &str, error: tokio_postgres::Error) -> Interrupt {

@@ -5,6 +5,15 @@ use postgres_protocol::escape::escape_literal;
 use super::{Interrupt, Partition, claim::Claimed};
 use crate::{Handler, OnReset, kafka::TopicIdentity};
 
+/// The next offset is in the log, but may not be read: no loss, and no halt.
+pub(super) fn behind_open_transactions(next: i64, readable: i64) -> Interrupt {
+    Interrupt::Fault(format!(
+        "effects are to go on at offset {next}, but a transaction below it is still open, and \
+         only what is before {readable} may be read. They go on when it is committed or aborted; \
+         if its producer is gone for good, end it with kafka-transactions"
+    ))
+}
+
 impl<H: Handler> Partition<H> {
     /// The next offset is not in the log, which goes from `low` to before
     /// `high`.

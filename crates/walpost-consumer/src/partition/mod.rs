@@ -31,7 +31,12 @@ use walpost_event::RetrySchedule;
 
 #[cfg(test)]
 pub(crate) use self::replay::{Again, Range, Replay};
-pub(crate) use self::{apply::start, fatal::Fatal, interrupt::Interrupt, stop::Stop};
+pub(crate) use self::{
+    apply::start,
+    fatal::Fatal,
+    interrupt::Interrupt,
+    stop::{Stop, StopRequest},
+};
 use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,
@@ -191,6 +196,7 @@ impl<H: Handler> Partition<H> {
             many => self.work_in_lanes(&mut session, many).await,
         };
         if let Interrupt::Stopped = interrupt {
+            self.stop.note_settling();
             self.finish(session).await;
         }
         interrupt

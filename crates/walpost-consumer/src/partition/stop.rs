@@ -1,4 +1,10 @@
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::watch, time::timeout};
 
@@ -8,13 +14,39 @@ use super::Interrupt;
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     requested: watch::Receiver<bool>,
+    settling: Arc<AtomicBool>,
+}
+
+/// The asking side.
+#[derive(Debug)]
+pub(crate) struct StopRequest {
+    requested: watch::Sender<bool>,
+    settling: Arc<AtomicBool>,
+}
+
+impl StopRequest {
+    pub(crate) fn send(&self) {
+        self.requested.send_replace(true);
+    }
+
+    /// Whether no batch is left that could be rolled back.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settling.load(Ordering::Relaxed)
+    }
 }
 
 impl Stop {
     /// The asking side, and the asked.
-    pub(crate) fn new() -> (watch::Sender<bool>, Self) {
+    pub(crate) fn new() -> (StopRequest, Self) {
         let (sender, requested) = watch::channel(false);
-        (sender, Self { requested })
+        let settling = Arc::new(AtomicBool::new(false));
+        let request = StopRequest { requested: sender, settling: Arc::clone(&settling) };
+        (request, Self { requested, settling })
+    }
+
+    /// What was made is committed, and Kafka gets the last offset.
+    pub(super) fn note_settling(&self) {
+        self.settling.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was asked to.

@@ -105,10 +105,9 @@ impl<H: Handler> Partition<H> {
     async fn out_of_range(&self, session: &Session) -> Interrupt {
         let next = session.key.next_offset;
         match self.shared.kafka.watermarks(&self.of).await {
-            Ok((low, high)) if (low..=high).contains(&next) => {
+            Ok(log) => self.check_log(next, log).await.err().unwrap_or_else(|| {
                 Interrupt::Fault(format!("offset {next} was out of the log's range, and is not"))
-            }
-            Ok((low, high)) => self.outside_of_log(next, low, high),
+            }),
             Err(failure) => failure.into(),
         }
     }

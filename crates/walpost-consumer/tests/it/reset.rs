@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use walpost_consumer::{Error, OnReset};
 
-use crate::support::{Effects, Running, World, each, ids, now_ms, run, stop_committed};
+use crate::support::{
+    Effects, Running, World, commit_transaction, each, ids, now_ms, run, stop_committed,
+};
 
 const EVENTS: usize = 2000;
 
@@ -207,4 +209,27 @@ pub(crate) async fn an_operator_resets_a_partition_of_a_live_consumer() {
     expected.extend(each(&events[900..1000], 2));
     expected.insert("late".into(), 1);
     assert_eq!(world.effects().await, expected);
+}
+
+/// For Kafka's tool the end is behind what may be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_to_behind_an_open_transaction_waits_for_its_end() {
+    let world = World::new(1).await;
+    let (before, after) = (ids("a", 10), ids("d", 5));
+    world.publish(0, &before).await;
+    let mut running = start(&world, OnReset::Rerun);
+    running.until_applied(10).await;
+    stop_committed(running).await;
+    let open = world.open_transaction(0, "b").await;
+    world.publish(0, ids("c", 5)).await;
+    world.reset(&["--to-latest"]).await;
+    assert_eq!(world.committed(0).await.0, Some(16));
+    let mut running = start(&world, OnReset::Rerun);
+    running.until("further trials", |status| status.counts.claims >= 3).await;
+    commit_transaction(open).await;
+    world.publish(0, &after).await;
+    running.until_applied(5).await;
+    running.stop().await.unwrap();
+    let all: Vec<String> = before.into_iter().chain(after).collect();
+    assert_eq!(world.effects().await, each(&all, 1));
 }

@@ -160,19 +160,30 @@ impl World {
 
     /// Publishes one event in a transaction, whose marker stands behind it.
     pub(crate) async fn publish_in_transaction(&self, partition: i32, id: &str) {
+        commit_transaction(self.open_transaction(partition, id).await).await;
+    }
+
+    /// The same in one that is still open.
+    pub(crate) async fn open_transaction(
+        &self,
+        partition: i32,
+        id: &str,
+    ) -> ThreadedProducer<DefaultProducerContext> {
         let (broker, topic, id) = (self.broker.clone(), self.topic.clone(), id.to_owned());
         let published = tokio::task::spawn_blocking(move || {
             let mut config = ClientConfig::new();
             config.set("bootstrap.servers", broker).set("transactional.id", &topic);
+            config.set("transaction.timeout.ms", "600000");
             let producer: ThreadedProducer<DefaultProducerContext> = config.create().unwrap();
             producer.init_transactions(LIMIT).unwrap();
             producer.begin_transaction().unwrap();
             let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(&id) });
             let record = BaseRecord::to(&topic).partition(partition).key("key").payload(&id);
             producer.send(record.headers(headers)).map_err(|(error, _)| error).unwrap();
-            producer.commit_transaction(LIMIT).unwrap();
+            producer.flush(LIMIT).unwrap();
+            producer
         });
-        published.await.unwrap();
+        published.await.unwrap()
     }
 
     /// Publishes one record with these headers; the text is key and value.
@@ -362,6 +373,11 @@ impl World {
     pub(crate) async fn stored(&self) -> i64 {
         self.number("select coalesce(sum(next_offset), 0)::bigint from walpost.position").await
     }
+}
+
+pub(crate) async fn commit_transaction(producer: ThreadedProducer<DefaultProducerContext>) {
+    let committed = tokio::task::spawn_blocking(move || producer.commit_transaction(LIMIT));
+    committed.await.unwrap().unwrap();
 }
 
 fn producer(broker: &str) -> ThreadedProducer<DefaultProducerContext> {

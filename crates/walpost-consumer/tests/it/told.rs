@@ -7,9 +7,9 @@ use rdkafka::mocking::MockCluster;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_postgres::{Transaction, config::Host};
 use walpost_consumer::{Consumer, Database, Event, Handler, HandlerError, Park};
-use walpost_testkit::{self as testkit, Process, Proxy, Target};
+use walpost_testkit::{self as testkit, Process, Proxy, Signal, Target, local};
 
-use crate::support::{LIMIT, World};
+use crate::support::{Effects, LIMIT, World, each, effect, run};
 
 const BROKER: &str = "TOLD_BROKER";
 const DATABASE: &str = "TOLD_DATABASE";
@@ -18,10 +18,27 @@ const TOPIC: &str = "TOLD_TOPIC";
 /// Whether a subscriber is set.
 const SUBSCRIBER: &str = "TOLD_SUBSCRIBER";
 
+/// In milliseconds; then it waits long for all else. Empty for none.
+const STOP_TIMEOUT: &str = "TOLD_STOP_TIMEOUT";
+
+/// What one of the events waits for.
+const LOCK: i64 = 7;
+
 const TEST: &str = "told::parked_events_and_halted_partitions_are_told_without_a_subscriber";
 
 fn start(world: &World, broker: &str, database: &str, subscriber: bool) -> Process {
+    start_as(world, broker, database, subscriber, "")
+}
+
+fn start_as(
+    world: &World,
+    broker: &str,
+    database: &str,
+    subscriber: bool,
+    stop_timeout_ms: &str,
+) -> Process {
     let environment = [
+        (STOP_TIMEOUT, stop_timeout_ms),
         (BROKER, broker),
         (DATABASE, database),
         (NAME, &world.name),
@@ -73,7 +90,15 @@ async fn program() {
     if read(SUBSCRIBER) == "yes" {
         tracing_subscriber::fmt().with_ansi(false).init();
     }
-    let consumer = Consumer::builder(read(NAME))
+    let mut consumer = Consumer::builder(read(NAME));
+    if let Ok(stop_timeout_ms) = read(STOP_TIMEOUT).parse() {
+        consumer = consumer
+            .stop_timeout_ms(stop_timeout_ms)
+            .session_timeout_ms(300_000)
+            .lock_timeout_ms(600_000)
+            .handler_timeout_ms(600_000);
+    }
+    let consumer = consumer
         .park(Park::Event)
         .kafka("bootstrap.servers", read(BROKER))
         .topics([read(TOPIC)])
@@ -93,6 +118,10 @@ impl Handler for Odd {
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
         match event.id() {
             "park" => Err(HandlerError::park("no customer")),
+            "wait" => {
+                tx.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+                effect(tx, event).await
+            }
             "halt" => {
                 tx.execute("insert into nowhere values (1)", &[]).await?;
                 Ok(())
@@ -149,4 +178,32 @@ async fn a_database_that_is_away_is_told_with_its_address_and_so_is_the_end_of_i
     world.until_number("select count(*) from walpost.position where epoch > 0", 1).await;
     assert!(process.terminate(LIMIT).success(), "{}", process.log());
     assert_eq!(told(&process, "the database cannot be reached"), 1, "{}", process.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_waits_for_brokers_alone_says_that_what_was_made_is_committed() {
+    let kafka = local::Kafka::builder().start().unwrap();
+    let world = World::on(&kafka.bootstrap(), 1).await;
+    world.client.execute("select pg_advisory_lock($1)", &[&LOCK]).await.unwrap();
+    world.publish(0, ["wait"]).await;
+    let (broker, database) = (kafka.bootstrap(), world.database.url());
+    let process = start_as(&world, &broker, database, true, "2500");
+    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
+                 and database = (select oid from pg_database where datname = current_database())";
+    world.until_number(waits, 1).await;
+    kafka.pause().unwrap();
+    world.client.execute("select pg_advisory_unlock($1)", &[&LOCK]).await.unwrap();
+    world.until_number("select count(*) from effect", 1).await;
+    process.signal(Signal::Terminate);
+    testkit::until(LIMIT, "a word on it", async || {
+        told(&process, "what was made is committed") == 1
+    })
+    .await;
+    kafka.resume().unwrap();
+    assert!(process.wait(LIMIT).success(), "{}", process.log());
+    assert_eq!(told(&process, "rolled back"), 0, "{}", process.log());
+    let next = run(world.consumer().handler(Effects).unwrap());
+    testkit::until(LIMIT, "the commit", async || world.committed(0).await.0 == Some(1)).await;
+    next.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&["wait".to_owned()], 1));
 }
