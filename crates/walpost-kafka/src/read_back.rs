@@ -7,6 +7,7 @@ use std::{
 };
 
 use rdkafka::{
+    ClientConfig,
     config::FromClientConfigAndContext,
     consumer::{BaseConsumer, Consumer},
     types::RDKafkaErrorCode,
@@ -97,7 +98,24 @@ fn open(
     topic: &str,
     more: &[(&str, &str)],
 ) -> Result<BaseConsumer<Quiet>, String> {
+    let config = config(connector, more);
+    let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
+        .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
+    // Questions are put to brokers that are known. By itself a client would take
+    // up to a second to look for them; no consumer creates a topic by asking.
+    let known = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT).is_ok();
+    if !known || consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
+        let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
+        return Err(format!("no answer from the brokers at {brokers} within {limit} s"));
+    }
+    Ok(consumer)
+}
+
+fn config(connector: &KafkaConnector, more: &[(&str, &str)]) -> ClientConfig {
     let mut config = connector.admin_config();
+    // The leaders tell the ends. With a rack of its own a consumer would read from
+    // followers, and what these do not have yet would count as not there.
+    config.remove("client.rack");
     config
         // Names the client in the brokers' logs; nothing is committed.
         .set("group.id", "walpost-read-back")
@@ -115,16 +133,7 @@ fn open(
     for (key, value) in more {
         config.set(*key, *value);
     }
-    let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
-        .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
-    // Questions are put to brokers that are known. By itself a client would take
-    // up to a second to look for them; no consumer creates a topic by asking.
-    let known = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT).is_ok();
-    if !known || consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
-        let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
-        return Err(format!("no answer from the brokers at {brokers} within {limit} s"));
-    }
-    Ok(consumer)
+    config
 }
 
 /// From the floor of each partition; from the beginning where the topic is
@@ -335,4 +344,22 @@ fn is_gone(code: RDKafkaErrorCode) -> bool {
 
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn what_is_read_back_is_read_from_the_leaders() {
+        let given = [("bootstrap.servers", "h:1"), ("client.id", "x"), ("client.rack", "a")];
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let connector = KafkaConnector::new(BTreeMap::from(given)).unwrap();
+        let config = config(&connector, &BEHIND);
+        assert_eq!(config.get("client.id"), Some("x"));
+        assert_eq!(config.get("client.rack"), None, "with it followers are read too");
+        assert_eq!(config.get("isolation.level"), Some("read_uncommitted"));
+    }
 }

@@ -148,6 +148,8 @@ impl KafkaSink {
                 false => self.producer.send(message, *partition, *slot),
             };
             if let Err(not_taken) = sent {
+                // Or those behind it would overtake it.
+                self.failed = true;
                 let (kind, detail) = not_taken.of_gathered();
                 let error = DeliveryError { kind, topic: message.topic.clone(), detail };
                 let result = Err(Failure { error, too_large: false });
@@ -166,6 +168,7 @@ impl KafkaSink {
         match not_taken {
             NotTaken::Ended(detail) => {
                 // A delivery says so, and ends the session.
+                self.failed = true;
                 let error = DeliveryError {
                     kind: DeliveryErrorKind::Refused,
                     topic: message.topic.clone(),

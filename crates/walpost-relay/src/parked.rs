@@ -184,7 +184,7 @@ impl Parked {
             tracing::info!(events = discarded, "parked events discarded, as was asked for");
         }
         let events = table.read_events(confirmed).await?;
-        let waiting = table.read_aggregates().await?;
+        let waiting = table.read_aggregates(config).await?;
         let sending = table.sending().await?;
         let (by_id, collected, writing) = (HashMap::new(), Batch::default(), None);
         Ok(Self { table, mode: config.park, events, by_id, waiting, sending, collected, writing })

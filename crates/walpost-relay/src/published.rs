@@ -228,6 +228,12 @@ impl Published {
             || id.is_some_and(|id| self.ids.remove(&id))
     }
 
+    /// Whether there is an event at this position, of whatever id.
+    pub(crate) fn is_placed(&self, position: Position) -> bool {
+        let (chunk, index) = place(position);
+        self.positions.get(&chunk).is_some_and(|prints| prints[index] != 0)
+    }
+
     /// Whether another program has published the event, which read the slot
     /// before; or has given it up, where it cannot be published.
     pub(crate) fn is_taken_over(&self, position: Position) -> bool {
@@ -400,6 +406,7 @@ mod tests {
         published.note(by_position("0000001f:0/10:0"));
         assert!(!published.take(at(0x10, 0), || Some(Bytes::from("other"))));
         assert!(!published.take(at(0x10, 0), || None));
+        assert!(published.is_placed(at(0x10, 0)) && !published.is_placed(at(0x10, 1)));
         assert!(published.take(at(0x10, 0), same));
     }
 

@@ -22,6 +22,7 @@ use crate::{
     session::Session,
     sink::Sink,
     status::{Phase, PipelineStatus, StatusReporter, TroubleWatch},
+    wal::preflight,
     watch::Watch,
 };
 
@@ -139,7 +140,7 @@ impl Relay {
                     retries.succeeded();
                     continue;
                 }
-                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) if is_final(&error) => return Err(error),
                 Err(error) => {
                     retries.ended(streamed, worked);
                     if !is_standby(&error, status) {
@@ -177,6 +178,12 @@ async fn stopped_while_starting(stop: &mut watch::Receiver<bool>, status: &Statu
     if matches!(status.current().phase, Phase::Streaming | Phase::Loading) {
         std::future::pending::<()>().await;
     }
+}
+
+/// Whether no other session is worth a try. One command may fail on a standby, and
+/// a relay waits for its promotion, as long as for anything else.
+pub(crate) fn is_final(error: &RelayError) -> bool {
+    !error.is_transient() && !preflight::is_in_recovery(error)
 }
 
 /// How long to wait after a failed session.
@@ -334,6 +341,17 @@ mod tests {
         assert!(!is_standby(&away, &status));
         status.working(Phase::Streaming, walpost_event::Lsn::from(1));
         assert!(!is_standby(&moved, &status));
+    }
+
+    #[test]
+    fn a_relay_waits_for_a_promotion_and_for_nothing_else_that_has_to_be_set_up() {
+        let mut config = RelayConfig::new("shop");
+        config.start_timeout_ms = Some(0);
+        assert!(!is_final(&preflight::in_recovery()));
+        assert!(is_final(&RelayError::prerequisite("wal_level is replica", "raise it")));
+        let (status, _receiver) = StatusReporter::new();
+        let given_up = Retries::new(&config).after(preflight::in_recovery(), &status).unwrap_err();
+        assert!(given_up.to_string().starts_with("the server is a standby; connect"));
     }
 
     fn wait(retries: &mut Retries, streamed: bool, worked: bool) -> Duration {

@@ -70,6 +70,20 @@ fn late(what: &str) -> RelayError {
     RelayError::Sink { detail, transient: true }
 }
 
+/// Statements of a session that has the slot and does not read yet: each has its
+/// bound, but together they may take longer than the server waits for a sign of
+/// life. The source is kept alive meanwhile.
+pub(crate) async fn prepare<S: Source, T>(
+    source: &mut S,
+    config: &RelayConfig,
+    attempt: &'static str,
+    statements: impl Future<Output = Result<T, RelayError>>,
+) -> Result<T, RelayError> {
+    let limit = Duration::from_millis(config.slot_timeout_ms);
+    let done = attend(source, Instant::now() + limit, statements).await;
+    done.unwrap_or(Err(RelayError::SqlTimeout { attempt, limit }))
+}
+
 /// Where a session begins.
 pub(crate) struct Resuming<'a> {
     pub(crate) checkpoint: &'a Checkpoint,

@@ -146,14 +146,14 @@ impl Session<'_> {
         let start = self.stream_start(&found);
         match self.config.source {
             SourceKind::Native => {
-                let source = WalSource::start(replication, &start).await?;
-                self.hold(&mut found, source.backend_pid()).await?;
+                let mut source = WalSource::start(replication, &start).await?;
+                self.hold(&mut found, source.backend_pid(), &mut source).await?;
                 self.stream(&found, source, stop, connect_sink).await
             }
             SourceKind::Pgwire => {
                 drop(replication);
-                let source = PgwireSource::start(&found.database, &start).await?;
-                self.hold(&mut found, source.backend_pid()).await?;
+                let mut source = PgwireSource::start(&found.database, &start).await?;
+                self.hold(&mut found, source.backend_pid(), &mut source).await?;
                 self.stream(&found, source, stop, connect_sink).await
             }
         }
@@ -261,7 +261,17 @@ impl Session<'_> {
     /// The slot is held by the process `holder`, and nobody moves it any more:
     /// only now what it says counts, and the checkpoint is ours. Nothing was
     /// confirmed or sent yet.
-    pub(crate) async fn hold(&self, found: &mut Found, holder: i32) -> Result<(), RelayError> {
+    pub(crate) async fn hold(
+        &self,
+        found: &mut Found,
+        holder: i32,
+        source: &mut impl Source,
+    ) -> Result<(), RelayError> {
+        let held = self.held_by(holder, found);
+        resume::prepare(source, self.config, "taking the checkpoint over", held).await
+    }
+
+    async fn held_by(&self, holder: i32, found: &mut Found) -> Result<(), RelayError> {
         let slot = match slot::inspect(&found.sql, &self.config.slot).await? {
             Some(slot) if slot.active_pid == Some(holder) => slot,
             _ => {
@@ -367,14 +377,10 @@ impl Session<'_> {
         connect_sink: &mut impl AsyncFnMut() -> Result<K, RelayError>,
     ) -> Result<Pipeline<S, K>, RelayError> {
         let generation = found.checkpoint.generation;
-        let mut parked = Parked::load(
-            found.sql.clone(),
-            self.config,
-            generation,
-            found.checkpoint.confirmed,
-            &found.checkpoints,
-        )
-        .await?;
+        let (sql, position) = (found.sql.clone(), found.checkpoint.confirmed);
+        let parked = Parked::load(sql, self.config, generation, position, &found.checkpoints);
+        let mut parked =
+            resume::prepare(&mut source, self.config, "reading what is parked", parked).await?;
         let (before, store) = (&found.checkpoint, &found.checkpoints);
         let mut sink = resume::connect(&mut source, connect_sink, before, store).await?;
         let from = found.resuming(confirmed, parked.sending());

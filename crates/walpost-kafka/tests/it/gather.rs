@@ -116,3 +116,25 @@ async fn after_a_failure_what_waits_is_reported_as_not_sent() {
     }
     panic!("no refusal came within {GATHER:?}");
 }
+
+#[tokio::test]
+async fn behind_a_record_that_librdkafka_refuses_nothing_that_waits_is_sent() {
+    let topic = fresh_topic("not-overtaken", 1).await;
+    let own_limit = [("message.max.bytes", "10000"), ("compression.type", "none")];
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &own_limit)).await;
+    send(&mut driver, &topic, 0..1).await;
+    driver.settle().await;
+    driver.sink.gather(true);
+    send(&mut driver, &topic, 1..2).await;
+    let refused = driver.send(message(&topic, "a", " ".repeat(20_000))).await.unwrap();
+    send(&mut driver, &topic, 2..10).await;
+    driver.settle().await;
+    let fates = driver.deliveries.iter().filter(|one| one.ticket >= refused);
+    let kinds: Vec<Option<DeliveryErrorKind>> =
+        fates.map(|one| one.result.as_ref().err().map(|error| error.kind)).collect();
+    let (first, behind) = kinds.split_first().unwrap();
+    assert_eq!(*first, Some(DeliveryErrorKind::Rejected));
+    assert_eq!(behind, [Some(DeliveryErrorKind::NotSent); 8]);
+    let landed = numbers(&read_all(kafka().bootstrap(), &topic).await, "a");
+    assert!(landed == [0] || landed == [0, 1], "{landed:?}");
+}

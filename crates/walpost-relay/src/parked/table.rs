@@ -173,7 +173,10 @@ impl ParkedTable {
 
     /// The aggregates whose later events have to wait, with the first that they
     /// wait for: for one of another generation, all of them.
-    pub(super) async fn read_aggregates(&self) -> Result<Waiting, RelayError> {
+    pub(super) async fn read_aggregates(
+        &self,
+        config: &RelayConfig,
+    ) -> Result<Waiting, RelayError> {
         #[cfg(test)]
         if let Some(server) = self.sql.simulation() {
             return Self::aggregates_of(server).await;
@@ -191,7 +194,9 @@ impl ParkedTable {
             // One more says that there are too many.
             (&(WAITING_MAX as i64 + 1) as _, Type::INT8),
         ];
-        let rows = self.sql.query("reading the parked aggregates", &sql, &parameters).await?;
+        // Has to read all open rows, once.
+        let slow = self.sql.within_ms(config.slot_timeout_ms);
+        let rows = slow.query("reading the parked aggregates", &sql, &parameters).await?;
         let mut waiting = Waiting::default();
         for row in rows {
             let first = if row.get(2) { position(&row, 3) } else { Position::default() };

@@ -110,43 +110,51 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             Ok(row) => self.event(RowChange::insert(row), Some(message)),
             Err(parking) => {
                 let contents = Contents::Message(message.content);
-                self.park_unread(message.prefix, Identity::default(), parking, contents)
+                let at = self.next_event();
+                self.park_unread(at, message.prefix, Identity::default(), parking, contents)
             }
         }
     }
 
+    /// What a session before this one may have published, with a higher limit.
     fn oversize(&mut self, change: &RowChange, size_bytes: u64) -> Result<(), RelayError> {
-        let source = table_name(change.row.relation()).to_string();
+        let (ticket, position) = self.next_event();
         let identity = self.converter.identity(&change.row);
-        self.park_unread(
-            source,
-            identity,
-            Parking::too_large(size_bytes, self.config.max_event_bytes),
-            Contents::LeftOut,
-        )
+        if self.published.take(position, || identity.event_id.clone()) {
+            self.metrics.resumed.increment(1);
+            self.progress.tracker.done(ticket);
+            return Ok(());
+        }
+        let source = table_name(change.row.relation()).to_string();
+        let parking = Parking::too_large(size_bytes, self.config.max_event_bytes);
+        self.park_unread((ticket, position), source, identity, parking, Contents::LeftOut)
     }
 
+    /// Its id is not known, and a position alone proves nothing: if it is published
+    /// already, nobody can tell but by looking.
     fn oversize_message(&mut self, prefix: String, size_bytes: u64) -> Result<(), RelayError> {
         if !self.converter.is_outbox_prefix(&prefix) {
             return Ok(());
         }
         self.progress.has_messages = true;
-        let parking = Parking::too_large(size_bytes, self.config.max_event_bytes);
-        self.park_unread(prefix, Identity::default(), parking, Contents::LeftOut)
+        let (ticket, position) = self.next_event();
+        let mut parking = Parking::too_large(size_bytes, self.config.max_event_bytes);
+        if self.published.is_placed(position) {
+            parking.detail.push_str("; a record with its position is published, maybe its own");
+        }
+        let identity = Identity::default();
+        self.park_unread((ticket, position), prefix, identity, parking, Contents::LeftOut)
     }
 
-    /// Parks what never became a row that could be routed, under a ticket of
-    /// its own.
+    /// Parks what never became a row that could be routed.
     fn park_unread(
         &mut self,
+        (ticket, position): (Ticket, Position),
         source: String,
         identity: Identity,
         parking: Parking,
         contents: Contents,
     ) -> Result<(), RelayError> {
-        let (ticket, position) = self.progress.tracker.event();
-        self.progress.events_since_checkpoint = true;
-        self.progress.proofs.event();
         if self.published.is_taken_over(position) || self.parked.contains(position, &identity)? {
             self.progress.tracker.done(ticket);
             return Ok(());
@@ -155,16 +163,21 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         self.park(ParkedEvent { ticket, position, identity, source, parking, attempts, contents })
     }
 
-    /// An insert: its own ticket, then parked or sent.
+    /// An insert: parked or sent.
     fn event(
         &mut self,
         change: RowChange,
         emitted: Option<LogicalMessage>,
     ) -> Result<(), RelayError> {
-        let (ticket, position) = self.progress.tracker.event();
+        let (ticket, position) = self.next_event();
+        self.advance(Unsent { ticket, position, change, emitted })
+    }
+
+    /// A ticket of its own, and where it stands.
+    fn next_event(&mut self) -> (Ticket, Position) {
         self.progress.events_since_checkpoint = true;
         self.progress.proofs.event();
-        self.advance(Unsent { ticket, position, change, emitted })
+        self.progress.tracker.event()
     }
 
     /// Parks or sends an event, or holds it until what its message needs is known.

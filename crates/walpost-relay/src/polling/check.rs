@@ -93,10 +93,7 @@ async fn server(sql: &Sql) -> Result<String, RelayError> {
         ));
     }
     if row.get(2) {
-        return Err(RelayError::prerequisite(
-            "the server is a standby",
-            "connect to the primary, or list all hosts and set target_session_attrs=read-write",
-        ));
+        return Err(preflight::in_recovery());
     }
     Ok(format!("PostgreSQL {version}"))
 }

@@ -47,7 +47,7 @@ use crate::{
     config::RelayConfig,
     encoding::EventEncoding,
     error::RelayError,
-    relay::{OBSERVE_INTERVAL, Retries, RunningRelay, runtime},
+    relay::{OBSERVE_INTERVAL, Retries, RunningRelay, is_final, runtime},
     sink::Sink,
     status::{Phase, StatusReporter},
 };
@@ -145,7 +145,7 @@ impl PollingRelay {
             status.ended();
             let wait = match outcome {
                 Ok(()) => return Ok(()),
-                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) if is_final(&error) => return Err(error),
                 Err(error) => {
                     retries.ended(ended.phase == Phase::Streaming, worked);
                     metrics.failed_sessions.increment(1);

@@ -41,7 +41,7 @@ impl Session<'_> {
         let (mut found, replication) = self.find().await?;
         has_streamed(&found.checkpoint, self.config)?;
         let mut source = WalSource::start(replication, &self.stream_start(&found)).await?;
-        self.hold(&mut found, source.backend_pid()).await?;
+        self.hold(&mut found, source.backend_pid(), &mut source).await?;
         none_parked(&found.sql, self.config).await?;
         // Made while we hold the slot: whatever others have published from it is
         // below.

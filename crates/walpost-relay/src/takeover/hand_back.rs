@@ -231,8 +231,8 @@ impl Session<'_> {
     ) -> Result<Option<Lsn>, RelayError> {
         self.status.starting();
         let (mut found, replication) = self.find().await?;
-        let source = WalSource::start(replication, &self.stream_start(&found)).await?;
-        self.hold(&mut found, source.backend_pid()).await?;
+        let mut source = WalSource::start(replication, &self.stream_start(&found)).await?;
+        self.hold(&mut found, source.backend_pid(), &mut source).await?;
         let end = found.checkpoints.flushed().await?;
         let confirmed = found.checkpoint.confirmed;
         let source = Until::new(source, end, Prefixes::default(), Arc::new(AtomicBool::new(false)));

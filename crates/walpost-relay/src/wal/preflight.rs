@@ -87,10 +87,7 @@ pub(crate) async fn server(sql: &Sql) -> Result<Server, RelayError> {
         ));
     }
     if row.get::<_, bool>(3) {
-        return Err(RelayError::prerequisite(
-            "the server is a standby",
-            "connect to the primary, or list all hosts and set target_session_attrs=read-write",
-        ));
+        return Err(in_recovery());
     }
     let wal_level: &str = row.get(1);
     if wal_level != "logical" {
@@ -109,6 +106,21 @@ pub(crate) async fn server(sql: &Sql) -> Result<Server, RelayError> {
         .await?;
     let wal = Lsn::from(u64::from(row.get::<_, PgLsn>(2)));
     Ok(Server { version, system_id: row.get(0), dbname: row.get(1), wal })
+}
+
+const IN_RECOVERY: &str = "the server is a standby";
+
+pub(crate) fn in_recovery() -> RelayError {
+    RelayError::prerequisite(
+        IN_RECOVERY,
+        "connect to the primary, or list all hosts and set target_session_attrs=read-write",
+    )
+}
+
+/// Whether that is all that is wrong, which a promotion mends: behind a name or an
+/// address that follows the primary it may be under way.
+pub(crate) fn is_in_recovery(error: &RelayError) -> bool {
+    matches!(error, RelayError::Prerequisite { problem, .. } if problem == IN_RECOVERY)
 }
 
 /// PostgreSQL refuses the option when the stream begins, behind everything else.

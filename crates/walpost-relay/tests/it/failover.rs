@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, types::ToSql};
 use walpost_postgres::Database;
-use walpost_relay::{Initial, Outcome};
+use walpost_relay::{Initial, Outcome, Phase};
 use walpost_testkit::{
     Signal,
     local::{Postgres, send_signal},
@@ -265,9 +265,41 @@ async fn a_standby_without_the_slot_is_refused_with_the_way_on() {
 async fn a_standby_that_is_named_first_is_passed_over() {
     let pair = Pair::new(15).await;
     let relay = pair.rig.start();
-    phase(&relay, &walpost_relay::Phase::Streaming).await;
+    phase(&relay, &Phase::Streaming).await;
     pair.rig.insert("a", &["1"]).await;
     pair.rig.landed(1).await;
     status(&relay, "no failed session", |status| status.failed_sessions == 0).await;
+    stop(relay).await;
+}
+
+/// A name or an address that follows the primary leads to the next one before that
+/// is promoted.
+#[tokio::test]
+async fn a_relay_that_has_streamed_waits_for_the_promotion_of_a_standby() {
+    let server = Postgres::builder().setting("wal_level", "logical").start().unwrap();
+    let server: &Postgres = Box::leak(Box::new(server));
+    let mut rig = Rig::on_local(server).await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    rig.landed(1).await;
+    server.stop_fast().unwrap();
+    std::fs::write(server.data_dir().join("standby.signal"), "").unwrap();
+    server.start().unwrap();
+    status(&relay, "waiting for a promotion", |status| {
+        matches!(&status.phase, Phase::Waiting { error } if error.contains("the server is a standby"))
+    })
+    .await;
+
+    // A start is not for ever.
+    rig.config.start_timeout_ms = Some(100);
+    let refusal = rig.refusal().await;
+    assert!(refusal.contains("the server is a standby; connect to the primary"), "{refusal}");
+    let (outcome, detail) = rig.checked("database").await;
+    assert_eq!((outcome, &*detail), (Outcome::Fail, "the server is a standby"));
+
+    let rig = rig.reconnected().await;
+    assert!(rig.client.query_one("select pg_promote()", &[]).await.unwrap().get::<_, bool>(0));
+    rig.insert("a", &["2"]).await;
+    until(PATIENCE, "the next event", async || rig.world.values() == ["1", "2"]).await;
     stop(relay).await;
 }

@@ -230,3 +230,37 @@ async fn what_the_server_says_about_a_row_that_it_refuses_quotes_nothing_of_it()
     assert!(error.contains("parking events failed") && error.contains("no_cards"), "{error}");
     assert!(!error.contains("4929"), "{error}");
 }
+
+/// Of the aggregates that wait, as of many parked rows.
+#[tokio::test]
+async fn a_start_that_reads_parked_rows_for_long_keeps_its_slot() {
+    let mut rig = Rig::new().await;
+    rig.config.statement_timeout_ms = 2_000;
+    rig.config.start_timeout_ms = None;
+    let gate = "insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, source, \
+                aggregate_type, aggregate_id, reason) \
+                values ('shop', 7, '0/5', 0, 's', 'order', 'a', 'unroutable'); \
+                create function walpost.gate() returns boolean language plpgsql as $$ begin \
+                if current_query() like '%distinct on (aggregate_type%' then \
+                perform pg_advisory_xact_lock_shared(7); end if; return true; end $$; \
+                alter table walpost.parked rename to parked_rows; \
+                create view walpost.parked as select * from walpost.parked_rows where walpost.gate()";
+    rig.client.batch_execute(gate).await.unwrap();
+    let other = rig.database.connect().await.unwrap();
+    other.batch_execute("select pg_advisory_lock(7)").await.unwrap();
+    let relay = rig.start();
+    // Longer than a statement may take, and the server hears of the same session.
+    let lasts = format!(
+        "select count(*) from pg_stat_activity r, pg_replication_slots s \
+         join pg_stat_replication w on w.pid = s.active_pid where s.slot_name = '{}' \
+         and r.datname = current_database() and r.wait_event = 'advisory' \
+         and r.query like '%distinct on (aggregate_type%' and w.backend_start < r.query_start \
+         and w.reply_time > r.query_start + interval '2500 ms'",
+        rig.config.slot
+    );
+    until(3 * SOON, "a sign of life", async || rig.count(&lasts).await == 1).await;
+    other.batch_execute("select pg_advisory_unlock(7)").await.unwrap();
+    rig.insert("b", &["1"]).await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    stop(relay).await;
+}

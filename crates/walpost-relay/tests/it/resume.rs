@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use tokio_postgres::Client;
 use walpost_event::{Header, Message};
-use walpost_relay::{Initial, POSITION_HEADER};
+use walpost_relay::{Initial, POSITION_HEADER, RunningRelay};
 use walpost_testkit::until;
 
 use crate::rig::{Rig, SOON, interrupt, status, stop};
@@ -14,6 +15,24 @@ async fn rig_without_checkpoints() -> Rig {
     rig.config.checkpoint_interval_ms = 60_000;
     rig.config.settle_ms = 0;
     rig
+}
+
+/// From here on no checkpoint is written, until it commits.
+async fn without_checkpoints(rig: &Rig) -> Client {
+    let blocker = rig.database.connect().await.unwrap();
+    blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
+    blocker
+}
+
+/// Ends the relay, and nothing of it writes a checkpoint afterwards.
+async fn end_unnoted(rig: &Rig, relay: RunningRelay, blocker: Client) {
+    drop(relay);
+    rig.released().await;
+    let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+               where wait_event_type = 'Lock' and query like '%walpost%checkpoint%' \
+               and datname = current_database()";
+    rig.count(end).await;
+    blocker.batch_execute("commit").await.unwrap();
 }
 
 #[tokio::test]
@@ -169,9 +188,7 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
     let relay = rig.streaming().await;
     rig.insert("a", &["0"]).await;
     rig.landed(1).await;
-    // No checkpoint will know of what follows.
-    let blocker = rig.database.connect().await.unwrap();
-    blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
+    let blocker = without_checkpoints(&rig).await;
     let row = |table: &str, value: u32| {
         format!(
             "insert into walpost.{table} (aggregatetype, aggregateid, type, payload) \
@@ -181,13 +198,7 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
     let both = format!("begin; {} {} commit", row("outbox_b", 100), row("outbox", 1));
     rig.client.batch_execute(&both).await.unwrap();
     assert_eq!(rig.landed(2).await, ["0", "1"]);
-    drop(relay);
-    rig.released().await;
-    let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
-               where wait_event_type = 'Lock' and query like '%walpost%checkpoint%' \
-               and datname = current_database()";
-    rig.count(end).await;
-    blocker.batch_execute("commit").await.unwrap();
+    end_unnoted(&rig, relay, blocker).await;
 
     rig.config.tables.push("walpost.outbox_b".parse().unwrap());
     rig.config.initial = Some(Initial::Skip);
@@ -195,6 +206,56 @@ async fn a_table_that_is_added_between_two_starts_shifts_ordinals_and_hides_noth
     let value = "100".to_owned();
     until(SOON, "the event of the new table", async || rig.world.values().contains(&value)).await;
     stop(relay).await;
+}
+
+const DETAILS: &str = "select coalesce(string_agg(detail, ' '), '') from walpost.parked";
+
+/// Publishes what a statement writes, and ends before a checkpoint knows of it. What
+/// the same relay makes of it with a lower limit, and that something follows.
+async fn published_before_the_limit_was_lowered(
+    position_header: bool,
+    write: &str,
+) -> (Rig, String) {
+    let mut rig = rig_without_checkpoints().await;
+    rig.config.position_header = position_header;
+    rig.config.drain_timeout_ms = 400;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["0"]).await;
+    rig.landed(1).await;
+    let blocker = without_checkpoints(&rig).await;
+    rig.client.batch_execute(write).await.unwrap();
+    rig.landed(2).await;
+    end_unnoted(&rig, relay, blocker).await;
+
+    rig.config.max_event_bytes = 100_000;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    until(SOON, "what follows", async || rig.world.values().contains(&"1".to_owned())).await;
+    assert_eq!(rig.world.count(), 3);
+    stop(relay).await;
+    let parked = rig.client.query_one(DETAILS, &[]).await.unwrap().get(0);
+    (rig, parked)
+}
+
+#[tokio::test]
+async fn a_row_that_is_published_is_not_parked_when_less_is_taken_than_before() {
+    let large = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                 values ('order', 'a', 'Placed', to_jsonb(repeat('x', 200000)))";
+    for position_header in [true, false] {
+        let (_rig, parked) = published_before_the_limit_was_lowered(position_header, large).await;
+        assert_eq!(parked, "", "position_header {position_header}");
+    }
+}
+
+/// Its id is in what was left out.
+#[tokio::test]
+async fn of_a_message_that_may_be_published_the_parked_row_says_so() {
+    let large = "select pg_logical_emit_message(true, 'walpost', json_build_object('id', 'm1', \
+                 'aggregatetype', 'order', 'aggregateid', 'a', 'type', 'Placed', \
+                 'payload', repeat('x', 200000))::text)";
+    let (rig, parked) = published_before_the_limit_was_lowered(true, large).await;
+    assert_eq!(rig.count("select count(*) from walpost.parked").await, 1);
+    assert!(parked.ends_with("a record with its position is published, maybe its own"), "{parked}");
 }
 
 #[tokio::test]
