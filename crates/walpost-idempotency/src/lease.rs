@@ -1,6 +1,6 @@
 //! Claims that are rows: for work that leaves the database.
 
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use tokio_postgres::{Client, GenericClient, Transaction, types::Type};
 
 use crate::{
@@ -66,17 +66,17 @@ impl Idempotency {
         let failed = |error: tokio_postgres::Error| self.failed("claiming a request", &error);
         let tx = self.begin(client).await?;
         let looked = self.look(&tx, lookup, None, policy).await.map_err(failed)?;
-        let (resumes, recovery_point) = match verdict(looked, fingerprint, policy) {
-            Verdict::New => (false, None),
-            Verdict::TakeOver { recovery_point } => (recovery_point.is_some(), recovery_point),
+        let resumes = match verdict(looked, fingerprint, policy) {
+            Verdict::New => false,
+            Verdict::TakeOver { .. } => policy.overtake == Overtake::Resume,
             other => {
                 tx.rollback().await.map_err(failed)?;
                 return Ok(refused(other));
             }
         };
         let taken = self.take(&tx, (lookup, fingerprint), policy, resumes).await;
-        let fence = match taken {
-            Ok(fence) => fence,
+        let (fence, recovery_point) = match taken {
+            Ok(taken) => taken,
             Err(error) if error.code().is_some_and(|state| state.code() == LOCKED) => {
                 tx.rollback().await.map_err(failed)?;
                 return Ok(Claim::InFlight { retry_after: policy.retry_after });
@@ -94,13 +94,14 @@ impl Idempotency {
         }))
     }
 
+    /// Its fence, and where to go on.
     async fn take(
         &self,
         tx: &Transaction<'_>,
         (lookup, fingerprint): (&Lookup, &Fingerprint),
         policy: &Policy,
         resumes: bool,
-    ) -> Result<i64, tokio_postgres::Error> {
+    ) -> Result<(i64, Option<String>), tokio_postgres::Error> {
         let (lookup, fingerprint) = (&lookup.as_bytes()[..], &fingerprint.as_bytes()[..]);
         let lease_ms = millis(policy.lease);
         // What an operator has to look at does not leave by itself.
@@ -114,12 +115,25 @@ impl Idempotency {
             (&resumes, Type::BOOL),
         ];
         let taken = tx.query_typed_one(&self.sql.take, &parameters);
-        let Some(gone_ms) = gone_ms(policy) else { return Ok(taken.await?.get(0)) };
         // The row of a run that nobody ends stays as long as its key is gone.
-        let kept: [Parameter<'_>; 2] = [(&lookup, Type::BYTEA), (&gone_ms, Type::INT8)];
-        let (taken, kept) = join(taken, tx.execute_typed(&self.sql.keep_gone, &kept)).await;
+        let kept = async {
+            let Some(gone_ms) = gone_ms(policy) else { return Ok(0) };
+            let kept: [Parameter<'_>; 2] = [(&lookup, Type::BYTEA), (&gone_ms, Type::INT8)];
+            tx.execute_typed(&self.sql.keep_gone, &kept).await
+        };
+        // Behind the take: the run that is overtaken may have come further since it was
+        // looked at.
+        let reached = async {
+            if !resumes {
+                return Ok(None);
+            }
+            let of: [Parameter<'_>; 1] = [(&lookup, Type::BYTEA)];
+            tx.query_typed_one(&self.sql.recovery_point, &of).await.map(|row| row.get(0))
+        };
+        let (taken, kept, reached) = join3(taken, kept, reached).await;
         let fence = taken?.get(0);
-        kept.map(|_| fence)
+        kept?;
+        Ok((fence, reached?))
     }
 
     /// Makes the lease last as long again from now.
@@ -201,6 +215,29 @@ impl Idempotency {
         ];
         let finished = client.query_typed(&self.sql.finish, &parameters).await;
         finished.map(drop).map_err(|error| self.failed("storing a response", &error))
+    }
+
+    /// Whether the lease has ended with this response.
+    #[cfg(feature = "axum")]
+    pub(crate) async fn has_finished(
+        &self,
+        client: &Client,
+        lease: &Lease,
+        response: &Response,
+    ) -> Result<bool, Error> {
+        let lookup = &lease.lookup.as_bytes()[..];
+        let parts = Parts::of(response);
+        let parameters: [Parameter<'_>; 6] = [
+            (&lookup, Type::BYTEA),
+            (&lease.fence, Type::INT8),
+            (&parts.status, Type::INT4),
+            (&parts.names, Type::TEXT_ARRAY),
+            (&parts.values, Type::BYTEA_ARRAY),
+            (&parts.body, Type::BYTEA),
+        ];
+        let found = client.query_typed(&self.sql.has_finished, &parameters).await;
+        let found = found.map_err(|error| self.failed("looking for a response", &error))?;
+        Ok(!found.is_empty())
     }
 
     /// Ends the lease without a response: the next request takes over as the

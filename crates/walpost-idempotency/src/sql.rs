@@ -22,11 +22,14 @@ pub(crate) struct Sql {
     pub(crate) complete: String,
     pub(crate) take: String,
     pub(crate) keep_gone: String,
+    pub(crate) recovery_point: String,
     pub(crate) hold: String,
     pub(crate) reach: String,
     pub(crate) renew: String,
     pub(crate) release: String,
     pub(crate) finish: String,
+    #[cfg(feature = "axum")]
+    pub(crate) has_finished: String,
     pub(crate) show: String,
     pub(crate) remove: String,
     pub(crate) prunable: String,
@@ -49,6 +52,7 @@ impl Sql {
                 "update {table} set gone_until = expires_at + $2::int8 * interval '1 ms' \
                  where lookup = $1"
             ),
+            recovery_point: format!("select recovery_point from {table} where lookup = $1"),
             hold: format!("select {schema}.idempotency_hold($1, $2, $3)"),
             reach: format!("select {schema}.idempotency_reach($1, $2, $3)"),
             renew: format!(
@@ -57,6 +61,11 @@ impl Sql {
             ),
             release: format!("update {table} set lease_until = clock_timestamp() where {mine}"),
             finish: format!("select {schema}.idempotency_finish($1, $2, $3, $4, $5, $6, $7, $8)"),
+            #[cfg(feature = "axum")]
+            has_finished: format!(
+                "select from {table} where lookup = $1 and fence = $2 and status = 'completed' \
+                 and (response_status, header_names, header_values, body) = ($3, $4, $5, $6)"
+            ),
             show: format!("select {ENTRY} from {table} where lookup = $1"),
             remove: format!(
                 "delete from {table} where lookup = $1 \

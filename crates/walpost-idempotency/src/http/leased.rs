@@ -211,7 +211,7 @@ impl Held {
         let mut ended = database.in_time(ATTEMPTED, self.end_once(kept.as_ref())).await;
         if let Err(Error::Unavailable { .. }) = ended {
             database.forget_idle();
-            ended = database.in_time(ATTEMPTED, self.end_once(kept.as_ref())).await;
+            ended = database.in_time(ATTEMPTED, self.end_again(kept.as_ref())).await;
         }
         Failpoint::AfterFinish.reached();
         match ended {
@@ -245,6 +245,22 @@ impl Held {
         }
         lent.give_back();
         Ok(())
+    }
+
+    /// The same behind an attempt that may have ended it, though its answer was lost.
+    async fn end_again(&self, kept: Option<&crate::Response>) -> Result<(), Error> {
+        let ended = self.end_once(kept).await;
+        if !matches!(ended, Err(Error::GivenUp { .. })) {
+            return ended;
+        }
+        // Released, it may be somebody else's at once: whether that was by us is not to
+        // be known, and its answer is not to be kept.
+        let Some(response) = kept else { return Ok(()) };
+        let mut lent = self.connection().await?;
+        let idempotency = &self.shared.idempotency;
+        let is_ours = idempotency.has_finished(lent.client(), &self.lease, response).await?;
+        lent.give_back();
+        if is_ours { Ok(()) } else { ended }
     }
 }
 

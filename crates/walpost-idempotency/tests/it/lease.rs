@@ -2,8 +2,9 @@
 
 use tokio_postgres::Client;
 use walpost_idempotency::{AfterExpiry, Claim, Error, Lease, Overtake, Policy, Response};
+use walpost_testkit::until;
 
-use crate::support::{World, answer, lookup, policy, print};
+use crate::support::{LIMIT, World, answer, lookup, policy, print};
 
 async fn lease(world: &World, client: &mut Client, policy: &Policy) -> Claim<Lease> {
     world.idempotency.lease(client, &lookup("a", "k"), &print("a"), policy).await.unwrap()
@@ -91,6 +92,71 @@ async fn what_died_is_resumed_begun_anew_or_left_to_an_operator() {
     world.idempotency.release(&client, &third).await.unwrap();
     let fourth = granted(&world, &mut client, &policy()).await;
     assert_eq!(fourth.recovery_point(), None, "the third began anew");
+}
+
+/// From now on whoever takes a request over waits, behind its look, until lock 1 is free.
+const LATE: &str = "
+    alter function walpost.idempotency_take(bytea, bytea, text, bigint, bigint, boolean)
+        rename to idempotency_take_at_once;
+    create function walpost.idempotency_take(
+        k bytea, print bytea, of_route text, lease_ms bigint, ttl_ms bigint, resumes boolean
+    ) returns bigint language plpgsql as $$ begin
+        perform pg_advisory_xact_lock(1);
+        return walpost.idempotency_take_at_once(k, print, of_route, lease_ms, ttl_ms, resumes);
+    end $$";
+
+#[tokio::test]
+async fn whoever_takes_over_goes_on_behind_what_was_committed_since_it_looked() {
+    for (before, overtake, expected) in [
+        (None, Overtake::Resume, Some("shipped")),
+        (Some("charged"), Overtake::Resume, Some("shipped")),
+        (Some("charged"), Overtake::Rerun, None),
+    ] {
+        let world = World::new().await;
+        let (mut one, mut two) = (world.database.connect().await, world.database.connect().await);
+        // Longer than a session that is paused here.
+        let policy = policy().overtake(overtake).lease(LIMIT * 10);
+        let held = granted(&world, &mut one, &policy).await;
+        if before.is_some() {
+            phase(&world, &mut one, &held).await.unwrap();
+        }
+        world.client.batch_execute(LATE).await.unwrap();
+        world.client.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+        world.shift("1 hour").await;
+        let tx = world.idempotency.begin(&mut one).await.unwrap();
+        world.idempotency.hold(&tx, &held).await.unwrap();
+        world.idempotency.reach(&tx, &held, Some("shipped")).await.unwrap();
+        let committed = async {
+            let waiting = "select count(*) from pg_stat_activity \
+                           where datname = current_database() and wait_event = 'advisory'";
+            until(LIMIT, "a take", async || world.number(waiting).await == 1).await;
+            tx.commit().await.unwrap();
+            world.idempotency.release(&world.client, &held).await.unwrap();
+            world.client.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+        };
+        let (heir, ()) = tokio::join!(granted(&world, &mut two, &policy), committed);
+        assert_eq!(heir.recovery_point(), expected, "{before:?} {overtake:?}");
+        let entry = world.idempotency.show(&world.client, &lookup("a", "k")).await.unwrap();
+        assert_eq!(entry.unwrap().recovery_point.as_deref(), expected, "{before:?} {overtake:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_has_expired_is_begun_from_the_beginning() {
+    let world = World::new().await;
+    let mut client = world.database.connect().await;
+    let first = granted(&world, &mut client, &policy()).await;
+    phase(&world, &mut client, &first).await.unwrap();
+    world.shift("25 hours").await;
+    let second = granted(&world, &mut client, &policy()).await;
+    assert_eq!(second.recovery_point(), None);
+    phase(&world, &mut client, &second).await.unwrap();
+    world.idempotency.finish(&client, &second, &answer("k")).await.unwrap();
+    world.shift("25 hours").await;
+    let third = granted(&world, &mut client, &policy()).await;
+    assert_eq!(third.recovery_point(), None);
+    world.idempotency.release(&client, &third).await.unwrap();
+    assert_eq!(granted(&world, &mut client, &policy()).await.recovery_point(), None);
 }
 
 #[tokio::test]

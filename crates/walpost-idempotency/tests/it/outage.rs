@@ -4,11 +4,14 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{Router, http::StatusCode, routing::post};
 use tokio_postgres::config::Host;
-use walpost_idempotency::{Mode, OnStoreFailure, Policy, http::Database};
+use walpost_idempotency::{
+    Mode, OnStoreFailure, Policy,
+    http::{Database, Run},
+};
 use walpost_testkit::{Direction, Proxy, Target, until};
 
 use crate::{
-    call::post as call,
+    call::{Answer, post as call},
     handler::{Gate, layer, router},
     support::{LIMIT, World, metric},
 };
@@ -125,6 +128,77 @@ async fn an_answer_whose_commit_is_lost_is_found_by_the_retry() {
     let again = call(&router, "alice", "k", "hold").await;
     assert_eq!((again.status, again.is_replay()), (StatusCode::CREATED, true));
     assert_eq!(rig.world.effects().await, ["hold"]);
+}
+
+/// What became of a request whose run under a lease ended with `status`, and how many leases
+/// were lost: its end went out and no answer came back, or it did not arrive; before it was
+/// sent again the database saw `meanwhile`, where `left` became 1.
+async fn ended_twice(
+    route: &'static str,
+    status: StatusCode,
+    (lost, left, meanwhile): (Direction, &str, &str),
+) -> (Rig, Router, Answer) {
+    let rig = Rig::new().await;
+    let gate = Gate::new();
+    let of_handler = gate.clone();
+    let place = post(async move |_: Run| {
+        of_handler.pass().await;
+        (status, "placed")
+    });
+    // It is renewed while nobody waits for it.
+    let policy = Policy::new(route).mode(Mode::Leased).lease(LIMIT * 10);
+    let router = Router::new().route("/orders", place.layer(layer(rig.pool.clone(), policy)));
+    let waiting = tokio::spawn({
+        let router = router.clone();
+        async move { call(&router, "alice", "k", "a").await }
+    });
+    gate.reached().await;
+    let accepted = rig.proxy.accepted();
+    rig.proxy.hold(lost);
+    gate.open();
+    until(LIMIT, "the first end", async || rig.world.number(left).await == 1).await;
+    rig.world.client.batch_execute(meanwhile).await.unwrap();
+    rig.proxy.cut_connections();
+    until(LIMIT, "the second end", async || rig.proxy.accepted() > accepted).await;
+    rig.proxy.restore();
+    let answer = waiting.await.unwrap();
+    (rig, router, answer)
+}
+
+fn leases_lost(route: &str) -> f64 {
+    metric("walpost_idempotency_lease_lost_total", &[("route", route)])
+}
+
+const TAKEN_OVER: &str = "update walpost.idempotency set fence = fence + 1";
+
+#[tokio::test]
+async fn a_lease_whose_end_is_lost_is_found_ended_and_its_answer_given_out() {
+    let completed = "select count(*) from walpost.idempotency where status = 'completed'";
+    let lost = (Direction::ToClient, completed, "");
+    let (_rig, router, first) = ended_twice("end lost", StatusCode::CREATED, lost).await;
+    assert_eq!((first.status, first.is_replay()), (StatusCode::CREATED, false));
+    let again = call(&router, "alice", "k", "a").await;
+    assert_eq!((again.what(), again.is_replay()), (first.what(), true));
+    assert_eq!(leases_lost("end lost"), 0.0);
+}
+
+#[tokio::test]
+async fn a_lease_whose_release_is_lost_is_lost_to_nobody() {
+    let released = "select count(*) from walpost.idempotency where lease_until <= now()";
+    let lost = (Direction::ToClient, released, TAKEN_OVER);
+    let failed = StatusCode::INTERNAL_SERVER_ERROR;
+    let (_rig, _, first) = ended_twice("release lost", failed, lost).await;
+    assert_eq!((first.status, &first.body[..]), (failed, &b"placed"[..]));
+    assert_eq!(leases_lost("release lost"), 0.0);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_lost_before_its_second_end_is_lost() {
+    let running = "select count(*) from walpost.idempotency where status = 'in_progress'";
+    let lost = (Direction::ToTarget, running, TAKEN_OVER);
+    let (_rig, _, first) = ended_twice("overtaken twice", StatusCode::CREATED, lost).await;
+    assert_eq!((first.status.as_u16(), &*first.problem()), (409, "in-flight"));
+    assert_eq!(leases_lost("overtaken twice"), 1.0);
 }
 
 #[tokio::test]

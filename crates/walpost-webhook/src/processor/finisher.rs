@@ -122,8 +122,15 @@ impl Finisher {
     async fn write_down(&mut self, ended: &[Ended], deadline: Instant) -> Result<bool, StoreError> {
         let mut failures = 0;
         loop {
-            let written = timeout(STATEMENT_TIMEOUT, write(&self.shared, &mut self.session, ended));
-            let error = match written.await {
+            let written = async {
+                let finished = write(&self.shared, &mut self.session, ended).await?;
+                if failures == 0 || finished.held.len() == ended.len() {
+                    return Ok(finished);
+                }
+                // It may have been the answer alone that was lost.
+                with_earlier(&self.shared, &mut self.session, (ended, finished)).await
+            };
+            let error = match timeout(STATEMENT_TIMEOUT, written).await {
                 Ok(Ok(finished)) => {
                     Failpoint::Finished.reached();
                     for each in ended {
@@ -192,6 +199,19 @@ async fn write(
     if opened {
         shared.gate.told();
     }
+    Ok(finished)
+}
+
+/// The same, with what an earlier attempt has written down.
+async fn with_earlier(
+    shared: &Shared,
+    session: &mut Option<Client>,
+    (ended, mut finished): (&[Ended], Finished),
+) -> Result<Finished, StoreError> {
+    let client = shared.session(session).await?;
+    let earlier = shared.settings.deliveries.finished(client, ended).await?;
+    finished.held.extend(earlier.held);
+    finished.is_disabled |= earlier.is_disabled;
     Ok(finished)
 }
 

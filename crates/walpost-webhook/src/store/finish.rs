@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use tokio_postgres::{
-    Client, Error as PgError, GenericClient,
+    Client, Error as PgError, GenericClient, Row,
     types::{ToSql, Type},
 };
 
@@ -76,6 +76,15 @@ pub(crate) struct Finished {
     pub(crate) is_disabled: bool,
 }
 
+impl Finished {
+    fn read(rows: &[Row]) -> Self {
+        Self {
+            held: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            is_disabled: rows.iter().any(|row| row.get(2)),
+        }
+    }
+}
+
 impl Deliveries {
     /// The same as [`finish`](Self::finish) in a transaction of its own.
     pub(crate) async fn finish_alone(
@@ -125,10 +134,24 @@ impl Deliveries {
             .query_typed(&self.sql.finish, &parameters)
             .await
             .map_err(|error| self.error("ending deliveries", "sender", &error))?;
-        Ok(Finished {
-            held: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
-            is_disabled: rows.iter().any(|row| row.get(2)),
-        })
+        Ok(Finished::read(&rows))
+    }
+
+    /// Which of them have been written down, though nobody may have heard so. Another that
+    /// ends a claim, behind its lease, has an outcome that no attempt has.
+    pub(crate) async fn finished(
+        &self,
+        client: &impl GenericClient,
+        ended: &[Ended],
+    ) -> Result<Finished, StoreError> {
+        let (ids, fences): (Vec<i64>, Vec<i64>) =
+            ended.iter().map(|each| each.lapsed.claim()).unzip();
+        let outcomes: Vec<&str> = ended.iter().map(|each| each.end.outcome.name()).collect();
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&ids, Type::INT8_ARRAY), (&fences, Type::INT8_ARRAY), (&outcomes, Type::TEXT_ARRAY)];
+        let rows = client.query_typed(&self.sql.finished, &parameters).await;
+        let rows = rows.map_err(|error| self.error("looking for ends", "sender", &error))?;
+        Ok(Finished::read(&rows))
     }
 
     /// Gives claims back under which nothing was sent: they do not count. Returns

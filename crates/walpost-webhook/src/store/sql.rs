@@ -20,6 +20,7 @@ pub(crate) struct Sql {
     pub(crate) claim: String,
     pub(crate) lapsed: String,
     pub(crate) finish: String,
+    pub(crate) finished: String,
     pub(crate) give_back: String,
     pub(crate) register: String,
     pub(crate) note_breaker: String,
@@ -74,6 +75,7 @@ impl Sql {
                  order by lease_until limit $2 for update skip locked"
             ),
             finish: finish(&schema),
+            finished: finished(&schema),
             give_back: format!(
                 "update {deliveries} d set state = 'pending', attempts = attempts - 1, \
                  lease_until = null, next_attempt_at = clock_timestamp() \
@@ -221,5 +223,17 @@ fn finish(schema: &str) -> String {
          from ended e join done on (done.id, done.fence) = (e.id, e.fence)) \
          select id, fence, exists (select from {schema}.webhook_destination w \
          where w.name = done.destination and w.state = 'disabled') from done"
+    )
+}
+
+/// Of claims with outcomes those that have ended with them.
+fn finished(schema: &str) -> String {
+    format!(
+        "select d.id, a.number, exists (select from {schema}.webhook_destination w \
+         where w.name = d.destination and w.state = 'disabled') \
+         from unnest($1, $2, $3) as e (id, fence, outcome) \
+         join {schema}.webhook_attempt a \
+         on (a.delivery, a.number, a.outcome) = (e.id, e.fence, e.outcome) \
+         join {schema}.webhook_delivery d on d.id = a.delivery"
     )
 }

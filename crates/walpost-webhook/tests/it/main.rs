@@ -16,6 +16,7 @@ mod disabled;
 mod faults;
 mod grants;
 mod lanes;
+mod lost_ends;
 mod marking;
 mod operating;
 mod oracle;

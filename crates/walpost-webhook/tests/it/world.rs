@@ -209,6 +209,11 @@ fn start(processor: Processor) -> Running {
 }
 
 impl Running {
+    /// What it has counted so far.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.processor.snapshot()
+    }
+
     pub(crate) async fn stop(self) -> Snapshot {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
