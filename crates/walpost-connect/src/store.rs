@@ -15,9 +15,12 @@ use crate::{config::Config, state::Target};
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The lock is the session's. It has to end soon where this machine is gone, and
-/// where this process hangs: who leads asks every two seconds.
+/// where this process hangs: who leads asks every two seconds. A statement ends
+/// before [`LIMIT`]: one that waited on would keep the lock from whoever gave it
+/// up, and with `synchronous_commit` it could wait for a standby that is away.
 const SESSION: &str = "set idle_session_timeout = 30000; set tcp_keepalives_idle = 10; set \
-                       tcp_keepalives_interval = 5; set tcp_keepalives_count = 3";
+                       tcp_keepalives_interval = 5; set tcp_keepalives_count = 3; set \
+                       statement_timeout = 8000; set synchronous_commit = local";
 
 /// A connector as it is kept.
 #[derive(Clone, PartialEq, Eq)]

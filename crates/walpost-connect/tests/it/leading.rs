@@ -57,6 +57,29 @@ async fn a_lost_session_ends_no_connector() {
     served.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_database_holds_up_is_given_up_and_costs_no_lead() {
+    let (database, stage) = (database().await, Stage::new());
+    let served = start(&database, &stage).await.leads().await;
+    served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
+    served.until("orders", "RUNNING").await;
+    let (client, connection) =
+        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute("begin; lock table walpost.connector").await.unwrap();
+    let (code, error) = served.ask("PUT", "/connectors/orders/pause", None).await;
+    let said = error["message"].as_str().unwrap();
+    assert!(code == 500 && said.contains("canceling statement due to"), "{said}");
+    client.batch_execute("rollback").await.unwrap();
+    // The session that leads is the same one.
+    assert_eq!(served.ask("PUT", "/connectors/orders/pause", None).await.0, 202);
+    served.until("orders", "PAUSED").await;
+    assert_eq!(stage.begun("orders"), 1);
+    drop(client);
+    connection.await.unwrap().unwrap();
+    served.stop().await;
+}
+
 /// Ends the session that leads.
 async fn cut(database: &str) {
     let (client, connection) =

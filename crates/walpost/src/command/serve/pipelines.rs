@@ -9,7 +9,7 @@ use std::{
 
 use tracing::{Instrument, info_span};
 use walpost_connect::{Assignment, Blocking, Panicked, Problem, Report, RunFailure, Turn};
-use walpost_connector::Properties;
+use walpost_connector::{Connector, Properties, SnapshotMode};
 use walpost_event::error_chain;
 use walpost_postgres::{ConnectError, Database};
 use walpost_relay::Phase;
@@ -26,6 +26,10 @@ use crate::{
 
 const STANDBY: &str = "stands by: another process has the slot, and this one goes on when that \
                        lets it go";
+
+const EACH_START: &str = "refused because a pause and a run that is tried again begin a run here, \
+                          and each would publish all rows again; write initial, or use `walpost \
+                          run`";
 
 const NO_SLOT: &str = "refused because a pause, a restart and another configuration end a run here, \
                        and with the slot what commits until the next one would be lost; write false";
@@ -84,9 +88,9 @@ impl Pipelines {
         if !refused.is_empty() {
             return refused;
         }
-        if file.connector().is_some_and(|connector| connector.slot.drop_on_stop) {
-            let property = "slot.drop.on.stop".to_owned();
-            return vec![Problem { property, text: NO_SLOT.to_owned() }];
+        let refused_here = file.connector().and_then(of_each_run);
+        if let Some((property, text)) = refused_here {
+            return vec![Problem { property: property.to_owned(), text: text.to_owned() }];
         }
         let checked = self.config.of_connector(file).map_err(Failure::from);
         match checked.and_then(check) {
@@ -113,8 +117,13 @@ impl Pipelines {
         let told = |failure| told(failure, &login, &config);
         // What has started is ended in order, and so this is not left halfway.
         let running = done(turn.run(move || prepared.start()).await).map_err(told)?;
-        let _listed = self.list(&assignment.name, running.watched.clone());
-        follow(running, assignment).await.map_err(told)
+        let listed = self.list(&assignment.name, running.watched.clone());
+        follow(running, assignment).await.map_err(told)?;
+        drop(listed);
+        // Without a stream it ends behind its rows, where a task of Kafka Connect stays.
+        assignment.report(Report::Working);
+        assignment.stopped().await;
+        Ok(())
     }
 
     async fn prepare(self: &Arc<Self>, assignment: &Assignment) -> Result<Ready, Failure> {
@@ -152,6 +161,14 @@ impl Drop for Listed<'_> {
     fn drop(&mut self) {
         self.pipelines.watched().remove(&self.name);
     }
+}
+
+/// The property by which each start or end would do what is to be done once, and
+/// why it is refused.
+fn of_each_run(connector: &Connector) -> Option<(&'static str, &'static str)> {
+    let repeats = connector.snapshot.mode == SnapshotMode::Always;
+    let slot = connector.slot.drop_on_stop.then_some(("slot.drop.on.stop", NO_SLOT));
+    slot.or(repeats.then_some(("snapshot.mode", EACH_START)))
 }
 
 /// Fails as a start would that finds the tables, and connects to nothing.

@@ -77,6 +77,32 @@ async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_connector_for_its_rows_alone_stays_behind_them() {
+    let stage = Stage::set().await;
+    let served = stage.serve(&[]).until_health(200).await;
+    stage.insert(1);
+    stage.insert(2);
+    let mut config = stage.config("orders");
+    config["snapshot.mode"] = "initial_only".into();
+    assert_eq!(served.create("orders", &config).await.0, 201);
+    stage.until_published(&[1, 2]).await;
+    let has_no_pipeline = async || served.probe("/ready/orders").await.0 == 404;
+    let trace = async || served.until("orders", "RUNNING").await["tasks"][0]["trace"].clone();
+    for _ in 0..2 {
+        until(LIMIT, "the end behind the rows", has_no_pipeline).await;
+        assert_eq!(trace().await, Value::Null);
+        assert_eq!(served.ask("PUT", "/connectors/orders/pause", None).await.0, 202);
+        served.until("orders", "PAUSED").await;
+        assert_eq!(served.ask("PUT", "/connectors/orders/resume", None).await.0, 202);
+        served.until("orders", "RUNNING").await;
+    }
+    assert_eq!(stage.published().await, [1, 2]);
+    let log = served.process.log();
+    assert!(!log.contains("it has ended without being told to"), "{log}");
+    assert!(served.process.terminate(LIMIT).success());
+}
+
+#[tokio::test]
 async fn several_connectors_run_in_one_process_and_end_with_it() {
     let stage = Stage::set().await;
     migrated(&stage.server, "stock");
@@ -148,6 +174,7 @@ async fn a_configuration_that_is_none_is_answered_as_kafka_connect_does() {
         ("slot.name", "No Slot", "slot.name: "),
         ("transforms.outbox.route.topic.regex", "(", "route.topic.regex"),
         ("slot.drop.on.stop", "true", "slot.drop.on.stop: "),
+        ("snapshot.mode", "always", "snapshot.mode: "),
     ] {
         let mut config = stage.config("orders");
         config[property] = value.into();
