@@ -11,13 +11,15 @@ use walpost_tests::{
 
 /// One of each kind: routes, headers, envelopes, defaults, expansion, converters, types,
 /// updates, messages, snapshots, a transform, a failure and a refusal.
-const FEW: [&str; 14] = [
+const FEW: [&str; 16] = [
     "route: keys find their partitions",
     "route: NULL",
     "header: several, in their order",
     "envelope: with its schema",
     "timestamp: in microseconds, cut",
     "tombstone: of text, JsonWithSchema",
+    "tombstone: empty bytes as text",
+    "content as key, value and header",
     "expand: objects of text, Json",
     "value: BinaryOrJson of bytea",
     "decimal.handling.mode precise",

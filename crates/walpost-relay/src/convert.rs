@@ -112,10 +112,11 @@ impl Converter {
             }
             _ => Prefixes::new(config),
         };
-        let making = match encoding {
-            EventEncoding::Plain(encoding) => Making::Plain(*encoding),
+        let (router, making) = match encoding {
+            EventEncoding::Plain(encoding) => (router, Making::Plain(*encoding)),
             EventEncoding::Connect(options) => {
-                Making::Connect(Connect::new((**options).clone(), &router).into())
+                let connect = Connect::new((**options).clone(), &router);
+                (router.without_tombstones(), Making::Connect(connect.into()))
             }
         };
         Self {

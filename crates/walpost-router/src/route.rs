@@ -82,6 +82,16 @@ impl Router {
         })
     }
 
+    /// Judges no payload: a record is then never a
+    /// [`Tombstone`](RecordValue::Tombstone), whatever
+    /// [`tombstone_on_empty_payload`](RouterConfig::tombstone_on_empty_payload) says.
+    /// Of who knows more of a payload than its text.
+    #[must_use]
+    pub fn without_tombstones(mut self) -> Self {
+        self.config.tombstone_on_empty_payload = false;
+        self
+    }
+
     /// The configuration.
     pub fn config(&self) -> &RouterConfig {
         &self.config

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     default,
     description::{ColumnDescription, TypeDescription, TypeKind},
-    oid,
+    hex, oid,
     options::{
         BinaryHandling, ColumnOptions, DecimalHandling, HstoreHandling, IntervalHandling,
         TimePrecision,
@@ -133,6 +133,8 @@ impl Column {
         let Some(text) = text else {
             return Ok(Value::Null);
         };
+        let decoded = self.bytes_of_domain(text)?;
+        let text = decoded.as_ref().unwrap_or(text);
         let value = self.codec.convert(text).map_err(|error| error.of(self.type_oid, text))?;
         match value {
             Value::Null if !self.schema.optional && self.codec == Codec::Nothing => {
@@ -141,6 +143,17 @@ impl Column {
             value if self.allows(&value) => Ok(value),
             _ => Err(EncodeErrorKind::Malformed { type_oid: self.type_oid, len: text.len() }),
         }
+    }
+
+    /// What the text of a domain over `bytea` encodes; that of `bytea` itself comes
+    /// decoded.
+    fn bytes_of_domain(&self, text: &Bytes) -> Result<Option<Bytes>, EncodeErrorKind> {
+        if !matches!(self.codec, Codec::Bytea(_)) || self.type_oid == oid::BYTEA {
+            return Ok(None);
+        }
+        let digits = std::str::from_utf8(text).ok().and_then(|text| text.strip_prefix("\\x"));
+        let malformed = EncodeErrorKind::Malformed { type_oid: self.type_oid, len: text.len() };
+        digits.and_then(hex::parse).map(|bytes| Some(bytes.into())).ok_or(malformed)
     }
 
     /// NULL is where the schema has it.

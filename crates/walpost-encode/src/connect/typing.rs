@@ -25,6 +25,10 @@ pub struct TypingOptions {
     pub key_column: Arc<str>,
     /// `table.field.event.payload`
     pub payload_column: Arc<str>,
+    /// `route.tombstone.on.empty.payload`: a payload that is NULL, or a string
+    /// that is blank as Java's `trim` sees it, gives a tombstone. What else is
+    /// empty does not: Debezium looks at its Java text.
+    pub tombstone_on_empty_payload: bool,
     /// `table.expand.json.payload`, and how.
     pub expand: Option<ExpandOptions>,
     /// How `DecodeLogicalDecodingMessageContent` reads logical messages:
@@ -50,6 +54,7 @@ impl Default for TypingOptions {
         Self {
             key_column: "aggregateid".into(),
             payload_column: "payload".into(),
+            tombstone_on_empty_payload: false,
             expand: None,
             messages: ExpandOptions::default(),
             version_column: None,
@@ -157,16 +162,17 @@ impl Typing {
         origin: &Origin<'_>,
     ) -> Result<TypedValue, (EncodeErrorKind, Part)> {
         let of_value = |kind| (kind, Part::Value);
+        let is_full = |payload: &Field| !self.is_empty(payload, origin);
         let members = match &record.value {
-            RecordValue::Tombstone => {
+            RecordValue::Payload(payload) if is_full(payload) => {
+                return self.payload(payload, origin, false).map_err(of_value);
+            }
+            RecordValue::Envelope(members) if is_full(&members[0].field) => members,
+            RecordValue::Tombstone | RecordValue::Payload(_) | RecordValue::Envelope(_) => {
                 origin.has(&self.options.payload_column).map_err(of_value)?;
                 self.name_envelope(record, row, origin).map_err(of_value)?;
                 return Ok(TypedValue::NONE);
             }
-            RecordValue::Payload(payload) => {
-                return self.payload(payload, origin, false).map_err(of_value);
-            }
-            RecordValue::Envelope(members) => members,
         };
         let mut fields = Vec::with_capacity(members.len());
         let mut values = Vec::with_capacity(members.len());
@@ -187,6 +193,19 @@ impl Typing {
         let version = self.version(row, origin).map_err(of_value)?;
         let schema = self.envelopes.schema(fields, version, origin, &route(record));
         Ok(TypedValue { schema: Some(schema), value: Value::Struct(values) })
+    }
+
+    /// Whether there is a tombstone in the place of this payload. What cannot be
+    /// typed is not empty, and fails as a payload.
+    fn is_empty(&self, payload: &Field, origin: &Origin<'_>) -> bool {
+        if !self.options.tombstone_on_empty_payload {
+            return false;
+        }
+        match origin.typed(payload).map(|typed| typed.value) {
+            Ok(Value::Null) => true,
+            Ok(Value::String(text)) => text.bytes().all(|byte| byte <= b' '),
+            _ => false,
+        }
     }
 
     /// Has a tombstone name the envelopes of what comes behind it.

@@ -133,6 +133,28 @@ fn a_tombstone_names_the_envelopes_behind_it() {
     assert_eq!(name("b", "{}").as_deref(), Some("p_1.public.outbox.a.Value"));
 }
 
+/// Debezium looks at what a payload has become, and not at its text in PostgreSQL.
+#[test]
+fn a_string_that_is_blank_is_a_tombstone_and_nothing_else_that_is_empty() {
+    let (text, varbit) = (type_oid::TEXT, 1562);
+    let options = TypingOptions { tombstone_on_empty_payload: true, ..TypingOptions::default() };
+    let mut typing = Typing::new(options);
+    let mut is_tombstone = |type_oid: u32, payload: &str| {
+        let relation = relation("outbox", [text, text, text, text, type_oid]);
+        let row = row(&relation, "a", payload);
+        [RouterConfig::default(), enveloping()].map(|config| {
+            let record = route(config, &row);
+            let typed = typing.typed(&record, &row, &shape(&relation, &[], &[])).unwrap();
+            typed.value == TypedValue::NONE
+        })
+    };
+    assert_eq!(is_tombstone(text, ""), [true; 2]);
+    assert_eq!(is_tombstone(text, "\t \n"), [true; 2]);
+    assert_eq!(is_tombstone(text, "\u{a0}"), [false; 2]);
+    assert_eq!(is_tombstone(varbit, ""), [false; 2]);
+    assert_eq!(is_tombstone(type_oid::BYTEA, "\\x"), [false; 2]);
+}
+
 #[test]
 fn the_schema_of_an_envelope_is_worked_out_once() {
     let relation = texts("outbox");

@@ -7,6 +7,7 @@ CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE DOMAIN price AS numeric(10, 2);
 CREATE DOMAIN label AS varchar(20) DEFAULT 'x';
 CREATE DOMAIN feeling AS mood;
+CREATE DOMAIN content AS bytea;
 
 DO $$
 DECLARE name text;

@@ -64,6 +64,7 @@ impl Connect {
         }
         typing.payload_column = router.config().event_payload.as_str().into();
         typing.envelope = router.envelope_columns();
+        typing.tombstone_on_empty_payload = router.config().tombstone_on_empty_payload;
         Self {
             context: context(context_headers, &shape.topic_prefix),
             message_topic: format!("{}.message", shape.topic_prefix).into(),

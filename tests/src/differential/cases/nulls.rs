@@ -71,6 +71,33 @@ fn tombstones() -> Vec<Case> {
             .insert([("payload", "''")])
             .insert([("payload", "null")])
             .insert([("payload", "'x'")]),
+        with("tombstone: empty bytes as text", "bytea")
+            .set("binary.handling.mode", "base64")
+            .insert([("payload", "''")])
+            .insert([("payload", "null")])
+            .insert([("payload", "'x'")]),
+        with("tombstone: empty bytes of a domain", "content")
+            .setup("create domain content as bytea")
+            .set("binary.handling.mode", "hex")
+            .value(Json)
+            .insert([("payload", "''")])
+            .insert([("payload", r"'\x20'")]),
+        with("tombstone: empty bits are none", "varbit")
+            .value(Json)
+            .insert([("payload", "B''")])
+            .insert([("payload", "null")]),
+        with("tombstone: an empty hstore is none", "hstore")
+            .setup("create extension hstore")
+            .set("hstore.handling.mode", "json")
+            .insert([("payload", "''")])
+            .insert([("payload", "null")]),
+        with("tombstone: an empty map is none", "hstore")
+            .setup("create extension hstore")
+            .set("hstore.handling.mode", "map")
+            .value(Json)
+            .place("type:envelope")
+            .insert([("payload", "''")])
+            .insert([("payload", "null")]),
         with("tombstone: a default in place of NULL", "text default 'usual'")
             .insert([("payload", "null")]),
         with("tombstone: a default that is empty", "text default ''").insert([("payload", "null")]),

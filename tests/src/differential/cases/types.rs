@@ -20,6 +20,7 @@ const fn plain(name: &'static str, values: &'static [&'static str]) -> Type {
 const ENUM: &str = "create type mood as enum ('sad', 'so so', 'happy')";
 const DOMAIN: &str = "create domain positive as int check (value > 0)";
 const DOMAIN_OF_TEXT: &str = "create domain label as varchar(20)";
+const DOMAIN_OF_BYTES: &str = "create domain content as bytea";
 const COMPOSITE: &str = "create type pair as (a int, b text)";
 
 pub(in super::super) const TYPES: &[Type] = &[
@@ -111,6 +112,7 @@ pub(in super::super) const TYPES: &[Type] = &[
     Type { name: "mood[]", setup: ENUM, values: &["'{happy,\"so so\"}'"] },
     Type { name: "positive", setup: DOMAIN, values: &["1", "2147483647"] },
     Type { name: "label", setup: DOMAIN_OF_TEXT, values: &["'x'"] },
+    Type { name: "content", setup: DOMAIN_OF_BYTES, values: &[r"'\x'", r"'\x00ff41'"] },
     Type { name: "citext", setup: "create extension citext", values: &["'MiXed'"] },
     Type {
         name: "hstore",
