@@ -31,6 +31,11 @@ impl Stop {
         }
     }
 
+    /// Whether the program was told to stop.
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Tells the parts to stop, since the work is done.
     pub fn stop(&self) {
         self.0.send_replace(true);

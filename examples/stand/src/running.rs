@@ -51,10 +51,7 @@ impl Running {
                 biased;
                 () = stop.requested() => return Ok(()),
                 failed = sending_ended(&mut self.sending) => return Err(failed),
-                Some(ended) = self.parts.join_next() => {
-                    ended??;
-                    return Err("a part ended by itself".into());
-                }
+                Some(ended) = self.parts.join_next() => return part_ended(ended?, stop),
                 ended = clients_ended(&mut self.clients) => ended?,
                 _ = tick.tick() => {
                     if figures().await?.tell()? && self.clients.is_none() {
@@ -81,6 +78,12 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// A part may hear of the stop before whoever looks on does.
+fn part_ended(ended: Result<(), Failed>, stop: &Stop) -> Result<(), Failed> {
+    ended?;
+    if stop.is_requested() { Ok(()) } else { Err("a part ended by itself".into()) }
 }
 
 async fn sending_ended(sending: &mut Option<Sending>) -> Failed {
@@ -129,6 +132,15 @@ mod tests {
             Ok(figures(End::GoesOn))
         };
         running.watch(look, &stop).await.unwrap();
+    }
+
+    #[test]
+    fn a_part_that_hears_of_the_stop_first_has_not_ended_by_itself() {
+        let stop = Stop::default();
+        assert!(part_ended(Ok(()), &stop).is_err());
+        stop.stop();
+        assert!(part_ended(Ok(()), &stop).is_ok());
+        assert!(part_ended(Err("no port".into()), &stop).is_err());
     }
 
     #[tokio::test]

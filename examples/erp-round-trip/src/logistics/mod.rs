@@ -56,7 +56,8 @@ pub(crate) async fn run(stop: Stop) -> Result<(), Failed> {
         served = serve(listener, receiver.router(), &stop) => served?,
         ended = &mut processing => {
             ended??;
-            // It ends by itself when it is told to.
+            // It ends when it is told to, and may hear of it first.
+            receiver.drained().await;
             return Ok(());
         }
     }
