@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio_postgres::types::{PgLsn, ToSql, Type};
+use tokio_postgres::{
+    error::SqlState,
+    types::{PgLsn, ToSql, Type},
+};
 use walpost_event::Lsn;
 
 use super::{client::ReplicationClient, membership, quote_identifier};
@@ -265,10 +268,19 @@ async fn create_by(
     }
 }
 
-/// Drops a slot that nobody streams from.
+/// Drops a slot that nobody streams from. It may be gone by now: a session that was
+/// still making it, as of a relay that was killed, takes it along.
 pub(crate) async fn drop(sql: &Sql, name: &str) -> Result<(), RelayError> {
     let query = "select pg_drop_replication_slot($1)";
-    sql.query("dropping the orphaned slot", query, &[(&name, Type::NAME)]).await.map(|_| ())
+    let dropped = sql.query("dropping the orphaned slot", query, &[(&name, Type::NAME)]).await;
+    match dropped {
+        Err(RelayError::Sql { source, .. })
+            if source.code() == Some(&SqlState::UNDEFINED_OBJECT) =>
+        {
+            Ok(())
+        }
+        dropped => dropped.map(|_| ()),
+    }
 }
 
 async fn report_waiting(sql: &Sql, config: &RelayConfig) {

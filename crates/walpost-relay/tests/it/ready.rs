@@ -208,6 +208,8 @@ async fn what_is_no_standstill_stays_green() {
     let mut rig = Rig::on_local(server).await;
     // Short, so that what lasts for seconds counts.
     rig.config.ready_stuck_ms = 2_000;
+    // Long, so that a busy machine is not taken for a dead one.
+    rig.config.wal_sender_timeout_ms = 60_000;
     let relay = rig.streaming().await;
     let watched = Watched::new(&rig, &relay);
     watched.ready().await;

@@ -238,6 +238,40 @@ async fn parked_rows_keep_their_place_over_a_recovery_on_postgres_18() {
     parked_rows_keep_their_place(18).await;
 }
 
+/// As where the session of a killed relay was still making it, and takes it along.
+#[tokio::test]
+async fn a_slot_that_goes_before_it_is_dropped_costs_no_recovery() {
+    let rig = recovering_rig(server_of(15)).await;
+    let relay = rig.streaming().await;
+    insert(&rig, "a", &["a0"]).await;
+    proven(&rig, 1).await;
+    dead(&rig, relay).await;
+    drop_slot(&rig).await;
+    insert(&rig, "a", &["a1"]).await;
+    let open = open_transaction(&rig, "b", "\"b\"").await;
+    let relay = rig.start();
+    let begun = "select count(*) from walpost.checkpoint where recovery ->> 'generation' \
+                 is not null and recovery ->> 'snapshot' is null";
+    until(SOON, "the row says so", async || rig.count(begun).await == 1).await;
+    dead_but(&rig, relay, &[pid(&open).await]).await;
+    rollback(open).await;
+    let nobodys =
+        format!("select pg_create_logical_replication_slot('{}', 'pgoutput')", rig.config.slot);
+    rig.client.batch_execute(&nobodys).await.unwrap();
+
+    let blocker = rig.database.connect().await.unwrap();
+    blocker.batch_execute("begin; select from walpost.checkpoint for update").await.unwrap();
+    let relay = rig.start();
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                 and query like '%checkpoint%' and datname = current_database()";
+    until(SOON, "the relay behind the lock", async || rig.count(waits).await == 1).await;
+    drop_slot(&rig).await;
+    rollback(blocker).await;
+    phase(&relay, &Phase::Streaming).await;
+    assert_eq!(rig.world.values(), quoted(&["a0", "a1"]));
+    stop(relay).await;
+}
+
 #[tokio::test]
 async fn rows_that_the_publication_leaves_out_stay_out() {
     let mut rig = recovering_rig(server_of(18)).await;
