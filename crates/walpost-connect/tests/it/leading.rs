@@ -3,7 +3,7 @@ use walpost_connect::{Access, StoreError, Worker};
 use walpost_connector::{Allowed, Providers};
 use walpost_testkit::{until, until_some};
 
-use crate::support::{Behaviour, LIMIT, Served, Stage, config, database, with};
+use crate::support::{Behaviour, LIMIT, Served, Stage, config, database, in_session, with};
 
 async fn start(database: &str, stage: &Stage) -> Served {
     Served::start_with(database, stage.clone(), Access::open(), Allowed::nothing()).await
@@ -63,34 +63,27 @@ async fn what_the_database_holds_up_is_given_up_and_costs_no_lead() {
     let served = start(&database, &stage).await.leads().await;
     served.ask("PUT", "/connectors/orders/config", Some(&config("orders"))).await;
     served.until("orders", "RUNNING").await;
-    let (client, connection) =
-        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    client.batch_execute("begin; lock table walpost.connector").await.unwrap();
-    let (code, error) = served.ask("PUT", "/connectors/orders/pause", None).await;
-    let said = error["message"].as_str().unwrap();
-    assert!(code == 500 && said.contains("canceling statement due to"), "{said}");
-    client.batch_execute("rollback").await.unwrap();
+    in_session(&database, async |client| {
+        client.batch_execute("begin; lock table walpost.connector").await.unwrap();
+        let (code, error) = served.ask("PUT", "/connectors/orders/pause", None).await;
+        let said = error["message"].as_str().unwrap();
+        assert!(code == 500 && said.contains("canceling statement due to"), "{said}");
+        client.batch_execute("rollback").await.unwrap();
+    })
+    .await;
     // The session that leads is the same one.
     assert_eq!(served.ask("PUT", "/connectors/orders/pause", None).await.0, 202);
     served.until("orders", "PAUSED").await;
     assert_eq!(stage.begun("orders"), 1);
-    drop(client);
-    connection.await.unwrap().unwrap();
     served.stop().await;
 }
 
 /// Ends the session that leads.
 async fn cut(database: &str) {
-    let (client, connection) =
-        tokio_postgres::connect(database, tokio_postgres::NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
     let cut = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' \
                and database = (select oid from pg_database where datname = current_database())";
-    let cut: i64 = client.query_one(cut, &[]).await.unwrap().get(0);
-    assert_eq!(cut, 1);
-    drop(client);
-    connection.await.unwrap().unwrap();
+    let cut = in_session(database, async |client| client.query_one(cut, &[]).await.unwrap()).await;
+    assert_eq!(cut.get::<_, i64>(0), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,13 +181,8 @@ async fn a_run_that_takes_long_to_end_is_waited_for() {
 }
 
 async fn rows(database: &str) -> i64 {
-    let (client, connection) =
-        tokio_postgres::connect(database, tokio_postgres::NoTls).await.unwrap();
-    let connection = tokio::spawn(connection);
-    let rows = client.query_one("select count(*) from walpost.connector", &[]).await.unwrap();
-    drop(client);
-    connection.await.unwrap().unwrap();
-    rows.get(0)
+    let count = "select count(*) from walpost.connector";
+    in_session(database, async |client| client.query_one(count, &[]).await.unwrap().get(0)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

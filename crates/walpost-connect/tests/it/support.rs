@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, http::Request};
-use reqwest::{Client, Method, Response};
+use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
@@ -14,6 +14,7 @@ use tokio::{
     sync::{RwLock, oneshot, watch},
     task::JoinHandle,
 };
+use tokio_postgres::{Client, NoTls};
 use tower_service::Service as _;
 use walpost_connect::{
     Access, Assignment, CLASS, Plugin, Problem, Report, RunFailure, Runner, Sight, StoreError,
@@ -154,7 +155,7 @@ impl Drop for Hold {
 pub(crate) struct Served {
     pub(crate) stage: Stage,
     pub(crate) url: String,
-    client: Client,
+    client: reqwest::Client,
     app: Router,
     stop: Option<oneshot::Sender<()>>,
     worker: JoinHandle<Result<(), StoreError>>,
@@ -164,13 +165,21 @@ pub(crate) struct Served {
 /// An empty table.
 pub(crate) async fn database() -> String {
     let database = fresh_database().await;
-    let (mut client, connection) =
-        tokio_postgres::connect(database.url(), tokio_postgres::NoTls).await.unwrap();
+    in_session(database.url(), async |client| {
+        Migrator::new().sets([Set::Connect]).migrate(client).await.unwrap();
+    })
+    .await;
+    database.url().to_owned()
+}
+
+/// What comes of a session of its own, which then ends in order.
+pub(crate) async fn in_session<T>(url: &str, work: impl AsyncFnOnce(&mut Client) -> T) -> T {
+    let (mut client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
-    Migrator::new().sets([Set::Connect]).migrate(&mut client).await.unwrap();
+    let done = work(&mut client).await;
     drop(client);
     connection.await.unwrap().unwrap();
-    database.url().to_owned()
+    done
 }
 
 impl Served {
@@ -207,8 +216,12 @@ impl Served {
         let stopped = async move { drop(stopped.await) };
         let worker = tokio::spawn(worker.run(stopped));
         // A connection that is kept may end just when a request goes out on it.
-        let client =
-            Client::builder().timeout(LIMIT).no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        let client = reqwest::Client::builder()
+            .timeout(LIMIT)
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .build()
+            .unwrap();
         let url = format!("http://{address}");
         Self { stage, url, client, app, stop: Some(stop), worker, server }
     }
