@@ -11,7 +11,7 @@ FROM ${RUST_IMAGE} AS build
 ARG PROFILE=release
 WORKDIR /src
 COPY . .
-RUN cargo build --locked --profile "$PROFILE" --package walpost
+RUN cargo build --locked --profile "$PROFILE" --package walpost --features full
 
 FROM ${RUN_IMAGE}
 RUN apt-get update \

@@ -198,6 +198,7 @@ async fn last(prometheus: &Prometheus, names: &str, evaluations: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Prometheus"]
 async fn a_real_prometheus_fires_for_lag_mismatches_and_failures_and_not_else() {
     let world = World::start().await;
     let [walpost, api] = world.ports;

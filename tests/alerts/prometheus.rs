@@ -152,6 +152,7 @@ fn limits(rules: &str) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "deep: needs Prometheus"]
 fn only_windows_of_time_become_shorter() {
     let rules = "- alert: A\n  expr: sum(rate(a{b=~\"[cd]\"}[5m])) / sum(rate(e[15m])) > 0.05\n  \
                  for: 5m\n";

@@ -64,6 +64,7 @@ fn assert_small(relay: &Process) {
 }
 
 #[tokio::test]
+#[ignore = "deep: a transaction of 300,000 rows"]
 async fn one_transaction_of_300_000_rows_takes_little_memory_and_nothing_of_it_comes_twice() {
     let rows = 300_000;
     let shop = Shop::open(6).await;
@@ -79,6 +80,7 @@ async fn one_transaction_of_300_000_rows_takes_little_memory_and_nothing_of_it_c
 }
 
 #[tokio::test]
+#[ignore = "deep: a transaction of 300,000 rows"]
 async fn a_kill_within_a_large_transaction_loses_and_repeats_none_of_it_and_costs_no_memory() {
     let rows = 200_000;
     let shop = Shop::open(6).await;

@@ -126,6 +126,7 @@ async fn every_kind_arrives(mode: &str) {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn parked_events_of_every_kind_are_in_the_topic_of_dead_letters_with_their_reasons() {
     every_kind_arrives("idempotent").await;
 }
@@ -165,6 +166,7 @@ async fn dead_letters_wait_for_their_topic_over_a_kill_and_hold_up_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn kills_at_any_moment_leave_no_parked_event_without_its_letter() {
     let (shop, dead) = shop().await;
     create_topic(kafka().bootstrap(), &dead, 2, &[]).await;

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use walpost_testkit::{Process, create_topic, kafka, postgres_of, read_all, unique_name, until};
+use walpost_testkit::{
+    Process, create_topic, kafka, local::KafkaTools, postgres_of, read_all, unique_name, until,
+};
 use walpost_tests::{LIMIT, Shop, Writer};
 
 const CONSOLE_CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
@@ -10,8 +12,7 @@ const CONSOLE_PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
 const PARTITIONS: i32 = 7;
 
 fn java(class: &str, args: &[&str]) -> String {
-    let kafka = kafka().local().expect("Kafka's own tools, so a Kafka started by the tests");
-    kafka.run_tool(class, args).unwrap()
+    kafka().run_tool(class, args)
 }
 
 #[tokio::test]
@@ -76,15 +77,15 @@ async fn partitions_by_java(keys: &[String]) -> HashMap<String, i32> {
     let bootstrap = kafka().bootstrap();
     create_topic(bootstrap, &topic, PARTITIONS, &[]).await;
     let lines: String = keys.iter().map(|key| format!("{key}|v\n")).collect();
-    let kafka = kafka().local().expect("a Kafka started by the tests");
+    let tools = KafkaTools::find().unwrap();
     let folder = unique_name("keys");
     let file = std::env::temp_dir().join(folder);
     std::fs::write(&file, lines).unwrap();
     let command = format!(
         "exec '{}' -Dfile.encoding=UTF-8 -cp '{}' {CONSOLE_PRODUCER} --bootstrap-server {bootstrap} \
          --topic {topic} --property parse.key=true --property 'key.separator=|' < '{}'",
-        kafka.java().display(),
-        kafka.classpath().display(),
+        tools.java().display(),
+        tools.classpath().display(),
         file.display()
     );
     let producer = Process::start("/bin/sh", ["-c", &command], [("LC_ALL", "C.UTF-8")]);
@@ -120,6 +121,7 @@ async fn every_event_is_applied_once_and_in_order(major: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn the_whole_chain_on_postgres_15() {
     every_event_is_applied_once_and_in_order(15).await;
 }

@@ -23,6 +23,7 @@ async fn some_progress(shop: &Shop, seeded: &mut Seeded) {
 const MODES: [&str; 3] = ["transactional", "idempotent", "transactional"];
 
 #[tokio::test]
+#[ignore = "deep: kills for minutes"]
 async fn kills_with_another_mode_each_time_lose_and_repeat_nothing() {
     let mut seeded = seeded();
     let shop = Shop::open(6).await;
@@ -47,6 +48,7 @@ async fn kills_with_another_mode_each_time_lose_and_repeat_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "deep: kills for minutes"]
 async fn twenty_kills_of_each_lose_nothing_apply_nothing_twice_and_keep_order() {
     let mut seeded = seeded();
     let shop = Shop::open(6).await;

@@ -90,6 +90,7 @@ async fn killed_pollers_lose_and_reorder_nothing_and_repeat_no_more_than_their_c
 }
 
 #[tokio::test]
+#[ignore = "deep: pauses pollers for half a minute"]
 async fn pollers_that_wake_beside_their_successors_reorder_nothing() {
     let shop = Shop::open(6).await;
     let client = shop.connect().await;
@@ -163,6 +164,7 @@ fn requeue(shop: &Shop, which: &str) -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep: a broker of its own"]
 async fn a_topic_that_is_created_later_is_used_without_a_restart_and_what_waits_can_be_hurried() {
     let broker = Kafka::builder().start().unwrap();
     let shop = Shop::open(1).await;
@@ -192,6 +194,7 @@ async fn a_topic_that_is_created_later_is_used_without_a_restart_and_what_waits_
 }
 
 #[tokio::test]
+#[ignore = "deep: a broker of its own"]
 async fn without_brokers_attempts_grow_and_rows_wait_or_fail_as_configured_and_come_back() {
     let broker = Kafka::builder().start().unwrap();
     let shop = Shop::open(1).await;

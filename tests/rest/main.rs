@@ -157,6 +157,7 @@ async fn play(ours: &Side, theirs: &Side, steps: &[Step]) -> Vec<(String, String
 }
 
 #[tokio::test]
+#[ignore = "deep: needs Kafka Connect"]
 async fn requests_are_answered_as_kafka_connect_answers_them_but_for_what_is_documented() {
     let shop = Shop::open(1).await;
     Migrator::new().set(Set::Connect).migrate(&mut shop.connect().await).await.unwrap();

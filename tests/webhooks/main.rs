@@ -117,6 +117,7 @@ async fn killed_pollers_make_no_second_delivery_of_what_they_claim_again() {
 /// What `cargo xtask chaos webhook` runs at full size, in small: so the harness
 /// stays true.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: takes a minute"]
 async fn a_few_rounds_of_chaos_lose_no_webhook_and_apply_none_twice() {
     let mut seeded = seeded();
     let setting = WebhookSetting {

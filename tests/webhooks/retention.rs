@@ -54,8 +54,6 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        // Built before the clock counts.
-        walpost_binary();
         let (shop, elsewhere) = (Shop::without_topic(postgres()).await, fresh_database().await);
         let mut client = shop.connect().await;
         let sets = [Set::Webhook, Set::Idempotency];

@@ -1,40 +1,31 @@
-//! Everything that continuous integration asks for, in its order.
-
-use std::process::Command;
+//! What every change must pass, in the order of continuous integration: style first.
 
 use anyhow::{Context, Result, ensure};
 
-use crate::tidy;
+use crate::{suite, tidy};
 
-/// The steps that cargo takes; the last one after `tidy`.
-const CHECKS: [&[&str]; 3] = [
-    &["fmt", "--all", "--check"],
-    &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
-    &["doc", "--workspace", "--no-deps"],
-];
-const TEST: &[&str] = &["test", "--workspace"];
+const FORMAT: &[&str] = &["fmt", "--all", "--check"];
+const LINT: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+const TEST: &[&str] = &["test"];
+const DOCUMENT: &[&str] = &["doc", "--workspace", "--no-deps"];
 
 /// Runs the steps until one fails.
 ///
 /// # Errors
 /// Naming the step that failed.
 pub(crate) fn run() -> Result<()> {
-    for check in CHECKS {
-        cargo(check)?;
-    }
+    cargo(FORMAT)?;
     eprintln!("== tidy");
     tidy::run()?;
-    cargo(TEST)
+    [LINT, TEST, DOCUMENT].into_iter().try_for_each(cargo)
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
     let step = format!("cargo {}", arguments.join(" "));
     eprintln!("== {step}");
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let status = Command::new(cargo)
+    let status = suite::cargo()
         .args(arguments)
         .env("RUSTDOCFLAGS", "-Dwarnings")
-        .current_dir(tidy::root())
         .status()
         .with_context(|| format!("cannot run {step}"))?;
     ensure!(status.success(), "{step} failed: {status}");

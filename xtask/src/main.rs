@@ -1,19 +1,34 @@
 //! Automation of the project: `cargo xtask <command>`.
 
 mod ci;
+mod deep;
+mod durations;
+mod flaky;
 mod kafka;
+mod options;
 mod program;
 mod services;
 mod simulate;
+mod soak;
+mod suite;
 mod systems;
 mod tidy;
+mod tools;
 
 use std::{env, process::ExitCode};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  ci              everything that has to pass: fmt, clippy, doc, tidy, test
+  ci              what every change must pass: fmt, clippy, tidy, test, doc
   tidy            check the house rules
+  test            run the everyday tests, as `cargo test` does [--only WORD]
+                  [--durations: print what takes how long]
+                  [--from-scratch: build everything first, and print crate by crate]
+  deep            run all other tests and the checks that take long [--only WORD]
+                  [--without WORD] [--slice K/N] [--list]
+  flaky           repeat tests next to busy processes and count failures --runs N
+                  [--only WORD] [--deep] [--busy PROCESSES, default 2]
+  soak            run chaos and simulation with new seeds --minutes M [--seed S]
   kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
   chaos relay     the real relay under kills and other faults [--rounds N] [--mode M]
                   [--seed S] [--zombies] [--json]; also chaos outage, chaos takeover
@@ -38,6 +53,11 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["ci"] => ci::run(),
         ["tidy"] => tidy::run(),
+        ["test", options @ ..] => durations::run(options),
+        ["deep", options @ ..] => deep::run(options),
+        ["flaky", options @ ..] => flaky::run(options),
+        ["soak", options @ ..] => soak::run(options),
+        [flaky::BURN] => flaky::burn(),
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),
         ["chaos", arguments @ ..] => program::run("walpost-chaos", arguments),
         ["debezium", arguments @ ..] => program::run("walpost-debezium", arguments),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use walpost_local::{Kafka, Postgres, Signal, cache_dir, is_alive, send_signal};
+use walpost_local::{Kafka, Lifetime, Postgres, Signal, cache_dir, is_alive, send_signal};
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
@@ -61,12 +61,13 @@ impl Kind {
                     .setting("max_wal_senders", "100")
                     .setting("max_replication_slots", "100")
                     .setting("max_connections", "300")
-                    .detached()
+                    .lifetime(Lifetime::Unbounded)
                     .start()?;
                 (postgres.pid(), postgres.url("postgres"))
             }
             Self::Kafka => {
-                let kafka = Kafka::builder().home(self.home()).detached().start()?;
+                let kafka =
+                    Kafka::builder().home(self.home()).lifetime(Lifetime::Unbounded).start()?;
                 (kafka.pid(), kafka.bootstrap())
             }
         };

@@ -1,12 +1,13 @@
 //! The simulations of relay and consumer, for longer than their tests run them.
 
 use std::{
-    env,
     hash::{BuildHasher, RandomState},
     process::Command,
 };
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::suite::cargo;
 
 /// Package and test.
 const RELAY: [&str; 2] =
@@ -51,14 +52,33 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     };
     let Options { schedules, seed } = Options::parse(arguments)?;
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(test));
-    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["test", "--package", package, "--lib", test, "--", "--exact", "--nocapture"])
-        .env("WALPOST_TEST_SCHEDULES", schedules.to_string())
-        .env("WALPOST_TEST_SEED", seed.to_string())
-        .status()
-        .context("cannot run cargo")?;
+    let mut command = cargo_test([package, test], &schedules.to_string(), &seed.to_string());
+    let status = command.status().context("cannot run cargo")?;
     ensure!(status.success(), "a schedule failed, or cargo did: {status}");
     Ok(())
+}
+
+/// The command that runs so many schedules of the `relay` or the `consumer`.
+///
+/// # Errors
+/// If there is no such simulation.
+pub(crate) fn command(simulated: &str, schedules: &str, seed: &str) -> Result<Command> {
+    match simulated {
+        "relay" => Ok(cargo_test(RELAY, schedules, seed)),
+        "consumer" => Ok(cargo_test(CONSUMER, schedules, seed)),
+        other => bail!("no simulation of {other:?}; there are relay and consumer"),
+    }
+}
+
+/// Optimised, which costs a build and makes schedules several times as fast.
+fn cargo_test([package, test]: [&str; 2], schedules: &str, seed: &str) -> Command {
+    let mut command = cargo();
+    command
+        .args(["test", "--release", "--package", package, "--lib", test])
+        .args(["--", "--exact", "--nocapture"])
+        .env("WALPOST_TEST_SCHEDULES", schedules)
+        .env("WALPOST_TEST_SEED", seed);
+    command
 }
 
 #[cfg(test)]

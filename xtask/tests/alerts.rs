@@ -46,6 +46,7 @@ fn promtool(arguments: &[&str], file: &Path) -> (bool, String) {
 }
 
 #[test]
+#[ignore = "deep: needs promtool"]
 fn the_alert_rules_fire_when_they_should_and_not_else() {
     for (rules, tests) in FILES {
         let (sound, said) = promtool(&["check", "rules"], Path::new(rules));
@@ -56,6 +57,7 @@ fn the_alert_rules_fire_when_they_should_and_not_else() {
 }
 
 #[test]
+#[ignore = "deep: needs promtool"]
 fn a_rule_with_another_limit_fails_its_test() {
     let folder: PathBuf = [env!("CARGO_TARGET_TMPDIR"), "alerts"].iter().collect();
     fs::create_dir_all(&folder).unwrap();
@@ -69,6 +71,7 @@ fn a_rule_with_another_limit_fails_its_test() {
 }
 
 #[test]
+#[ignore = "deep: needs promtool"]
 fn the_alert_rules_name_metrics_that_exist_and_each_has_a_test() {
     let documented = read("docs/metrics.md");
     for (rules, tests) in FILES {

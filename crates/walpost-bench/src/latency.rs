@@ -26,7 +26,6 @@ const WARM_UP: Duration = Duration::from_secs(10);
 /// For the last events to arrive.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-/// In a text, so that every encoding leaves it as it is.
 const MARK: &[u8] = b"sent_us=";
 
 /// Latency in milliseconds.
@@ -113,8 +112,14 @@ pub(crate) fn now_micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Calls `found` with each time that stands behind a mark, and returns how
-/// much of `bytes` needs not be looked at again when more follows.
+/// The text by which [`find_marks`] finds this time again. It is part of a text
+/// column, so that every encoding leaves it as it is.
+pub(crate) fn mark(micros: u64) -> String {
+    format!("{}{micros};", String::from_utf8_lossy(MARK))
+}
+
+/// Calls `found` with the time of each [`mark`], and returns how many of `bytes`
+/// need no second search when more follows.
 pub(crate) fn find_marks(bytes: &[u8], mut found: impl FnMut(u64)) -> usize {
     let mut from = 0;
     while let Some(at) = bytes[from..].windows(MARK.len()).position(|window| window == MARK) {
@@ -147,7 +152,8 @@ mod tests {
 
     #[test]
     fn times_are_found_wherever_a_stream_is_cut() {
-        let stream = b"{\"sent\": \"sent_us=123;\", \"order\": 1}x\0\x18sent_us=4567;";
+        let text = format!("{{\"sent\": \"{}\", \"order\": 1}}x\0\x18{}", mark(123), mark(4567));
+        let stream = text.as_bytes();
         for cut in 0..=stream.len() {
             let mut found = Vec::new();
             let kept = find_marks(&stream[..cut], |micros| found.push(micros));

@@ -60,7 +60,7 @@ pub(crate) fn once(
 }
 
 /// The lock ends when the file is closed.
-fn lock(path: &Path) -> Result<File, LocalError> {
+pub(crate) fn lock(path: &Path) -> Result<File, LocalError> {
     let file = File::create(path).map_err(LocalError::io("create", path.display()))?;
     let start = Instant::now();
     loop {

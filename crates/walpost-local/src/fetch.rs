@@ -106,6 +106,16 @@ pub fn fetch_apicurio_converter() -> Result<PathBuf, LocalError> {
     fetch_jars(&name, &dependencies, APICURIO_CONVERTER_SUMS)
 }
 
+/// The newest major version of PostgreSQL that [`fetch_postgres`] knows for this
+/// platform.
+///
+/// # Errors
+///
+/// When it knows none.
+pub fn newest_postgres() -> Result<u32, LocalError> {
+    PostgresPackage::find(None, &platform()).map(|package| package.major)
+}
+
 /// The `bin` folder of a PostgreSQL of that major version, with `postgres`,
 /// `initdb` and `pg_ctl` and no client programs. Fetched on first use (15 MB).
 /// `None` is the newest known.
@@ -119,11 +129,19 @@ pub fn fetch_postgres(major: Option<u32>) -> Result<PathBuf, LocalError> {
     let name = format!("postgresql-{}", package.version);
     let folder = cache::once(&cache::cache_dir(), &name, |folder| {
         let artifact = format!("{POSTGRES_ARTIFACT}-{}", package.platform);
-        let jars = folder.join("jar");
-        create(&jars)?;
-        maven_copy(&[(POSTGRES_GROUP, &artifact, package.version)], &jars)?;
-        checksum::check_file(&jars, package.pinned)?;
-        unpack(&jars, package.pinned.file, folder)
+        let dependencies = [(POSTGRES_GROUP, artifact.as_str(), package.version)];
+        let (jar, content) = (folder.join("jar"), folder.join("content"));
+        create(&jar)?;
+        maven_copy(&dependencies, &jar)?;
+        checksum::check_file(&jar, package.pinned)?;
+        // Out of Maven's own copy of the file that was just checked.
+        let unpack = "dependency:unpack-dependencies";
+        maven(unpack, &artifact, &jars_of(&dependencies), &content)?;
+        unpack_archive(&content, folder)?;
+        for used in [jar, content] {
+            fs::remove_dir_all(&used).map_err(LocalError::io("remove", used.display()))?;
+        }
+        Ok(())
     })?;
     Ok(folder.join("bin"))
 }
@@ -220,6 +238,11 @@ fn maven_copy(dependencies: &[(&str, &str, &str)], target: &Path) -> Result<(), 
 
 /// `dependencies` are elements of a project file.
 fn maven_copy_all(what: &str, dependencies: &str, target: &Path) -> Result<(), LocalError> {
+    maven("dependency:copy-dependencies", what, dependencies, target)
+}
+
+/// Runs a goal whose result is files in `target`.
+fn maven(goal: &str, what: &str, dependencies: &str, target: &Path) -> Result<(), LocalError> {
     let maven = tool("mvn", "fetch files", "Maven (Debian: maven)")?;
     let project = tempfile::tempdir().map_err(LocalError::io("create", "a temporary folder"))?;
     let pom = project.path().join("pom.xml");
@@ -228,7 +251,7 @@ fn maven_copy_all(what: &str, dependencies: &str, target: &Path) -> Result<(), L
     command
         .args(["--quiet", "--batch-mode", "--file"])
         .arg(&pom)
-        .arg("dependency:copy-dependencies")
+        .arg(goal)
         .arg("-DincludeScope=runtime")
         .arg(format!("-DoutputDirectory={}", target.display()))
         .current_dir(project.path());
@@ -256,31 +279,18 @@ fn pom_of(dependencies: &str) -> String {
     )
 }
 
-/// The jar holds one archive `*.txz` beside its manifest.
-fn unpack(jars: &Path, jar: &str, target: &Path) -> Result<(), LocalError> {
-    let mut open = match command::on_path("unzip") {
-        Some(unzip) => Command::new(unzip),
-        None => {
-            let mut command = Command::new(tool("jar", "unpack a jar", "unzip (Debian: unzip)")?);
-            command.arg("xf");
-            command
-        }
-    };
-    if open.get_args().len() == 0 {
-        open.args(["-q", "-o"]);
-    }
-    command::run("unpacking a jar", open.arg(jar).current_dir(jars), UNPACK_LIMIT)?;
-    let archive = fs::read_dir(jars)
-        .map_err(LocalError::io("list", jars.display()))?
+/// The jar holds one archive `*.txz` and its manifest.
+fn unpack_archive(content: &Path, target: &Path) -> Result<(), LocalError> {
+    let archive = fs::read_dir(content)
+        .map_err(LocalError::io("list", content.display()))?
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|extension| extension == "txz"))
-        .ok_or_else(|| LocalError::NotFetched { file: jars.join("*.txz") })?;
+        .ok_or_else(|| LocalError::NotFetched { file: content.join("*.txz") })?;
     tool("xz", "unpack PostgreSQL", "xz (Debian: xz-utils)")?;
     let mut tar = Command::new(tool("tar", "unpack PostgreSQL", "tar (Debian: tar)")?);
     tar.args(["-x", "-J", "--no-same-owner", "-f"]).arg(archive).arg("-C").arg(target);
-    command::run("unpacking PostgreSQL", &mut tar, UNPACK_LIMIT)?;
-    fs::remove_dir_all(jars).map_err(LocalError::io("remove", jars.display()))
+    command::run("unpacking PostgreSQL", &mut tar, UNPACK_LIMIT).map(drop)
 }
 
 fn create(folder: &Path) -> Result<(), LocalError> {

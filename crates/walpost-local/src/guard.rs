@@ -26,13 +26,23 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// there first. No line, because the starter is gone: no program.
 const GATE: &str = r#"read -r go || exit 125; exec "$@" </dev/null"#;
 
-/// Waits on a pipe whose other end only the starter holds. A line means that
-/// the child was waited for. The end of the pipe means that the starter is
-/// gone, however it went: the group of the child gets its signal, then
-/// SIGKILL, and its folder is removed.
+/// Waits for the end of the owner; then the process group of the child gets its
+/// signal, then SIGKILL, and its folder is removed.
+///
+/// With a fourth argument the owner is the process of that id; the shell ends
+/// without a signal if the child ends first. Without one the owner is the
+/// starter, which holds the other end of a pipe: a line means that it has reaped
+/// the child, the end of the pipe that the starter itself ended, even by SIGKILL.
 const WATCHDOG: &str = r#"
 trap '' INT HUP TERM
-read -r done && exit 0
+if [ -n "$4" ]; then
+    while kill -s 0 "$4" 2>/dev/null; do
+        kill -s 0 -- "-$1" 2>/dev/null || exit 0
+        sleep 0.3
+    done
+else
+    read -r done && exit 0
+fi
 kill -s "$2" -- "-$1" 2>/dev/null
 kill -s CONT -- "-$1" 2>/dev/null
 tries=0
@@ -43,6 +53,17 @@ done
 kill -s KILL -- "-$1" 2>/dev/null
 if [ -n "$3" ]; then rm -rf -- "$3"; fi
 "#;
+
+/// The end of what ends a started program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Ends with its [`ChildGuard`] and with this process.
+    Guard,
+    /// Ends with the process of this id.
+    Process(u32),
+    /// Ends only by itself.
+    Unbounded,
+}
 
 /// How a program is to be started.
 ///
@@ -68,7 +89,7 @@ pub struct Launch {
     account: Option<Account>,
     last_signal: Signal,
     disposable: Option<PathBuf>,
-    detached: bool,
+    lifetime: Lifetime,
 }
 
 impl Launch {
@@ -89,7 +110,7 @@ impl Launch {
             account: None,
             last_signal: Signal::Kill,
             disposable: None,
-            detached: false,
+            lifetime: Lifetime::Guard,
         }
     }
 
@@ -144,10 +165,10 @@ impl Launch {
         self
     }
 
-    /// Lets it run on when the guard is dropped and when we end.
+    /// Sets what ends it. Default: [`Lifetime::Guard`].
     #[must_use]
-    pub fn detached(mut self, detached: bool) -> Self {
-        self.detached = detached;
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
         self
     }
 
@@ -172,16 +193,18 @@ impl Launch {
         }
         let mut child = self.spawn_gated()?;
         let mut gate = child.stdin.take().expect("stdin was asked for");
-        let watchdog = match self.detached {
-            true => None,
-            false => Some(Watchdog::start(child.id(), &self)?),
+        let watchdog = match self.lifetime {
+            Lifetime::Unbounded => None,
+            Lifetime::Guard => Some(Watchdog::start(child.id(), &self)?),
+            // It outlives the guard, so the guard does not keep it.
+            Lifetime::Process(_) => Watchdog::start(child.id(), &self).map(|_| None)?,
         };
         gate.write_all(b"go\n").map_err(LocalError::io("start", &self.name))?;
         Ok(ChildGuard {
             name: self.name,
             log: self.log,
             last_signal: self.last_signal,
-            detached: self.detached,
+            lifetime: self.lifetime,
             pid: child.id(),
             state: std::sync::Mutex::new(State { child, watchdog }),
         })
@@ -215,7 +238,8 @@ impl Launch {
     }
 }
 
-/// A running program that ends with this value, and with this process.
+/// A running program that ends with this value, and with this process, unless
+/// [`Launch::lifetime`] says otherwise.
 ///
 /// The program is in a process group of its own, so that Ctrl-C in a terminal
 /// reaches us and not it. A second process, `/bin/sh`, reads from a pipe that
@@ -226,7 +250,7 @@ pub struct ChildGuard {
     name: String,
     log: PathBuf,
     last_signal: Signal,
-    detached: bool,
+    lifetime: Lifetime,
     pid: u32,
     state: std::sync::Mutex<State>,
 }
@@ -371,7 +395,7 @@ impl ChildGuard {
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        if !self.detached && self.end(self.last_signal, DROP_LIMIT).is_err() {
+        if self.lifetime == Lifetime::Guard && self.end(self.last_signal, DROP_LIMIT).is_err() {
             drop(self.kill());
         }
     }
@@ -385,6 +409,10 @@ struct Watchdog {
 
 impl Watchdog {
     fn start(pid: u32, launch: &Launch) -> Result<Self, LocalError> {
+        let owner = match launch.lifetime {
+            Lifetime::Process(owner) => owner.to_string(),
+            Lifetime::Guard | Lifetime::Unbounded => String::new(),
+        };
         let mut shell = Command::new("/bin/sh")
             .arg("-c")
             .arg(WATCHDOG)
@@ -392,6 +420,7 @@ impl Watchdog {
             .arg(pid.to_string())
             .arg(launch.last_signal.name())
             .arg(launch.disposable.as_deref().unwrap_or(Path::new("")))
+            .arg(owner)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -1,17 +1,17 @@
 mod builder;
 mod probe;
+mod tools;
 
 use std::{
     ffi::{OsStr, OsString},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
-pub use self::builder::KafkaBuilder;
+pub use self::{builder::KafkaBuilder, tools::KafkaTools};
 use crate::{
-    ChildGuard, LocalError, Signal, command, java,
+    ChildGuard, LocalError, Signal, java,
     service::{Kind, Service},
 };
 
@@ -21,7 +21,6 @@ pub const KAFKA_VERSION: &str = "4.3.1";
 const NAME: &str = "Kafka";
 const KIND: Kind =
     Kind { start_limit: Duration::from_secs(90), orderly: Signal::Terminate, hasty: Signal::Kill };
-const TOOL_LIMIT: Duration = Duration::from_secs(120);
 
 /// An Apache Kafka of our own: one process, broker and controller, or with
 /// [`KafkaBuilder::joining`] a further broker of one. Ends with this value; its
@@ -31,8 +30,7 @@ const TOOL_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Kafka {
     service: Service,
-    java: PathBuf,
-    libraries: PathBuf,
+    tools: KafkaTools,
     jvm_args: Vec<String>,
     client_port: u16,
     /// Of the controller that this one is, or that it asks.
@@ -89,28 +87,25 @@ impl Kafka {
         self.service.pid()
     }
 
+    /// The programs of its version.
+    #[must_use]
+    pub fn tools(&self) -> &KafkaTools {
+        &self.tools
+    }
+
     /// What Java needs as `-cp` to find Kafka and its tools.
     #[must_use]
     pub fn classpath(&self) -> OsString {
-        self.libraries.join("*").into_os_string()
+        self.tools.classpath()
     }
 
     /// The Java that runs it.
     #[must_use]
     pub fn java(&self) -> &Path {
-        &self.java
+        self.tools.java()
     }
 
-    /// Runs one of Kafka's own Java programs to its end and returns what it
-    /// wrote to stdout. Known classes:
-    ///
-    /// | class | is known as |
-    /// |---|---|
-    /// | `org.apache.kafka.tools.consumer.group.ConsumerGroupCommand` | `kafka-consumer-groups.sh` |
-    /// | `org.apache.kafka.tools.TopicCommand` | `kafka-topics.sh` |
-    /// | `org.apache.kafka.tools.GroupsCommand` | `kafka-groups.sh` |
-    /// | `org.apache.kafka.tools.TransactionsCommand` | `kafka-transactions.sh` |
-    /// | `org.apache.kafka.tools.DumpLogSegments` | `kafka-dump-log.sh` |
+    /// Runs one of Kafka's own Java programs: see [`KafkaTools::run`].
     ///
     /// # Errors
     ///
@@ -120,15 +115,7 @@ impl Kafka {
         class: &str,
         args: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Result<String, LocalError> {
-        let mut command = Command::new(&self.java);
-        command
-            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
-            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-            .arg("-cp")
-            .arg(self.classpath())
-            .arg(class)
-            .args(args);
-        Ok(command::run(class, &mut command, TOOL_LIMIT)?.stdout)
+        self.tools.run(class, args)
     }
 
     /// Starts it again, on the same data and ports. Returns when it answers a
@@ -181,7 +168,7 @@ impl Kafka {
     fn start_once(&self) -> Result<ChildGuard, LocalError> {
         let launch = self
             .service
-            .launch(&self.java)
+            .launch(self.java())
             .args(&self.jvm_args)
             .arg(java::temporary_files(self.service.home()))
             .arg("-cp")

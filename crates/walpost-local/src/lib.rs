@@ -32,6 +32,7 @@ mod port;
 mod postgres;
 mod redis;
 mod registry;
+mod run;
 mod service;
 mod signal;
 mod workdir;
@@ -42,14 +43,15 @@ pub use crate::{
     fetch::{
         APICURIO_CONVERTER_VERSION, DEBEZIUM_JDBC_VERSION, DEBEZIUM_VERSION, REGISTRY_VERSION,
         fetch_apicurio_converter, fetch_debezium, fetch_debezium_jdbc, fetch_kafka, fetch_postgres,
-        fetch_registry,
+        fetch_registry, newest_postgres,
     },
-    guard::{ChildGuard, Launch},
+    guard::{ChildGuard, Launch, Lifetime},
     java::find_java,
-    kafka::{KAFKA_VERSION, Kafka, KafkaBuilder},
+    kafka::{KAFKA_VERSION, Kafka, KafkaBuilder, KafkaTools},
     port::free_port,
     postgres::{Auth, Postgres, PostgresBuilder},
     redis::Redis,
     registry::Registry,
+    run::Run,
     signal::{Signal, is_alive, send_signal},
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ChildGuard, LocalError, Signal, command, free_port,
+    ChildGuard, Lifetime, LocalError, Signal, command, free_port,
     service::{Kind, Service, start_on_free_ports},
     workdir::WorkDir,
 };
@@ -40,8 +40,8 @@ impl Redis {
             purpose: "run Redis",
             install: "Redis (Debian: redis-server)",
         })?;
-        let home = WorkDir::open(NAME, None, false)?;
-        let service = Service::new(KIND, NAME, home, false);
+        let home = WorkDir::open(NAME, None, Lifetime::Guard)?;
+        let service = Service::new(KIND, NAME, home, Lifetime::Guard);
         let mut redis = Self { service, program, port: 0 };
         let child = start_on_free_ports(true, || {
             redis.port = free_port()?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    ChildGuard, LocalError, Signal, fetch, free_port, java,
+    ChildGuard, Lifetime, LocalError, Signal, fetch, free_port, java,
     service::{Kind, Service, start_on_free_ports},
     workdir::WorkDir,
 };
@@ -45,8 +45,8 @@ impl Registry {
     pub fn start_new() -> Result<Self, LocalError> {
         let java = java::find(NAME, OLDEST_JAVA)?;
         let program = fetch::fetch_registry()?.join("quarkus-run.jar");
-        let home = WorkDir::open(NAME, None, false)?;
-        let service = Service::new(KIND, NAME, home, false);
+        let home = WorkDir::open(NAME, None, Lifetime::Guard)?;
+        let service = Service::new(KIND, NAME, home, Lifetime::Guard);
         let mut registry = Self { service, java, program, port: 0 };
         let child = start_on_free_ports(true, || {
             registry.port = free_port()?;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{ChildGuard, Launch, LocalError, Signal, workdir::WorkDir};
+use crate::{ChildGuard, Launch, Lifetime, LocalError, Signal, workdir::WorkDir};
 
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a start is tried again while the port or the shared memory of a
@@ -33,17 +33,21 @@ pub(crate) struct Kind {
 pub(crate) struct Service {
     kind: Kind,
     name: String,
-    detached: bool,
+    lifetime: Lifetime,
     // Before the folder, so that the process ends before its files go.
     child: Mutex<Option<ChildGuard>>,
     home: WorkDir,
 }
 
 impl Service {
-    /// One that is not started yet. A detached one runs on when this value is
-    /// dropped and when we end.
-    pub(crate) fn new(kind: Kind, name: impl Into<String>, home: WorkDir, detached: bool) -> Self {
-        Self { kind, name: name.into(), detached, child: Mutex::new(None), home }
+    /// One that is not started yet.
+    pub(crate) fn new(
+        kind: Kind,
+        name: impl Into<String>,
+        home: WorkDir,
+        lifetime: Lifetime,
+    ) -> Self {
+        Self { kind, name: name.into(), lifetime, child: Mutex::new(None), home }
     }
 
     /// The folder of its files.
@@ -63,13 +67,17 @@ impl Service {
 
     /// Its program, in its folder.
     pub(crate) fn launch(&self, program: impl Into<PathBuf>) -> Launch {
+        let disposable = match self.lifetime {
+            Lifetime::Process(_) => Some(self.home()),
+            Lifetime::Guard | Lifetime::Unbounded => self.home.disposable(),
+        };
         Launch::new(&self.name, program, self.log())
             .directory(self.home())
-            .disposable(self.home.disposable())
-            .detached(self.detached)
-            .last_signal(match self.home {
-                WorkDir::Temporary(_) => self.kind.hasty,
-                WorkDir::Kept(_) => self.kind.orderly,
+            .disposable(disposable)
+            .lifetime(self.lifetime)
+            .last_signal(match disposable {
+                Some(_) => self.kind.hasty,
+                None => self.kind.orderly,
             })
     }
 
@@ -191,7 +199,7 @@ mod tests {
     };
 
     fn service() -> Service {
-        Service::new(KIND, "a service", WorkDir::temporary().unwrap(), false)
+        Service::new(KIND, "a service", WorkDir::temporary().unwrap(), Lifetime::Guard)
     }
 
     fn shell(service: &Service, script: &str) -> Launch {
@@ -230,7 +238,8 @@ mod tests {
     #[test]
     fn a_start_that_takes_too_long_is_given_up() {
         let kind = Kind { start_limit: Duration::from_millis(30), ..KIND };
-        let service = Service::new(kind, "a service", WorkDir::temporary().unwrap(), false);
+        let service =
+            Service::new(kind, "a service", WorkDir::temporary().unwrap(), Lifetime::Guard);
         let error = service.run(shell(&service, "exec sleep 600"), |_| false).unwrap_err();
         assert!(error.to_string().contains("the start of a service took longer"), "{error}");
     }

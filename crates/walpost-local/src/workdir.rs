@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{LocalError, signal::is_alive};
+use crate::{Lifetime, LocalError, signal::is_alive};
 
 /// A Unix socket address holds 108 bytes on Linux and 104 elsewhere.
 pub(crate) const MAX_SOCKET_DIR_BYTES: usize = 85;
@@ -25,18 +25,18 @@ pub(crate) enum WorkDir {
 }
 
 impl WorkDir {
-    /// The folder that the user of `service` named, or a temporary one, which a
-    /// detached service would not outlive.
+    /// The folder that the user of `service` named, or a temporary one, which ends
+    /// with this process: no service may outlive it there.
     pub(crate) fn open(
         service: &'static str,
         home: Option<&Path>,
-        detached: bool,
+        lifetime: Lifetime,
     ) -> Result<Self, LocalError> {
         match home {
             Some(path) => Self::kept(path),
-            None if detached => Err(LocalError::Setting {
+            None if lifetime != Lifetime::Guard => Err(LocalError::Setting {
                 service,
-                reason: "to be detached it needs a `home` that stays".into(),
+                reason: "to outlive this process it needs a `home` that stays".into(),
             }),
             None => Self::temporary(),
         }
@@ -77,7 +77,7 @@ impl WorkDir {
     }
 }
 
-fn base() -> PathBuf {
+pub(crate) fn base() -> PathBuf {
     let base = env::temp_dir();
     if base.as_os_str().len() <= MAX_BASE_BYTES { base } else { PathBuf::from("/tmp") }
 }
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn what_is_detached_needs_a_folder_that_stays() {
-        let error = WorkDir::open("Kafka", None, true).unwrap_err();
+        let error = WorkDir::open("Kafka", None, Lifetime::Unbounded).unwrap_err();
         assert!(matches!(error, LocalError::Setting { service: "Kafka", .. }), "{error}");
         let home = tempfile::tempdir().unwrap();
         let inside = home.path().join("a/b");
-        let kept = WorkDir::open("Kafka", Some(&inside), true).unwrap();
+        let kept = WorkDir::open("Kafka", Some(&inside), Lifetime::Unbounded).unwrap();
         assert!(kept.disposable().is_none() && kept.path().is_dir());
-        let temporary = WorkDir::open("Kafka", None, false).unwrap();
+        let temporary = WorkDir::open("Kafka", None, Lifetime::Guard).unwrap();
         let path = temporary.path().to_owned();
         assert_eq!(temporary.disposable(), Some(&*path));
         drop(temporary);

@@ -292,6 +292,7 @@ impl RelayConfig {
         let needs =
             |setting: &str| Err(format!("{setting} is set, which needs source = \"native\""));
         match (self.source, self.stream_origin, self.confirm_slot) {
+            (SourceKind::Pgwire, ..) if cfg!(not(feature = "pgwire")) => Err(NO_PGWIRE.to_owned()),
             (SourceKind::Pgwire, Some(_), _) => needs("stream_origin"),
             (SourceKind::Pgwire, None, false) => needs("confirm_slot = false"),
             _ => Ok(()),
@@ -380,13 +381,16 @@ impl FromStr for TableName {
     }
 }
 
+pub(crate) const NO_PGWIRE: &str = "source is \"pgwire\", which this build has not: it needs the \
+    feature `pgwire`; set source = \"native\", or install a package";
+
 /// Which client reads the WAL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourceKind {
     /// Walpost's own.
     #[default]
     Native,
-    /// The crate `pgwire-replication`.
+    /// The crate `pgwire-replication`, with the feature `pgwire`.
     Pgwire,
 }
 

@@ -53,6 +53,7 @@ pub enum SourceError {
         source: DecodeError,
     },
     /// The other implementation of the source failed.
+    #[cfg(feature = "pgwire")]
     #[error("pgwire-replication failed")]
     Pgwire(#[from] pgwire_replication::PgWireError),
     /// The two connections lead to different servers, as during a failover, or
@@ -228,6 +229,7 @@ impl SourceError {
             | Self::OtherServer { .. }
             | Self::SlotInUse { .. } => true,
             Self::Server(error) => is_transient_code(&error.code),
+            #[cfg(feature = "pgwire")]
             Self::Pgwire(error) => {
                 use pgwire_replication::PgWireError as Pgwire;
                 !matches!(error, Pgwire::Auth(_) | Pgwire::Tls(_) | Pgwire::MessageTooLarge { .. })

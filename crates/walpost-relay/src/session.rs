@@ -9,6 +9,10 @@ use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_router::Router;
 
+#[cfg(not(feature = "pgwire"))]
+use crate::config::NO_PGWIRE;
+#[cfg(feature = "pgwire")]
+use crate::wal::PgwireSource;
 use crate::{
     asking::Asker,
     check::advice,
@@ -33,7 +37,7 @@ use crate::{
     start::{self, SlotFate},
     status::{Phase, StatusReporter},
     wal::{
-        PgwireSource, ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
+        ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
         slot::{self, NewSlot, Slot},
         snapshot::load_position,
@@ -150,6 +154,9 @@ impl Session<'_> {
                 self.hold(&mut found, source.backend_pid(), &mut source).await?;
                 self.stream(&found, source, stop, connect_sink).await
             }
+            #[cfg(not(feature = "pgwire"))]
+            SourceKind::Pgwire => Err(RelayError::Config(NO_PGWIRE.to_owned())),
+            #[cfg(feature = "pgwire")]
             SourceKind::Pgwire => {
                 drop(replication);
                 let mut source = PgwireSource::start(&found.database, &start).await?;

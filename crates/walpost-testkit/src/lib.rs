@@ -18,11 +18,12 @@
 //! # }
 //! ```
 //!
-//! - [`postgres`], [`postgres_of`], [`kafka`]: one of each for all tests of a
-//!   binary, started on first use, gone with the process. Tests that stop or
-//!   freeze a service start their own with [`walpost_local`].
+//! - [`postgres`], [`postgres_of`], [`kafka`]: one of each for all tests of a run
+//!   ([`walpost_local::Run`]), started on first use, gone with the run. Tests that
+//!   stop or freeze a service start their own with [`walpost_local`].
 //! - [`Proxy`]: faults between a client and a service.
-//! - [`Process`]: a program under test, with its log.
+//! - [`Process`]: a program under test, with its log; [`built_program`]: where the
+//!   build of the tests has put it.
 //! - [`covers_points`]: that a table of kills has each failpoint of the code.
 //! - [`npm_packages`], [`python_packages`]: published packages to test against.
 //! - [`judge`]: the oracle over what was committed, published and applied.
@@ -32,11 +33,13 @@
 //!   wait for.
 //! - [`property`]: a test over many seeds within a time budget.
 
+mod built;
 #[cfg(feature = "certificates")]
 mod certificates;
 #[cfg(feature = "consumer")]
 mod consumer;
 mod kafka;
+mod leftovers;
 mod oracle;
 mod packages;
 mod points;
@@ -50,12 +53,8 @@ mod wait;
 
 #[cfg(feature = "consumer")]
 pub use crate::consumer::{Running, each, ids, run, within};
-#[cfg(feature = "certificates")]
 pub use crate::{
-    certificates::{Algorithm, Authority, Identity, KeyForm},
-    secure_kafka::SecureKafka,
-};
-pub use crate::{
+    built::{built_program, release_program},
     kafka::{
         Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,
         read_all, read_all_with, read_decided,
@@ -71,5 +70,10 @@ pub use crate::{
         unique_name,
     },
     wait::{until, until_some},
+};
+#[cfg(feature = "certificates")]
+pub use crate::{
+    certificates::{Algorithm, Authority, Identity, KeyForm},
+    secure_kafka::SecureKafka,
 };
 pub use walpost_local::{self as local, Signal};

@@ -1,7 +1,11 @@
+//! The servers of tests: one of each for a run, started on first use.
+
 use std::{
     collections::HashMap,
     env,
+    ffi::OsStr,
     hash::{BuildHasher, RandomState},
+    process,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -10,12 +14,14 @@ use std::{
 
 use tokio_postgres::{Client, NoTls};
 use walpost_event::error_chain;
-use walpost_local::{Kafka, Postgres};
+use walpost_local::{Kafka, KafkaTools, Lifetime, LocalError, Postgres, Run, newest_postgres};
 
-/// The PostgreSQL that all tests of this binary share, started on first use
-/// (about 1 s, during which the thread is blocked). The server at
-/// `WALPOST_TEST_POSTGRES`, a URL, when that is set; it must have
-/// `wal_level=logical` and a superuser.
+use crate::leftovers;
+
+/// The PostgreSQL that all tests of a run share, started on first use (about 1 s,
+/// during which the thread is blocked): the newest version, or the major version in
+/// `WALPOST_TEST_POSTGRES_VERSION`. The server at `WALPOST_TEST_POSTGRES`, a URL,
+/// when that is set; it must have `wal_level=logical` and a superuser.
 ///
 /// # Panics
 ///
@@ -23,16 +29,16 @@ use walpost_local::{Kafka, Postgres};
 #[track_caller]
 #[must_use]
 pub fn postgres() -> &'static SharedPostgres {
-    static SHARED: OnceLock<SharedPostgres> = OnceLock::new();
+    static SHARED: OnceLock<&'static SharedPostgres> = OnceLock::new();
     SHARED.get_or_init(|| match set("WALPOST_TEST_POSTGRES") {
-        Some(url) => SharedPostgres { url, local: None },
-        None => SharedPostgres::start(None),
+        Some(url) => Box::leak(Box::new(SharedPostgres { url, _local: None })),
+        None => postgres_of(version_of_tests()),
     })
 }
 
-/// The PostgreSQL of exactly this major version that all tests of this binary
-/// share, started on first use; fetched where this machine has only others.
-/// Never the one of `WALPOST_TEST_POSTGRES`.
+/// The PostgreSQL of exactly this major version that all tests of a run share,
+/// started on first use; fetched where this machine has only others. Never the one of
+/// `WALPOST_TEST_POSTGRES`.
 ///
 /// # Panics
 ///
@@ -46,12 +52,21 @@ pub fn postgres_of(major: u32) -> &'static SharedPostgres {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(shared.get_or_insert_default().entry(major).or_default())
     };
-    slot.get_or_init(|| Box::leak(Box::new(SharedPostgres::start(Some(major)))))
+    slot.get_or_init(|| Box::leak(Box::new(SharedPostgres::of(major))))
 }
 
-/// The Kafka that all tests of this binary share, started on first use (about
-/// 4 s, during which the thread is blocked). The broker at
-/// `WALPOST_TEST_KAFKA`, a list of addresses, when that is set.
+fn version_of_tests() -> u32 {
+    match set("WALPOST_TEST_POSTGRES_VERSION") {
+        Some(text) => text.parse().unwrap_or_else(|_| {
+            panic!("WALPOST_TEST_POSTGRES_VERSION must be a major version such as 18, not {text:?}")
+        }),
+        None => newest_postgres().unwrap_or_else(|error| panic!("{}", error_chain(&error))),
+    }
+}
+
+/// The Kafka that all tests of a run share, started on first use (about 4 s, during
+/// which the thread is blocked). The broker at `WALPOST_TEST_KAFKA`, a list of
+/// addresses, when that is set.
 ///
 /// # Panics
 ///
@@ -60,19 +75,14 @@ pub fn postgres_of(major: u32) -> &'static SharedPostgres {
 #[must_use]
 pub fn kafka() -> &'static SharedKafka {
     static SHARED: OnceLock<SharedKafka> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        if let Some(bootstrap) = set("WALPOST_TEST_KAFKA") {
-            return SharedKafka { bootstrap, local: None };
-        }
-        // Nobody stops it: that it is away for a moment shall not count it out.
-        let patient = Kafka::builder().property("broker.session.timeout.ms", "30000");
-        let local = patient.start().unwrap_or_else(|error| {
+    SHARED.get_or_init(|| match set("WALPOST_TEST_KAFKA") {
+        Some(bootstrap) => SharedKafka { bootstrap, _local: None },
+        None => SharedKafka::start().unwrap_or_else(|error| {
             panic!(
                 "the tests need Kafka: {}\n(or name a broker in WALPOST_TEST_KAFKA)",
                 error_chain(&error)
             )
-        });
-        SharedKafka { bootstrap: local.bootstrap(), local: Some(local) }
+        }),
     })
 }
 
@@ -95,12 +105,13 @@ pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}_{number}_{random:010x}")
 }
 
-/// A PostgreSQL shared by tests. 100 slots and walsenders, 300 connections, 20
+/// A PostgreSQL shared by tests. 400 slots and walsenders, 300 connections, 20
 /// prepared transactions.
 #[derive(Debug)]
 pub struct SharedPostgres {
     url: String,
-    local: Option<Postgres>,
+    /// Without a run, that of this process.
+    _local: Option<Postgres>,
 }
 
 impl SharedPostgres {
@@ -110,22 +121,20 @@ impl SharedPostgres {
         &self.url
     }
 
-    /// The server itself, unless it was named in `WALPOST_TEST_POSTGRES`.
-    #[must_use]
-    pub fn local(&self) -> Option<&Postgres> {
-        self.local.as_ref()
-    }
-
     /// A new, empty database.
     ///
     /// # Panics
     ///
     /// When it cannot be created.
     pub async fn fresh_database(&self) -> Database {
-        let name = unique_name("walpost");
+        let name = unique_name(&leftovers::prefix(process::id()));
         let admin = connect(&self.url).await;
+        let row = admin.query_one("show server_version_num", &[]).await;
+        let number: String = row.expect("a server has a version").get(0);
+        // Logged page by page, each new database would be WAL that all slots read.
+        let strategy = if number.as_str() < "150000" { "" } else { "strategy file_copy" };
         admin
-            .batch_execute(&format!("create database {name} template template0"))
+            .batch_execute(&format!("create database {name} template template0 {strategy}"))
             .await
             .unwrap_or_else(|error| {
                 panic!("cannot create the database {name}: {}", error_chain(&error))
@@ -134,9 +143,18 @@ impl SharedPostgres {
     }
 
     #[track_caller]
-    fn start(major: Option<u32>) -> Self {
-        let local = Postgres::builder()
-            .version(major)
+    fn of(major: u32) -> Self {
+        Self::start(major).unwrap_or_else(|error| {
+            panic!(
+                "the tests need PostgreSQL: {}\n(or name a server in WALPOST_TEST_POSTGRES)",
+                error_chain(&error)
+            )
+        })
+    }
+
+    fn start(major: u32) -> Result<Self, LocalError> {
+        let builder = Postgres::builder()
+            .version(Some(major))
             .throwaway()
             .setting("max_wal_senders", "400")
             .setting("max_replication_slots", "400")
@@ -144,15 +162,21 @@ impl SharedPostgres {
             .setting("max_prepared_transactions", "20")
             // Its workers would be sessions and transactions of nobody's, in hundreds
             // of databases.
-            .setting("autovacuum", "off")
-            .start()
-            .unwrap_or_else(|error| {
-                panic!(
-                    "the tests need PostgreSQL: {}\n(or name a server in WALPOST_TEST_POSTGRES)",
-                    error_chain(&error)
-                )
-            });
-        Self { url: local.url("postgres"), local: Some(local) }
+            .setting("autovacuum", "off");
+        let Some(run) = Run::current() else {
+            let local = builder.start()?;
+            return Ok(Self { url: local.url("postgres"), _local: Some(local) });
+        };
+        let mut is_found = true;
+        let url = run.server(&format!("postgres-{major}"), |home, lifetime| {
+            is_found = false;
+            let server = builder.home(home).lifetime(lifetime).start()?;
+            Ok((server.pid(), server.url("postgres")))
+        })?;
+        if is_found {
+            leftovers::drop_in_background(url.clone());
+        }
+        Ok(Self { url, _local: None })
     }
 }
 
@@ -160,7 +184,8 @@ impl SharedPostgres {
 #[derive(Debug)]
 pub struct SharedKafka {
     bootstrap: String,
-    local: Option<Kafka>,
+    /// Without a run, that of this process.
+    _local: Option<Kafka>,
 }
 
 impl SharedKafka {
@@ -170,14 +195,37 @@ impl SharedKafka {
         &self.bootstrap
     }
 
-    /// The broker itself, unless it was named in `WALPOST_TEST_KAFKA`.
-    #[must_use]
-    pub fn local(&self) -> Option<&Kafka> {
-        self.local.as_ref()
+    /// Runs one of Kafka's own Java programs: see [`KafkaTools::run`].
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be had, fails, or still runs after 2 minutes.
+    #[track_caller]
+    pub fn run_tool(
+        &self,
+        class: &str,
+        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> String {
+        let ran = KafkaTools::find().and_then(|tools| tools.run(class, args));
+        ran.unwrap_or_else(|error| panic!("{}", error_chain(&error)))
+    }
+
+    fn start() -> Result<Self, LocalError> {
+        // Nobody stops it: that it is unreachable for a moment must not count it out.
+        let patient = Kafka::builder().property("broker.session.timeout.ms", "30000");
+        let Some(run) = Run::current() else {
+            let local = patient.start()?;
+            return Ok(Self { bootstrap: local.bootstrap(), _local: Some(local) });
+        };
+        let bootstrap = run.server("kafka", |home, lifetime: Lifetime| {
+            let broker = patient.home(home).lifetime(lifetime).start()?;
+            Ok((broker.pid(), broker.bootstrap()))
+        })?;
+        Ok(Self { bootstrap, _local: None })
     }
 }
 
-/// A database of a test. It stays until its server goes.
+/// A database of a test. It stays until the process of its test ends.
 #[derive(Debug, Clone)]
 pub struct Database {
     url: String,
@@ -225,7 +273,7 @@ impl Database {
     }
 }
 
-async fn connect(url: &str) -> Client {
+pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
         .unwrap_or_else(|error| panic!("cannot connect to the database: {}", error_chain(&error)));

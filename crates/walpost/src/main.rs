@@ -1,30 +1,7 @@
-//! `walpost`: events from a PostgreSQL outbox to Kafka, exactly as they were
-//! committed.
-//!
-//! [`cli`] has the arguments, [`command`] one file for each command, [`config`]
-//! the configuration and its layers, [`demo`] the demonstration. Errors are
-//! printed once, here, and decide the exit code: see [`failure::Exit`].
-
-mod cli;
-mod command;
-mod config;
-mod demo;
-mod failure;
-mod http;
-mod log;
-mod output;
-mod signals;
-mod table;
+//! The program `walpost`.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    let json = cli.json();
-    match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.print(json),
-    }
+    walpost::main()
 }

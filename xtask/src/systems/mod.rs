@@ -1,9 +1,8 @@
 //! The systems that Walpost is held to, row by row: `cargo xtask systems`.
 //!
-//! [`table`] reads the rows, [`verdict`] says what became of each, both without
-//! running anything; [`built`] has cargo build the tests, [`harness`] runs them.
+//! [`table`] reads the rows, [`verdict`] gives the result of each, both without
+//! running anything; [`harness`] runs the tests, of all tiers.
 
-mod built;
 mod harness;
 mod table;
 mod verdict;

@@ -16,6 +16,7 @@ mod readme;
 mod scan;
 mod sizes;
 mod source;
+mod tiers;
 mod tree;
 
 use std::path::Path;
@@ -33,7 +34,7 @@ const RULES: [(&str, Rule); 15] = [
     ("crates use only what lies below them", crates::directions),
     ("crates describe themselves", crates::manifests),
     ("no unsafe code outside walpost-librdkafka", source::no_unsafe),
-    ("no test is ignored", source::no_ignored_test),
+    ("each test is in one tier", tiers::exact),
     ("no test sleeps", source::no_sleep_in_tests),
     ("metrics are documented", metrics::documented),
     ("each failpoint has one test", failpoints::tested),

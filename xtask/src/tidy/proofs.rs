@@ -59,9 +59,11 @@ fn has_tests(tree: &Tree, command: &str) -> bool {
             filter = word;
         }
     }
-    tree.rust().filter(|(path, _)| path.starts_with(&folder)).any(|(_, rust)| {
+    tree.rust().filter(|(path, _)| path.starts_with(&folder)).any(|(path, rust)| {
+        // Cargo compares with the name and the modules around it.
+        let is_meant = path[folder.len()..].contains(filter);
         let mut names = rust.functions.iter().filter(|f| rust.is_test(f.span.start));
-        names.any(|function| function.name.contains(filter))
+        names.any(|function| is_meant || function.name.contains(filter))
     })
 }
 
@@ -74,7 +76,7 @@ mod tests {
 
     #[test]
     fn tests_that_exist_are_fine() {
-        let text = "`cargo test -p a` `cargo test -p a --test it one_` `cargo test -p a two`\n\
+        let text = "`cargo test -p a --test it b` `cargo test -p a` `cargo test -p a --test it one_` `cargo test -p a two`\n\
                     `cargo test -p walpost-tests --test e2e` `cargo test -p shop --test it three`";
         let whole = ("tests/e2e/main.rs", "fn all() {}");
         let example =

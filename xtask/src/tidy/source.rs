@@ -27,26 +27,6 @@ pub(super) fn no_unsafe(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-pub(super) fn no_ignored_test(tree: &Tree) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    for (path, rust) in tree.rust() {
-        for (offset, _) in rust.scan.words().filter(|(_, word)| *word == "ignore") {
-            let before = rust.scan.code[..offset].trim_end();
-            if before.ends_with("#[") || before.ends_with(',') && is_in_attribute(before) {
-                let text = "an ignored test: mend it, or assert what happens today";
-                violations.push(Violation::at(path, rust.scan.line(offset), text));
-            }
-        }
-    }
-    violations
-}
-
-/// Whether text that ends with `before` goes on inside of `#[…]`, as in
-/// `#[cfg_attr(unix, ignore)]`.
-fn is_in_attribute(before: &str) -> bool {
-    before.rfind("#[").is_some_and(|start| !before[start..].contains(']'))
-}
-
 pub(super) fn no_sleep_in_tests(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, rust) in tree.rust() {
@@ -82,20 +62,6 @@ mod tests {
         says(no_unsafe, &[("crates/walpost-librdkafka/src/a.rs", text)], &[]);
         let expected = "crates/a/src/lib.rs:2: unsafe code belongs into walpost-librdkafka";
         says(no_unsafe, &[("crates/a/src/lib.rs", text)], &[expected]);
-    }
-
-    #[test]
-    fn ignored_tests_are_found() {
-        let text = "#[test]\n#[ignore = \"slow\"]\nfn a() {}\n#[cfg_attr(unix, ignore)]\nfn b() {}\n\
-                    fn c(a: u8, ignore: u8) {}\n";
-        says(
-            no_ignored_test,
-            &[("a.rs", text)],
-            &[
-                "a.rs:2: an ignored test: mend it, or assert what happens today",
-                "a.rs:4: an ignored test: mend it, or assert what happens today",
-            ],
-        );
     }
 
     #[test]

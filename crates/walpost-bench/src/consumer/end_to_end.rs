@@ -195,13 +195,16 @@ mod tests {
     use walpost_consumer::TopicPartition;
 
     use super::*;
+    use crate::latency::mark;
 
     #[test]
     fn only_what_is_committed_counts_and_each_event_once() {
         let notes = Notes::default();
         let event = |offset| {
             let event = Event::builder("t").position(3, offset);
-            event.value(Some(format!("{{\"sent\": \"sent_us={offset};\"}}").as_bytes())).build()
+            event
+                .value(Some(format!("{{\"sent\": \"{}\"}}", mark(offset as u64)).as_bytes()))
+                .build()
         };
         notes.given(&[event(5), event(6), event(7)]);
         let open = notes.open.lock().unwrap().clone();

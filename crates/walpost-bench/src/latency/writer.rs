@@ -6,7 +6,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use tokio_postgres::{Statement, types::Type};
 
-use super::now_micros;
+use super::{mark, now_micros};
 use crate::{database::Database, progress};
 
 /// What one connection has to keep up with.
@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_millis(100);
 
 const INSERT: &str = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
     values ('order', bench.aggregate($1), 'OrderPlaced', \
-            bench.payload($1) || jsonb_build_object('sent', 'sent_us=' || $2 || ';'))";
+            bench.payload($1) || jsonb_build_object('sent', $2))";
 
 /// Commits transactions of one event each at that rate, by as many writers as
 /// it takes, and returns how many there were.
@@ -58,7 +58,7 @@ struct Writer {
 impl Writer {
     fn connect(conninfo: &str) -> Result<Self> {
         let mut database = Database::connect(conninfo)?;
-        let types = [Type::INT8, Type::INT8];
+        let types = [Type::INT8, Type::TEXT];
         let insert = database.with(async |client| client.prepare_typed(INSERT, &types).await)?;
         Ok(Self { database, insert })
     }
@@ -69,7 +69,7 @@ impl Writer {
         for (n, at) in due {
             thread::sleep(at.saturating_duration_since(Instant::now()));
             late = late.max(at.elapsed());
-            let (n, sent) = (i64::try_from(n)?, i64::try_from(now_micros())?);
+            let (n, sent) = (i64::try_from(n)?, mark(now_micros()));
             let insert = &self.insert;
             self.database.with(async |client| client.execute(insert, &[&n, &sent]).await)?;
         }

@@ -1,11 +1,12 @@
 //! Runs the benches, small and without peers that would have to be fetched.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
 };
 
 use serde_json::Value;
+use walpost_testkit::built_program;
 
 const BENCH: &str = env!("CARGO_BIN_EXE_walpost-bench");
 
@@ -29,17 +30,9 @@ fn positive(line: &Value, pointer: &str) -> bool {
     line.pointer(pointer).and_then(Value::as_f64).is_some_and(|figure| figure > 0.0)
 }
 
-/// The program to measure, of this profile, built when it is not up to date.
+/// The program to measure, of this profile.
 fn walpost() -> PathBuf {
-    let profile = Path::new(BENCH).parent().expect("a program is in a folder");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "walpost", "--bin", "walpost"]);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
-    assert!(status.success(), "cargo cannot build walpost");
-    profile.join("walpost")
+    built_program("walpost")
 }
 
 #[test]
@@ -128,6 +121,46 @@ fn the_bench_of_lanes_compares_them_with_one() {
     let lines = figures(&["slow", "--events", "400", "--wait-ms", "2", "--lanes", "4"]);
     assert_eq!(lines.len(), 1);
     for pointer in ["/serial_effects_per_second", "/lanes_effects_per_second", "/ratio"] {
+        assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
+    }
+}
+
+#[test]
+fn the_bench_of_idempotency_keys_measures_every_kind_of_request() {
+    let lines = figures(&["idempotency", "--requests", "200"]);
+    assert_eq!(lines.len(), 1);
+    for pointer in ["/bare_p50_us", "/new_p50_us", "/replayed_p50_us", "/round_trip_p50_us"] {
+        assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
+    }
+}
+
+#[test]
+fn the_webhook_bench_measures_deliveries_and_transactions() {
+    let walpost = walpost();
+    let args = ["webhook", "--deliveries", "200", "--rounds", "1", "--seconds", "1"];
+    let rate = ["--rate", "50", "--walpost", walpost.to_str().unwrap()];
+    let lines = figures(&[&args[..], &rate[..]].concat());
+    assert_eq!(lines.len(), 1);
+    for pointer in [
+        "/deliveries_per_s",
+        "/fast_alone_p99_ms",
+        "/fast_beside_p99_ms",
+        "/fast_ratio",
+        "/transaction_healthy_p99_ms",
+        "/transaction_dead_p99_ms",
+        "/transaction_ratio",
+    ] {
+        assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
+    }
+}
+
+#[test]
+fn the_relay_bench_measures_walpost_itself() {
+    let walpost = walpost();
+    let args = ["relay", "--events", "50001", "--subjects", "walpost", "--latency-seconds", "1"];
+    let lines = figures(&[&args[..], &["--walpost", walpost.to_str().unwrap()]].concat());
+    assert_eq!((lines.len(), &lines[0]["subject"]), (1, &"walpost".into()));
+    for pointer in ["/events_per_second", "/first_record_seconds", "/latency_ms/200/p50"] {
         assert!(positive(&lines[0], pointer), "{pointer}: {}", lines[0]);
     }
 }

@@ -81,6 +81,7 @@ async fn a_parked_event_has_a_dead_letter_and_what_waits_behind_it_has_none() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_panic_and_a_handler_that_hangs_cost_their_connection_and_no_other_event() {
     struct Odd;
     impl SqlxHandler for Odd {

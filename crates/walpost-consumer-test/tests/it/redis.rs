@@ -9,6 +9,7 @@ use walpost_testkit::local::Redis;
 use crate::support::{Counting, event, events, test};
 
 #[tokio::test]
+#[ignore = "deep: needs Redis"]
 async fn no_run_knows_the_keys_of_another() {
     let redis = Redis::start_new().unwrap();
     let url = redis.url();

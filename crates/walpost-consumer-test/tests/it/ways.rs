@@ -8,6 +8,7 @@ use walpost_consumer_test::{HandlerTest, TableChange, Way, Ways};
 use crate::support::{Shipping, database, event, events, test};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn lanes_are_interrupted_as_well() {
     let test = test(|_| Shipping).await.consumer(|builder| builder.lanes(4));
     let all: Vec<Event> = (0..12).map(|number| event(&number.to_string(), 0)).collect();

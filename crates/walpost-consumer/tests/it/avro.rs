@@ -113,6 +113,7 @@ fn orders(registry: &Registry, prefix: &str, count: usize) -> Vec<(String, Vec<u
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs a schema registry"]
 async fn events_in_avro_of_two_versions_take_effect_once_over_copies() {
     let world = World::new(1).await;
     let orders = orders(registry(), "a", 100);
@@ -135,6 +136,7 @@ async fn events_in_avro_of_two_versions_take_effect_once_over_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs a schema registry"]
 async fn what_is_no_avro_is_parked_with_its_reason_and_without_contents() {
     let world = World::new(1).await;
     let good = orders(registry(), "good", 2);
@@ -195,6 +197,7 @@ impl<'de> Deserialize<'de> for Any {
 /// The first would overflow the stack of each member that reads it, the second
 /// takes half a gigabyte.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs a schema registry"]
 async fn avro_that_would_end_the_process_is_parked() {
     const NODE: &str =
         r#"{"type":"record","name":"Node","fields":[{"name":"next","type":["null","Node"]}]}"#;
@@ -236,6 +239,7 @@ async fn avro_that_would_end_the_process_is_parked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs a schema registry"]
 async fn a_registry_that_is_away_is_waited_for() {
     let registry = start();
     let world = World::new(1).await;

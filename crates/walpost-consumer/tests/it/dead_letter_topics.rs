@@ -9,7 +9,11 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 use walpost_consumer::{Error, Event, HandlerError};
-use walpost_testkit::{self as testkit, ReadRecord, local::Kafka, until};
+use walpost_testkit::{
+    self as testkit, ReadRecord,
+    local::{Kafka, KafkaTools},
+    until,
+};
 
 use crate::{
     dead_letters::{KEY, RawHeader, WRITTEN, dead_topic, letters, letters_of, publish_raw, says},
@@ -53,9 +57,9 @@ async fn until_shown(broker: &str, topic: &str, is_shown: bool) {
     .await;
 }
 
-fn tool(kafka: &Kafka, class: &str, args: &[&str]) {
-    let bootstrap = kafka.bootstrap();
-    kafka.run_tool(class, [&["--bootstrap-server", &*bootstrap], args].concat()).unwrap();
+fn tool(bootstrap: &str, class: &str, args: &[&str]) {
+    let tools = KafkaTools::find().unwrap();
+    tools.run(class, [&["--bootstrap-server", bootstrap], args].concat()).unwrap();
 }
 
 #[tokio::test]
@@ -173,7 +177,7 @@ async fn what_the_topic_takes_in_no_form_is_noted_and_tried_by_the_next_start() 
     assert_eq!(world.number(at).await, first, "it was not tried again");
     assert_eq!(letters(&topic).await, []);
 
-    let kafka = testkit::kafka().local().expect("the tools come with a broker of our own");
+    let kafka = testkit::kafka().bootstrap();
     let change = ["--alter", "--topic", &topic, "--add-config", "max.message.bytes=100000"];
     tokio::task::block_in_place(|| tool(kafka, "kafka.admin.ConfigCommand", &change));
     let running = run(consumer().handler(picky).unwrap());
@@ -183,6 +187,7 @@ async fn what_the_topic_takes_in_no_form_is_noted_and_tried_by_the_next_start() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn a_topic_that_denies_us_is_refused_at_the_start_and_stops_nothing_later() {
     let kafka = Kafka::builder()
         .property(
@@ -198,7 +203,9 @@ async fn a_topic_that_denies_us_is_refused_at_the_start_and_stops_nothing_later(
     testkit::create_topic(&broker, "dead", 1, &[]).await;
     let acls = |change: &str, rights: &[&str]| {
         let args = [&[change, "--force", "--topic", "dead"], rights].concat();
-        tokio::task::block_in_place(|| tool(&kafka, "org.apache.kafka.tools.AclCommand", &args));
+        tokio::task::block_in_place(|| {
+            tool(&kafka.bootstrap(), "org.apache.kafka.tools.AclCommand", &args);
+        });
     };
     acls("--add", &["--allow-principal", "User:somebody", "--operation", "All"]);
     until_shown(&broker, "dead", false).await;

@@ -10,6 +10,7 @@ use rdkafka::{
 use crate::support::{Effects, LIMIT, World, each, ids, run};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn the_consumer_works_on_the_embedded_broker() {
     let world = World::new(1).await;
     let cluster = MockCluster::new(1).unwrap();

@@ -124,6 +124,7 @@ async fn a_reset_without_its_first_effect_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: kills for half a minute"]
 async fn kills_at_any_moment_cost_no_effect_and_repeat_none() {
     killed_as(6, &[]).await;
 }

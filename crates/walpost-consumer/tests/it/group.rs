@@ -53,6 +53,7 @@ async fn hand_over(setting: (&str, &str)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn partitions_move_one_by_one_under_the_cooperative_protocol() {
     hand_over((STRATEGY, "cooperative-sticky")).await;
 }
@@ -82,6 +83,7 @@ async fn a_member_that_is_dropped_half_way_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_database_that_drops_its_connections_costs_no_effect() {
     let world = World::new(2).await;
     let events = ids("a", 3000);
@@ -114,6 +116,7 @@ async fn partitions_move_in_a_group_of_the_new_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn a_broker_that_is_killed_and_comes_back_costs_no_effect() {
     let kafka = local::Kafka::builder().start().unwrap();
     let world = World::on(&kafka.bootstrap(), 2).await;
@@ -177,6 +180,7 @@ fn partitions(assignment: Option<&[u8]>) -> BTreeSet<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_partition_that_loses_its_session_takes_no_time_from_one_that_is_given_back() {
     let world = World::new(2).await;
     let events = ids("a", 80);

@@ -72,11 +72,13 @@ async fn gains_partitions(first_start: FirstStart, old: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: waits a minute for the metadata of a topic"]
 async fn partitions_that_a_topic_gains_are_read_from_their_start() {
     gains_partitions(FirstStart::Earliest, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: waits a minute for the metadata of a topic"]
 async fn partitions_that_a_topic_gains_are_read_from_their_start_under_latest_too() {
     gains_partitions(FirstStart::Latest, 0).await;
 }

@@ -118,6 +118,7 @@ async fn a_key_that_hangs_holds_the_offset_and_no_other_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn kills_between_lanes_and_offset_cost_no_effect_and_repeat_none() {
     for point in
         ["before_lane_commit@4:kill", "after_lane_commit@5:kill", "before_lane_offset:kill"]
@@ -139,6 +140,7 @@ async fn kills_between_lanes_and_offset_cost_no_effect_and_repeat_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 pub(crate) async fn a_member_paused_in_its_lanes_wakes_to_nothing() {
     for harm in [Harm::PausesInHandlerOf("k7-5"), Harm::Failpoint("before_lane_commit@6:stop")] {
         let world = World::new(1).await;
@@ -218,6 +220,7 @@ async fn in_lanes_a_parked_event_holds_back_its_key_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_handler_that_hangs_in_a_lane_is_parked_and_the_others_go_on() {
     struct Odd;
     impl Handler for Odd {
@@ -250,6 +253,7 @@ async fn a_handler_that_hangs_in_a_lane_is_parked_and_the_others_go_on() {
 
 /// A panic ends the claim, and drops what the other lanes are at.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn two_events_that_panic_in_two_lanes_are_both_parked() {
     struct Panics;
     impl Handler for Panics {

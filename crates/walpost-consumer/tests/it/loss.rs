@@ -31,6 +31,7 @@ fn statement<'a>(reason: &'a str, end: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn a_log_that_was_cut_and_has_grown_again_halts_and_can_be_filled() {
     let kafka = local::Kafka::builder().start().unwrap();
     let world = World::on(&kafka.bootstrap(), 1).await;

@@ -185,6 +185,7 @@ async fn a_static_member_that_comes_back_moves_no_partition_of_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn a_static_member_by_the_new_protocol_that_comes_back_moves_no_partition_of_the_others() {
     // By this protocol the session is the broker's.
     let broker = local::Kafka::builder()
@@ -257,16 +258,19 @@ async fn loses_its_partitions(kafka: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn partitions_that_are_lost_are_claimed_anew() {
     loses_its_partitions(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn partitions_that_an_eager_member_loses_are_claimed_anew() {
     loses_its_partitions(EAGER).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn brokers_without_the_new_protocol_are_named() {
     let broker = local::Kafka::builder()
         .property("group.coordinator.rebalance.protocols", "classic")

@@ -139,12 +139,14 @@ async fn killed_in_a_replay(mode: &str, chosen: Option<&[i64]>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_kill_in_the_middle_of_a_replay_of_chosen_events_costs_none_and_repeats_none() {
     let chosen: Vec<i64> = (0..EVENTS as i64).filter(|offset| offset % 3 == 0).collect();
     killed_in_a_replay("chosen", Some(&chosen)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_kill_in_the_middle_of_an_operators_rerun_costs_none_and_repeats_none() {
     killed_in_a_replay("rerun", None).await;
 }
@@ -169,6 +171,7 @@ async fn half_way(chosen: &[i64]) -> (World, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn another_reset_in_the_middle_of_a_replay_of_chosen_events_is_honoured_with_it() {
     let chosen = [0, 50, 99, 100, 150, 250];
     // All of them once more: what was made in between is made a third time.
@@ -333,6 +336,7 @@ async fn what_kafka_held_unmarked_at_a_reset_is_not_taken_for_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_rebalance_in_the_middle_of_a_replay_of_chosen_events_costs_none_and_repeats_none() {
     let world = World::new(2).await;
     let events = ids("a", 2 * EVENTS);

@@ -265,6 +265,7 @@ async fn a_rerun_tries_an_event_that_was_parked_alone_and_its_row_goes() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_retry_that_hangs_or_panics_stays_parked_and_the_partition_goes_on() {
     struct Odd;
     impl Handler for Odd {
@@ -336,6 +337,7 @@ async fn each_once(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_kill_before_the_commit_of_an_unparked_event_costs_nothing() {
     for at in 1..=3 {
         let world = asked().await;

@@ -129,6 +129,7 @@ pub(crate) async fn the_event_is_found_when_a_slice_fails_as_a_whole() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_panic_and_a_handler_that_hangs_are_failures_of_the_event() {
     struct Odd;
     impl Handler for Odd {
@@ -213,6 +214,7 @@ async fn a_transient_fault_is_no_attempt() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn what_was_learnt_of_an_event_is_forgotten_when_another_has_claimed() {
     let world = World::new(1).await;
     world.publish(0, ["a", "bad", "b"]).await;

@@ -66,6 +66,7 @@ async fn leave(world: &World, redis: &Redis, id: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn with_redis_copies_take_no_effect_over_restarts_and_in_another_partition() {
     let (world, redis) = world(2).await;
     let events = ids("a", 200);
@@ -136,12 +137,14 @@ async fn killed_and_reset(point: &'static str, to: i64, mode: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn a_kill_between_the_keys_and_commit_costs_nothing() {
     killed_at(KILL_BEFORE_COMMIT).await;
     killed_and_reset(KILL_BEFORE_COMMIT, 120, "skip").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn a_kill_between_commit_and_the_keys_repeats_nothing() {
     let point = "before_settle@2:kill";
     killed_at(point).await;
@@ -149,6 +152,7 @@ async fn a_kill_between_commit_and_the_keys_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn a_copy_waits_for_its_original_and_takes_over_when_its_time_is_over() {
     let (world, redis) = world(2).await;
     world.publish(0, ["first"]).await;
@@ -182,6 +186,7 @@ async fn a_copy_waits_for_its_original_and_takes_over_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn without_redis_nothing_is_applied_and_nothing_is_lost() {
     let (world, redis) = world(1).await;
     world.publish(0, ids("a", 20)).await;
@@ -211,6 +216,7 @@ async fn without_redis_nothing_is_applied_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn with_redis_a_poison_event_is_parked_and_its_copies_are_known() {
     let (world, redis) = world(1).await;
     world.publish(0, ["a", "bad", "b", "bad", "c"]).await;
@@ -230,6 +236,7 @@ async fn with_redis_a_poison_event_is_parked_and_its_copies_are_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: needs Redis"]
 async fn a_time_to_live_below_the_topics_retention_is_refused_unless_told_so() {
     let (world, redis) = world(1).await;
     let day = Duration::from_secs(86_400);

@@ -82,6 +82,7 @@ async fn rerun_fill_and_refuse_on_a_classic_group() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn rerun_fill_and_refuse_on_a_group_of_the_new_protocol() {
     policies(NEW).await;
 }
@@ -216,6 +217,7 @@ async fn a_replay_whose_run_is_ignored_is_noticed() {
 
 /// Kafka keeps offsets of an empty group for a minute at least.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn offsets_that_expired_are_no_reset() {
     let broker = local::Kafka::builder()
         .property("offsets.retention.minutes", "1")

@@ -72,6 +72,7 @@ impl Rows {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn events_come_by_every_way_in() {
     let rows = Rows::new().await;
     let mut token = rows.trust("SASL_SSL");
@@ -101,6 +102,7 @@ async fn events_come_by_every_way_in() {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn a_consumer_that_is_not_let_in_ends_with_the_setting_to_mend() {
     let rows = Rows::new().await;
     let stranger = Authority::new("stranger");

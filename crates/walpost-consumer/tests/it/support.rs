@@ -274,10 +274,9 @@ impl World {
         args.extend(how);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let ran = tokio::task::spawn_blocking(move || {
-            let local = kafka.local().expect("the tools come with a broker of our own");
-            local.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
+            kafka.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
         });
-        ran.await.unwrap().unwrap()
+        ran.await.unwrap()
     }
 
     /// Removes the records before `offset`, as retention would.

@@ -181,6 +181,7 @@ async fn a_database_that_is_away_is_told_with_its_address_and_so_is_the_end_of_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: a broker of its own"]
 async fn a_stop_that_waits_for_brokers_alone_says_that_what_was_made_is_committed() {
     let kafka = local::Kafka::builder().start().unwrap();
     let world = World::on(&kafka.bootstrap(), 1).await;

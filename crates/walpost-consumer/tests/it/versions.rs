@@ -1,5 +1,4 @@
-//! The protocol on the oldest and the newest PostgreSQL: the tests that it
-//! rests on, once more.
+//! The protocol on older versions of PostgreSQL: the tests that it rests on.
 
 use crate::{
     apply, dead_letters, fence, lanes, operator, parked, poison, reset, support::on_postgres,
@@ -9,12 +8,12 @@ macro_rules! again {
     ($($module:ident: $($test:ident)+;)+) => {
         mod postgres_14 {
             use super::*;
-            $($(#[test] fn $test() { on_postgres(14, $module::$test) })+)+
+            $($(#[test] #[ignore = "deep: an older PostgreSQL"] fn $test() { on_postgres(14, $module::$test) })+)+
         }
 
-        mod postgres_18 {
+        mod postgres_15 {
             use super::*;
-            $($(#[test] fn $test() { on_postgres(18, $module::$test) })+)+
+            $($(#[test] #[ignore = "deep: an older PostgreSQL"] fn $test() { on_postgres(15, $module::$test) })+)+
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Kafka Connect's schema to Avro's, as text: with the properties, and in the
 //! order, in which Confluent's converter and Avro's Java library write it, which
-//! `tests/confluent` compares with what the converter itself has written.
+//! `tests/it/confluent` compares with what the converter itself has written.
 
 use std::collections::HashMap;
 

@@ -9,6 +9,7 @@ use walpost_outbox::{NewEvent, OutboxTable, write};
 use crate::support::{World, answer, lookup, policy, print};
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_request_is_carried_out_once_and_replayed_on_the_oldest_and_the_newest_server() {
     for major in [14, 18] {
         let world = World::of(major).await;

@@ -122,6 +122,7 @@ async fn whoever_has_waited_long_enough_gets_409() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
     let world = World::new().await;
     let gate = Gate::new();
@@ -146,6 +147,7 @@ async fn a_twin_that_waits_carries_out_what_the_first_could_not() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_twin_whose_client_has_gone_waits_no_more_and_is_never_carried_out() {
     let world = World::new().await;
     let gate = Gate::new();

@@ -37,6 +37,7 @@ async fn received(world: &World, event: &NewEvent) -> Result<Applied, ApplyError
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn effect_and_state_commit_together_once() {
     for major in [14, 18] {
         let world = World::of(major).await;

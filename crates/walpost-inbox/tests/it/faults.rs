@@ -93,6 +93,7 @@ async fn whoever_lost_its_lease_is_refused_by_the_database_with_its_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn whoever_sleeps_between_state_and_commit_is_ended_by_the_server() {
     let world = World::new().await;
     world.receive("apply", ["a".to_owned()]).await;
@@ -118,6 +119,7 @@ async fn whoever_sleeps_between_state_and_commit_is_ended_by_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_process_that_sleeps_past_its_lease_and_wakes_repeats_nothing() {
     let world = World::new().await;
     world.receive("apply", ["a".to_owned()]).await;

@@ -160,9 +160,8 @@ impl ProducerContext for TooLarge {
 pub(crate) async fn lower_limit(topic: &str, bytes: usize) {
     let setting = format!("max.message.bytes={bytes}");
     let args = ["--bootstrap-server", kafka().bootstrap(), "--alter", "--topic", topic];
-    let tools = kafka().local().expect("Kafka's own tools, so a Kafka started by the tests");
     let args = args.into_iter().chain(["--add-config", &setting]);
-    tools.run_tool("kafka.admin.ConfigCommand", args).unwrap();
+    kafka().run_tool("kafka.admin.ConfigCommand", args);
     let probe = ClientConfig::new()
         .set("bootstrap.servers", kafka().bootstrap())
         .create_with_context::<_, BaseProducer<TooLarge>>(TooLarge::default())

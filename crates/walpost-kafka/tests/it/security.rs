@@ -105,6 +105,7 @@ pub(crate) async fn refused(listener: &str, settings: &Settings, parts: &[&str])
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn tls_by_the_authoritys_certificate() {
     arrives("TLS", &tls()).await;
     let pem = std::fs::read_to_string(secure().authority.certificate()).unwrap();
@@ -112,6 +113,7 @@ async fn tls_by_the_authoritys_certificate() {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn a_certificate_of_the_clients_with_its_key_in_each_form() {
     for algorithm in [Algorithm::Rsa, Algorithm::Ec] {
         let client = secure().authority.client("app", algorithm);
@@ -137,6 +139,7 @@ async fn a_certificate_of_the_clients_with_its_key_in_each_form() {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn each_mechanism_of_sasl_with_and_without_tls() {
     for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
         arrives("SASL", &login("SASL_PLAINTEXT", mechanism)).await;
@@ -146,6 +149,7 @@ async fn each_mechanism_of_sasl_with_and_without_tls() {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn a_certificate_that_does_not_hold_is_told_with_the_setting() {
     let stranger = Authority::new("stranger");
     let foreign = with(tls(), &[("ssl.ca.location", &trust(&stranger).1)]);
@@ -159,6 +163,7 @@ async fn a_certificate_that_does_not_hold_is_told_with_the_setting() {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn a_client_without_the_right_certificate_is_told_which_settings_name_it() {
     let parts = ["ssl.certificate.location", "ssl.keystore.location"];
     refused("MUTUAL", &tls(), &parts).await;
@@ -180,6 +185,7 @@ async fn a_client_without_the_right_certificate_is_told_which_settings_name_it()
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn a_login_that_is_not_taken_is_told_with_the_setting() {
     for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
         let wrong = [("sasl.password", "s3cret-of-nobody")];
@@ -197,6 +203,7 @@ async fn a_login_that_is_not_taken_is_told_with_the_setting() {
 /// Such a broker may hang up, or say nothing at all; it may also be one that is
 /// just coming up, so that it is asked again.
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn the_wrong_protocol_for_a_listener_is_told_after_a_bounded_time() {
     let told = async |listener: &str, settings: &Settings| {
         let start = Instant::now();
@@ -222,6 +229,7 @@ fn alter_user(change: &str, value: &str) {
 }
 
 #[tokio::test]
+#[ignore = "deep: TLS and SASL"]
 async fn brokers_that_took_a_login_once_are_asked_again_when_they_do_no_more() {
     alter_user("--add-config", "SCRAM-SHA-256=[password=s3cret-of-guest]");
     let guest = [("sasl.username", "guest"), ("sasl.password", "s3cret-of-guest")];
@@ -242,6 +250,7 @@ async fn brokers_that_took_a_login_once_are_asked_again_when_they_do_no_more() {
 }
 
 #[test]
+#[ignore = "deep: TLS and SASL"]
 fn what_is_not_built_in_is_told_with_how_to_build_it() {
     let sasl = ("security.protocol", "SASL_SSL".to_owned());
     for (mechanism, more, feature) in [

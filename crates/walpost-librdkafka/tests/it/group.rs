@@ -63,6 +63,7 @@ async fn a_static_member_is_told_with_what_it_subscribes_to() {
 
 /// Another broker, which is not it, answers meanwhile.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: two brokers of its own"]
 async fn a_group_whose_coordinator_hangs_or_is_away_is_not_told_as_absent() {
     let first = Kafka::builder().start().unwrap();
     let second = Kafka::builder().joining(&first, 2).start().unwrap();

@@ -121,6 +121,7 @@ fn a_broker_that_does_not_know_the_question_and_one_that_is_away_are_told_apart(
 }
 
 #[tokio::test]
+#[ignore = "deep: a broker of its own"]
 async fn what_was_sent_without_an_answer_may_have_landed_and_what_was_not_sent_may_not() {
     let listener = Proxy::listener();
     let port = listener.local_addr().unwrap().port();

@@ -6,15 +6,14 @@ use std::{
     time::Duration,
 };
 
-use super::{KIND, Kafka, NAME};
+use super::{KIND, Kafka, KafkaTools, NAME};
 use crate::{
-    LocalError, command, fetch, free_port, java,
+    Lifetime, LocalError, command, free_port,
     service::{Service, start_on_free_ports},
     workdir::WorkDir,
 };
 
 pub(super) const PROPERTIES: &str = "server.properties";
-const OLDEST_JAVA: u32 = 17;
 const FORMAT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Kafka's defaults, less replicas and shorter waits: it is alone.
@@ -53,7 +52,7 @@ pub struct KafkaBuilder {
     joins: Option<Joins>,
     properties: Vec<(String, String)>,
     jvm_args: Vec<String>,
-    detached: bool,
+    lifetime: Lifetime,
 }
 
 /// Who logs in by SCRAM, of either strength.
@@ -90,7 +89,7 @@ impl Default for KafkaBuilder {
             joins: None,
             properties: Vec::new(),
             jvm_args: jvm_args.map(String::from).into(),
-            detached: false,
+            lifetime: Lifetime::Guard,
         }
     }
 }
@@ -165,11 +164,11 @@ impl KafkaBuilder {
         self
     }
 
-    /// Lets the broker run on when its value is dropped and when this process
-    /// ends. Needs [`KafkaBuilder::home`].
+    /// Sets what ends the broker. Default: [`Lifetime::Guard`]; any other needs
+    /// [`KafkaBuilder::home`], which [`Lifetime::Process`] removes at the end.
     #[must_use]
-    pub fn detached(mut self) -> Self {
-        self.detached = true;
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
         self
     }
 
@@ -180,11 +179,10 @@ impl KafkaBuilder {
     ///
     /// When any of that fails; see [`LocalError`].
     pub fn start(self) -> Result<Kafka, LocalError> {
-        let home = WorkDir::open(NAME, self.home.as_deref(), self.detached)?;
+        let home = WorkDir::open(NAME, self.home.as_deref(), self.lifetime)?;
         let mut kafka = Kafka {
-            service: Service::new(KIND, NAME, home, self.detached),
-            java: java::find(NAME, OLDEST_JAVA)?,
-            libraries: fetch::fetch_kafka()?,
+            service: Service::new(KIND, NAME, home, self.lifetime),
+            tools: KafkaTools::find()?,
             jvm_args: self.jvm_args.clone(),
             client_port: 0,
             controller_port: 0,
@@ -273,7 +271,7 @@ impl KafkaBuilder {
         if meta(kafka).is_file() {
             return Ok(());
         }
-        let mut command = Command::new(&kafka.java);
+        let mut command = Command::new(kafka.java());
         command
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"])
             .arg(kafka.classpath())

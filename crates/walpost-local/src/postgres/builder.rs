@@ -11,7 +11,7 @@ use super::{
     seed::{Role, Seed},
 };
 use crate::{
-    LocalError,
+    Lifetime, LocalError,
     account::Account,
     command, free_port,
     service::{Service, start_on_free_ports},
@@ -70,7 +70,7 @@ pub struct PostgresBuilder {
     client_authority: Option<PathBuf>,
     hba: Option<String>,
     seed: Option<Seed>,
-    detached: bool,
+    lifetime: Lifetime,
 }
 
 impl Default for PostgresBuilder {
@@ -91,7 +91,7 @@ impl Default for PostgresBuilder {
             client_authority: None,
             hba: None,
             seed: None,
-            detached: false,
+            lifetime: Lifetime::Guard,
         }
     }
 }
@@ -196,11 +196,11 @@ impl PostgresBuilder {
         self
     }
 
-    /// Lets the server run on when its value is dropped and when this process
-    /// ends. Needs [`PostgresBuilder::home`].
+    /// Sets what ends the server. Default: [`Lifetime::Guard`]; any other needs
+    /// [`PostgresBuilder::home`], which [`Lifetime::Process`] removes at the end.
     #[must_use]
-    pub fn detached(mut self) -> Self {
-        self.detached = true;
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
         self
     }
 
@@ -211,7 +211,7 @@ impl PostgresBuilder {
     ///
     /// When any of that fails; see [`LocalError`].
     pub fn start(self) -> Result<Postgres, LocalError> {
-        let home = WorkDir::open(NAME, self.home.as_deref(), self.detached)?;
+        let home = WorkDir::open(NAME, self.home.as_deref(), self.lifetime)?;
         let binaries = binaries::find(self.version)?;
         let account = Account::for_postgres()?;
         if let Some(account) = &account {
@@ -220,7 +220,7 @@ impl PostgresBuilder {
         }
         let (socket_dir, socket_home) = self.socket_dir(&home, account.as_ref())?;
         let mut postgres = Postgres {
-            service: Service::new(KIND, format!("{NAME} {}", binaries.major), home, self.detached),
+            service: Service::new(KIND, format!("{NAME} {}", binaries.major), home, self.lifetime),
             bin: binaries.bin,
             major: binaries.major,
             port: 0,
@@ -246,13 +246,13 @@ impl PostgresBuilder {
     ) -> Result<(PathBuf, Option<WorkDir>), LocalError> {
         let inside = home.path().join("socket");
         let fits = inside.as_os_str().len() <= MAX_SOCKET_DIR_BYTES;
-        let (socket_dir, other) = match (fits, self.detached) {
+        let (socket_dir, other) = match (fits, self.lifetime) {
             (true, _) => (inside, None),
-            (false, false) => {
+            (false, Lifetime::Guard) => {
                 let other = WorkDir::temporary()?;
                 (other.path().join("socket"), Some(other))
             }
-            (false, true) => {
+            (false, Lifetime::Process(_) | Lifetime::Unbounded) => {
                 return Err(LocalError::Setting {
                     service: NAME,
                     reason: format!(

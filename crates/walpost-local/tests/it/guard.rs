@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use walpost_local::{ChildGuard, Launch, Signal, is_alive, send_signal};
+use walpost_local::{ChildGuard, Launch, Lifetime, Signal, is_alive, send_signal};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -83,12 +83,28 @@ fn a_program_that_cannot_be_found_is_named() {
 #[test]
 fn a_detached_program_survives_its_guard() {
     let folder = tempfile::tempdir().unwrap();
-    let child = sleeper(folder.path()).detached(true).spawn().unwrap();
+    let child = sleeper(folder.path()).lifetime(Lifetime::Unbounded).spawn().unwrap();
     let pid = child.pid();
     drop(child);
     assert!(is_alive(pid));
     send_signal(pid, Signal::Kill).unwrap();
     until("its end", || !is_alive(pid));
+}
+
+#[test]
+fn a_program_of_another_process_ends_with_that_and_not_with_its_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    let disposable = folder.path().join("disposable");
+    fs::create_dir(&disposable).unwrap();
+    let owner = sleeper(folder.path()).spawn().unwrap();
+    let launch = sleeper(folder.path()).lifetime(Lifetime::Process(owner.pid()));
+    let child = launch.disposable(Some(&disposable)).spawn().unwrap();
+    let pid = child.pid();
+    drop(child);
+    assert!(is_alive(pid) && disposable.exists());
+    owner.kill().unwrap();
+    until("the end of the program", || !is_alive(pid));
+    until("the end of its folder", || !disposable.exists());
 }
 
 /// Not a test of its own: the process that the next test kills.

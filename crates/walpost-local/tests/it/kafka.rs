@@ -39,6 +39,7 @@ fn a_broker_starts_stops_and_keeps_its_topics_over_a_kill() {
 }
 
 #[test]
+#[ignore = "deep: brokers of its own"]
 fn three_brokers_replicate_a_topic_and_keep_it_while_one_is_frozen() {
     let first = Kafka::builder().start().unwrap();
     let others = [2, 3].map(|node| Kafka::builder().joining(&first, node).start().unwrap());
@@ -79,6 +80,7 @@ fn three_brokers_replicate_a_topic_and_keep_it_while_one_is_frozen() {
 }
 
 #[test]
+#[ignore = "deep: brokers of its own"]
 fn consumer_groups_can_be_listed_with_kafkas_own_tool() {
     let kafka = Kafka::builder().start().unwrap();
     let class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";

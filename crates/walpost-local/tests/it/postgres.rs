@@ -102,6 +102,7 @@ fn a_setting_that_does_not_exist_is_reported_from_the_log() {
 }
 
 #[test]
+#[ignore = "deep: fetches an older PostgreSQL"]
 fn the_oldest_and_the_newest_major_version_are_fetched_and_start() {
     for major in [14, 18] {
         let start = Instant::now();

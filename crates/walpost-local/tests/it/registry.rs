@@ -3,6 +3,7 @@ use std::{env, fs, process};
 use walpost_local::Registry;
 
 #[test]
+#[ignore = "deep: needs Java 21"]
 fn what_it_unpacks_is_in_its_own_folder_and_goes_with_it() {
     let registry = Registry::start_new().unwrap();
     assert!(unpacked() > 0);

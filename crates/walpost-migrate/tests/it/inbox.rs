@@ -22,6 +22,7 @@ async fn the_inbox_is_there_when_it_was_chosen_and_not_before() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn all_sets_in_one_go_on_the_oldest_and_the_newest_server() {
     for major in [14, 18] {
         let mut client = postgres_of(major).fresh_database().await.connect().await;

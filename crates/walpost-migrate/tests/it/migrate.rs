@@ -82,6 +82,7 @@ async fn two_schemas_live_in_one_database() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn it_works_on_the_oldest_and_the_newest_server() {
     for major in [14, 18] {
         let mut client = postgres_of(major).fresh_database().await.connect().await;

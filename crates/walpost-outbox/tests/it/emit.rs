@@ -13,6 +13,7 @@ async fn message(slot: &Slot<'_>) -> String {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_message_is_decoded_as_it_was_written() {
     let database = fresh_database().await;
     let client = database.connect().await;
@@ -41,6 +42,7 @@ async fn a_message_is_decoded_as_it_was_written() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn ids_and_prefixes_of_ones_own_are_kept() {
     let database = fresh_database().await;
     let client = database.connect().await;
@@ -117,6 +119,7 @@ async fn where_nobody_could_read_it_nothing_is_emitted() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn the_newest_and_the_oldest_server_take_it() {
     for major in [14, 18] {
         let database = postgres_of(major).fresh_database().await;

@@ -99,6 +99,7 @@ fn expected(is_binary: bool) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn streams_of_postgres_15_decode_in_text_and_binary() {
     check_streams(15).await;
 }
@@ -109,6 +110,7 @@ async fn streams_of_postgres_18_decode_in_text_and_binary() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_transaction_from_another_server_names_its_origin() {
     for major in [15, 18] {
         let database = postgres_of(major).fresh_database().await;

@@ -6,6 +6,7 @@ mod frames;
 mod identity;
 mod load;
 mod oversize;
+#[cfg(feature = "pgwire")]
 mod pgwire;
 mod source;
 mod timeline;
@@ -27,11 +28,12 @@ use walpost_event::Lsn;
 
 use crate::config::StreamOrigin;
 
+#[cfg(feature = "pgwire")]
+pub(crate) use self::pgwire::PgwireSource;
 pub(crate) use self::{
     client::ReplicationClient,
     identity::ServerIdentity,
     load::{Load, Loaded, Loader},
-    pgwire::PgwireSource,
     source::WalSource,
     timeline::Switch,
 };

@@ -128,6 +128,7 @@ async fn a_publication_is_made_as_its_rows_are_to_be_named() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn an_origin_is_passed_on_where_the_server_knows_it() {
     let mut old = Rig::on(postgres_of(15)).await;
     old.config.stream_origin = Some(StreamOrigin::None);

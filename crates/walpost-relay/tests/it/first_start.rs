@@ -229,6 +229,7 @@ async fn a_row_beyond_the_limit_is_parked_by_the_load_as_by_the_stream() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_slot_that_begins_among_transactions_that_roll_back_is_like_any_other() {
     let ended = Arc::new(AtomicBool::new(false));
     let mut sessions = Vec::new();

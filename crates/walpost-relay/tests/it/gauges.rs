@@ -124,6 +124,7 @@ async fn what_the_slot_keeps_is_counted_against_its_budget() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn what_is_parked_and_what_waits_behind_it_are_counted_apart() {
     assert_eq!(gauge("apart", "walpost_parked_open_events"), None);
     let mut rig = Rig::new().await;

@@ -2,7 +2,7 @@
 
 use tokio::net::{TcpListener, TcpStream};
 use walpost_relay::{Initial, RunningRelay};
-use walpost_testkit::{Process, postgres_of, until};
+use walpost_testkit::{Process, local::Postgres, until};
 
 use crate::rig::{Rig, SOON, status, stop};
 
@@ -50,10 +50,7 @@ async fn a_slot_that_was_made_anew_before_it_was_held_is_refused() {
 
 #[tokio::test]
 async fn a_slot_that_somebody_else_still_reads_is_taken_over_where_it_is_left() {
-    let server = walpost_testkit::local::Postgres::builder()
-        .setting("wal_level", "logical")
-        .start()
-        .unwrap();
+    let server = Postgres::builder().setting("wal_level", "logical").start().unwrap();
     let server = Box::leak(Box::new(server));
     let mut rig = Rig::on_local(server).await;
     rig.config.initial = Some(Initial::Skip);
@@ -115,8 +112,9 @@ async fn in_turn(ports: [u16; 2]) -> u16 {
 async fn two_connections_to_two_servers_are_refused() {
     let mut rig = Rig::new().await;
     rig.config.start_timeout_ms = Some(1_000);
-    let other = postgres_of(18).fresh_database().await;
-    let other = walpost_postgres::Database::parse(other.url()).unwrap();
+    // A server of its own: the shared one of any version may be that of the rig.
+    let server = Postgres::builder().throwaway().start().unwrap();
+    let other = walpost_postgres::Database::parse(&server.url("postgres")).unwrap();
     let dbname = rig.database.dbname().to_owned();
     let client = other.connect().await.unwrap();
     client.batch_execute(&format!("create database \"{dbname}\"")).await.unwrap();
@@ -126,5 +124,4 @@ async fn two_connections_to_two_servers_are_refused() {
     let refusal = rig.refusal().await;
     assert!(refusal.contains("the replication connection leads to database"), "{refusal}");
     assert!(refusal.contains("name one server"), "{refusal}");
-    client.batch_execute(&format!("drop database \"{dbname}\" with (force)")).await.unwrap();
 }

@@ -75,6 +75,7 @@ async fn steadily(rig: &Rig, writer: &Client, lasting: Duration, least: i64) -> 
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn beside_a_busy_table_little_is_kept_and_a_burst_is_followed_in_seconds() {
     let (lasting, burst_mb, follow) = size();
     let server = Postgres::builder().throwaway().start().unwrap();

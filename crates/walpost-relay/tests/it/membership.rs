@@ -94,6 +94,7 @@ async fn gap_under_a_relay(version: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn rows_committed_without_a_publication_are_found_missing_on_postgres_14() {
     gap_between_two_runs(14, TAKE_OUT, PUT_BACK).await;
     gap_between_two_runs(14, NO_INSERTS, INSERTS).await;

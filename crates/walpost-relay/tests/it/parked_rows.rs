@@ -185,6 +185,7 @@ async fn a_take_over_under_way_wins(server: &'static SharedPostgres) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_relay_that_was_taken_over_writes_no_row() {
     for server in [postgres_of(14), postgres(), postgres_of(18)] {
         a_take_over_under_way_wins(server).await;

@@ -111,6 +111,7 @@ async fn old_days_leave(server: &'static SharedPostgres) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn old_days_leave_as_a_whole_and_others_stay_on_postgres_14() {
     old_days_leave(postgres_of(14)).await;
 }
@@ -152,6 +153,7 @@ async fn a_row_that_has_to_stay_holds_its_day_and_no_other() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_pipeline_that_is_stopped_holds_a_day_until_its_row_is_deleted() {
     let rig = days(postgres_of(15), &[30]).await;
     let mut other = rig.beside("other", "true").await;
@@ -287,6 +289,7 @@ async fn an_event_that_commits_late_holds_its_day() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_slot_that_is_lost_after_days_have_left_is_recovered_from_those_that_stay() {
     for major in [14, 18] {
         let mut rig = days(postgres_of(major), &[30, 29]).await;

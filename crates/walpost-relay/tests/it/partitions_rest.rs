@@ -82,6 +82,7 @@ async fn days_become_days_of_the_archive(server: &'static SharedPostgres) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn days_go_to_the_archive_and_no_row_is_copied_on_postgres_14() {
     days_become_days_of_the_archive(postgres_of(14)).await;
 }
@@ -218,6 +219,7 @@ async fn days_that_come_are_made_with_every_pass_and_say_why_one_is_not() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn an_outbox_in_partitions_can_be_polled() {
     for major in [14, 18] {
         let polled = Polled::on(days(postgres_of(major), &[30]).await).await;
@@ -238,6 +240,7 @@ async fn an_outbox_in_partitions_can_be_polled() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn rows_in_partitions_are_marked_and_their_days_leave() {
     let mut rig = days(postgres_of(14), &[30, 29]).await;
     rig.config.mark_published = true;

@@ -135,6 +135,7 @@ fn own_server() -> &'static Postgres {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: waits half a minute"]
 async fn a_sink_that_takes_nothing_turns_it_red_within_30_s_and_green_again() {
     let rig = Rig::new().await;
     let relay = rig.streaming().await;
@@ -173,6 +174,7 @@ async fn a_walsender_that_is_stopped_turns_it_red_within_30_s_and_green_again() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: waits half a minute"]
 async fn the_other_client_sees_a_stopped_walsender_too() {
     let server = own_server();
     let mut rig = Rig::on_local(server).await;
@@ -203,6 +205,7 @@ async fn the_other_client_sees_a_stopped_walsender_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: waits half a minute"]
 async fn what_is_no_standstill_stays_green() {
     let server = own_server();
     let mut rig = Rig::on_local(server).await;
@@ -261,6 +264,7 @@ async fn what_is_no_standstill_stays_green() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: takes long"]
 async fn a_load_says_so_and_leaves_nothing_behind() {
     let mut rig = Rig::new().await;
     rig.config.initial = Some(Initial::Publish);

@@ -204,11 +204,13 @@ async fn parked_rows_keep_their_place(version: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_row_is_recovered_once_on_postgres_14() {
     of_every_kind(14).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_row_is_recovered_once_on_postgres_15() {
     of_every_kind(15).await;
 }
@@ -219,6 +221,7 @@ async fn every_kind_of_row_is_recovered_once_on_postgres_18() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn deaths_between_all_steps_of_a_recovery_cost_and_repeat_nothing_on_postgres_14() {
     deaths_between_all_steps(14).await;
 }
@@ -229,6 +232,7 @@ async fn deaths_between_all_steps_of_a_recovery_cost_and_repeat_nothing_on_postg
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn parked_rows_keep_their_place_over_a_recovery_on_postgres_15() {
     parked_rows_keep_their_place(15).await;
 }

@@ -275,6 +275,7 @@ async fn a_shadow_registers_no_schema_and_waits_until_somebody_has() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn each_schema_has_its_own_time_to_be_registered_for_a_shadow() {
     let rig = Rig::new().await;
     let server = Server::start(UNKNOWN);

@@ -89,6 +89,7 @@ async fn makes_what_a_relay_publishes(rig: Rig) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_shadow_makes_what_a_relay_publishes_on_the_oldest_server() {
     makes_what_a_relay_publishes(Rig::on(postgres_of(14)).await).await;
 }

@@ -208,21 +208,25 @@ async fn every_state(version: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_state_of_a_slot_on_postgres_14() {
     every_state(14).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_state_of_a_slot_on_postgres_15() {
     every_state(15).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_state_of_a_slot_on_postgres_16() {
     every_state(16).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_state_of_a_slot_on_postgres_17() {
     every_state(17).await;
 }

@@ -155,21 +155,25 @@ async fn every_kind_of_transaction(version: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_transaction_on_postgres_14() {
     every_kind_of_transaction(14).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_transaction_on_postgres_15() {
     every_kind_of_transaction(15).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_transaction_on_postgres_16() {
     every_kind_of_transaction(16).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn every_kind_of_transaction_on_postgres_17() {
     every_kind_of_transaction(17).await;
 }
@@ -228,11 +232,13 @@ async fn partitions_come_and_go(version: u32) {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn partitions_that_come_later_are_published_on_postgres_14() {
     partitions_come_and_go(14).await;
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn partitions_that_come_later_are_published_on_postgres_15() {
     partitions_come_and_go(15).await;
 }

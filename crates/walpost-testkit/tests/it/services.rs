@@ -46,6 +46,7 @@ async fn the_shared_server_is_started_once() {
 }
 
 #[tokio::test]
+#[ignore = "deep: an older PostgreSQL"]
 async fn a_server_of_a_version_is_of_that_version_whatever_this_machine_has() {
     for major in [15, 18] {
         let client = postgres_of(major).fresh_database().await.connect().await;
@@ -121,6 +122,7 @@ async fn records_of_an_aborted_transaction_are_read_only_when_asked_for() {
 }
 
 #[tokio::test]
+#[ignore = "deep: a broker of its own"]
 async fn kafkas_own_tool_sees_the_offset_of_a_group() {
     use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
     let local = patient_kafka().start().unwrap();
@@ -149,6 +151,7 @@ async fn kafkas_own_tool_sees_the_offset_of_a_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: a broker of its own"]
 async fn clients_of_a_proxied_broker_stay_behind_the_proxy() {
     let listener = Proxy::listener();
     let port = listener.local_addr().unwrap().port();

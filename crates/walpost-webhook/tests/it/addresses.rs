@@ -50,6 +50,7 @@ fn addresses(random: &mut Seeded) -> Vec<IpAddr> {
 }
 
 #[test]
+#[ignore = "deep: needs Python"]
 fn what_python_calls_special_is_forbidden() {
     property("special addresses", Duration::ZERO, |random| {
         let addresses = addresses(random);

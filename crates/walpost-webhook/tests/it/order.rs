@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::sync::Semaphore;
-use walpost_testkit::until;
+use walpost_testkit::{postgres_of, until};
 use walpost_webhook::{
     DeliveryFilter, DeliveryState, NewDelivery, OnHeadFailure, Order, ProcessorSettings,
     RetryPolicy, Schedule, Settlement,
@@ -359,6 +359,7 @@ async fn plant_many(world: &World, key: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn claims_look_at_few_of_many_that_are_blocked() {
     let world = World::new().await;
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
@@ -390,9 +391,11 @@ async fn claims_look_at_few_of_many_that_are_blocked() {
     assert!(read[1] - read[0] < 20_000, "{read:?} entries");
 }
 
+/// On PostgreSQL 15: since 18 the start reads one row without an index.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: an older PostgreSQL"]
 async fn where_all_go_in_order_a_claim_looks_at_the_head_alone() {
-    let world = World::new().await;
+    let world = World::on(postgres_of(15).fresh_database().await).await;
     let receiver = Receiver::answering(answer("200 OK", "", "")).await;
     plant_many(&world, "").await;
     alone(&world).await;

@@ -26,7 +26,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let database = fresh_database().await;
+        Self::on(fresh_database().await).await
+    }
+
+    pub(crate) async fn on(database: Database) -> Self {
         let mut client = database.connect().await;
         Migrator::new().set(Set::Webhook).migrate(&mut client).await.unwrap();
         Self { database, client, deliveries: Deliveries::new() }

@@ -7,6 +7,10 @@ pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod connector;
 pub(crate) mod consumer;
+#[cfg(feature = "contracts")]
+pub(crate) mod contracts;
+#[cfg(not(feature = "contracts"))]
+#[path = "contracts_absent.rs"]
 pub(crate) mod contracts;
 pub(crate) mod demo;
 pub(crate) mod demo_consumer;

@@ -198,10 +198,9 @@ impl Rig {
         args.extend(how);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let ran = tokio::task::spawn_blocking(move || {
-            let local = kafka.local().expect("the tools come with a broker of our own");
-            local.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
+            kafka.run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", args)
         });
-        let output = ran.await.unwrap().unwrap();
+        let output = ran.await.unwrap();
         assert!(output.contains(&self.topic), "the tool reset nothing: {output}");
     }
 

@@ -67,6 +67,7 @@ fn a_demo_with_a_kill_of_each_keeps_the_promise_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "deep: takes long"]
 fn an_interrupted_demo_leaves_nothing_on_a_server_of_the_users() {
     let server = Postgres::builder().throwaway().start().unwrap();
     for signal in [Signal::Interrupt, Signal::Hangup] {
@@ -89,6 +90,7 @@ fn an_interrupted_demo_leaves_nothing_on_a_server_of_the_users() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_killed_demo_leaves_no_process_and_no_folder() {
     let folder = folder();
     let demo = demo(folder.path(), &["--events", "50000"]);
@@ -98,6 +100,7 @@ async fn a_killed_demo_leaves_no_process_and_no_folder() {
 }
 
 #[test]
+#[ignore = "deep: takes long"]
 fn two_demos_at_once_do_not_meet() {
     let server = Postgres::builder().throwaway().start().unwrap();
     let url = server.url("postgres");

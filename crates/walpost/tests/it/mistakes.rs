@@ -84,6 +84,7 @@ fn a_server_without_logical_wal_is_told_so() {
 }
 
 #[test]
+#[ignore = "deep: takes long"]
 fn what_is_missing_in_the_database_comes_with_the_statement_that_mends_it() {
     let server = server();
     refused(
@@ -138,6 +139,7 @@ fn what_is_missing_in_the_database_comes_with_the_statement_that_mends_it() {
 /// Every column that the configuration names and the table has not, before the
 /// first event is parked for it, with the key that named it.
 #[test]
+#[ignore = "deep: takes long"]
 fn a_column_that_the_outbox_has_not_is_named_with_its_key() {
     let server = server();
     let url = migrated(&server, "shop");

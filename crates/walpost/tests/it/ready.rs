@@ -44,6 +44,7 @@ fn walsender(server: &Postgres) -> u32 {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_stuck_slot_is_told_by_probe_log_and_status_and_its_end_too() {
     let server = server();
     let url = migrated(&server, "shop");
@@ -99,6 +100,7 @@ fn silent_connections(port: u16) -> Vec<TcpStream> {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn connections_that_say_nothing_take_no_descriptor_that_the_relay_needs_and_end() {
     let server = server();
     let url = migrated(&server, "shop");

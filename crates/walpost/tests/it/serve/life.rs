@@ -5,6 +5,7 @@ use super::support::{LIMIT, Stage};
 use crate::mistakes::migrated;
 
 #[tokio::test]
+#[ignore = "deep: takes a minute"]
 async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
     let stage = Stage::set().await;
     let served = stage.serve(&[]).until_health(200).await;

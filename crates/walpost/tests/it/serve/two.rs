@@ -4,6 +4,7 @@ use walpost_testkit::until;
 use super::support::{LIMIT, Stage};
 
 #[tokio::test]
+#[ignore = "deep: takes a minute"]
 async fn a_process_that_hangs_is_replaced_and_stands_by_when_it_wakes() {
     let stage = Stage::set().await;
     let first = stage.serve(&[]).until_health(200).await;
@@ -27,6 +28,7 @@ async fn a_process_that_hangs_is_replaced_and_stands_by_when_it_wakes() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_process_that_stands_by_goes_on_where_a_killed_one_was() {
     let stage = Stage::set().await;
     let first = stage.serve(&[]).until_health(200).await;

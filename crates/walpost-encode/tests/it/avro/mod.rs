@@ -2,8 +2,6 @@
 //!
 //! Needs Java 21, Maven, Python and pip.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
-
 mod asking;
 mod datum;
 mod python;

@@ -1,44 +1,55 @@
+//! Test executables, built by cargo.
+
 use std::{
     collections::BTreeMap,
-    env,
     io::{BufRead, BufReader},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::tidy::{self, Target};
+use super::cargo;
+use crate::tidy::Target;
 
-/// Where the tests of a target are, and where they run.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Program {
-    pub(super) path: PathBuf,
+/// A test executable, and the folder it runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
     /// Of the package, as cargo has it.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
-pub(super) type Programs = BTreeMap<(String, Target), Vec<Program>>;
+/// By package and target.
+pub(crate) type Programs = BTreeMap<(String, Target), Vec<Program>>;
 
-/// Builds the tests of the whole workspace at once, as `cargo test --workspace`
-/// does: built package by package, each would have other features, and its
-/// dependencies be compiled anew.
+/// Which packages are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packages {
+    /// `default-members`.
+    Everyday,
+    /// All of the workspace.
+    All,
+}
+
+/// Builds the tests of these packages at once: built package by package, each would
+/// have other features, and cargo would compile its dependencies again.
 ///
 /// # Errors
 /// If cargo cannot be started or read, or something does not compile.
-pub(super) fn build() -> Result<Programs> {
-    let mut child = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .current_dir(tidy::root())
-        .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo")?;
+pub(crate) fn build(packages: Packages, options: &[&str]) -> Result<Programs> {
+    let mut command = cargo();
+    command.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(options);
+    if packages == Packages::All {
+        command.arg("--workspace");
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
     let stdout = child.stdout.take().expect("it was piped");
     let mut programs = Programs::new();
     for line in BufReader::new(stdout).lines() {
-        let line = line.context("cannot read what cargo says")?;
-        let message = serde_json::from_str(&line).context("cargo's message is no JSON")?;
+        let line = line.context("cannot read the messages of cargo")?;
+        let message = serde_json::from_str(&line).context("a message of cargo is not JSON")?;
         if let Some((key, program)) = program(&message) {
             programs.entry(key).or_default().push(program);
         }
@@ -64,11 +75,11 @@ fn program(message: &Value) -> Option<((String, Target), Program)> {
     Some(((package, target), Program { path, folder }))
 }
 
-/// The name in a package id: the last folder of the URL, unless it is told.
-fn package(id: &str) -> Option<&str> {
+/// The name in a package id: the last folder of the URL, unless the id has one.
+pub(super) fn package(id: &str) -> Option<&str> {
     let (url, fragment) = id.rsplit_once('#')?;
-    let told = fragment.split_once('@').map(|(name, _)| name);
-    told.or_else(|| url.rsplit('/').next())
+    let named = fragment.split_once('@').map(|(name, _)| name);
+    named.or_else(|| url.rsplit('/').next())
 }
 
 #[cfg(test)]

@@ -3,14 +3,12 @@
 //!
 //! Needs Java 19 or newer with a compiler, Maven and PostgreSQL.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
-
-mod ask;
+pub(crate) mod ask;
 mod catalog;
 mod columns;
 mod converters;
 mod expansion;
 mod literals;
 mod messages;
-mod notation;
-mod random;
+pub(crate) mod notation;
+pub(crate) mod random;

@@ -8,17 +8,7 @@
 //! with what they need, they are asked again, random values as well, and what is
 //! kept is written anew.
 
-#![allow(clippy::unwrap_used, reason = "a failed step fails its test")]
-
-#[allow(dead_code, reason = "the other tests of the oracle use the rest")]
-#[path = "../oracle/ask.rs"]
-mod ask;
 mod cases;
-#[path = "../oracle/notation.rs"]
-mod notation;
-#[allow(dead_code, reason = "the other tests of the oracle use the rest")]
-#[path = "../oracle/random.rs"]
-mod random;
 mod ways;
 
 use std::{collections::BTreeMap, env, fs, sync::Arc};
@@ -26,9 +16,10 @@ use std::{collections::BTreeMap, env, fs, sync::Arc};
 use serde_json::{Value as Json, json};
 use walpost_encode::connect::{Converter, Kind, Schema, SchemaField, Unconverted, Value};
 
-use self::{ask::Oracle, random::Random, ways::Way};
+use self::ways::Way;
+use crate::oracle::{ask::Oracle, notation, random::Random};
 
-const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/confluent/records.json");
+const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/confluent/records.json");
 const RANDOM_CASES: usize = 300;
 
 /// Bytes, and what is registered on the way; a failure is one, whatever its text.

@@ -367,6 +367,7 @@ fn server() -> Postgres {
 }
 
 #[tokio::test]
+#[ignore = "deep: needs a Java compiler and Kafka Connect"]
 async fn rows_become_what_debezium_makes_of_them() {
     let postgres = server();
     let columns = columns(COLUMNS);
@@ -405,6 +406,7 @@ async fn rows_become_what_debezium_makes_of_them() {
 }
 
 #[tokio::test]
+#[ignore = "deep: needs a Java compiler and Kafka Connect"]
 async fn values_on_which_debezium_fails_are_errors() {
     let postgres = server();
     let columns = columns(TROUBLE);

@@ -94,6 +94,7 @@ fn text(random: &mut Random, depth: u32) -> String {
 }
 
 #[test]
+#[ignore = "deep: needs a Java compiler and Kafka Connect"]
 fn literals_are_what_kafka_connect_takes_them_for() {
     const PACKAGE: &str = "org.apache.kafka.connect";
     let mut oracle = Oracle::start();

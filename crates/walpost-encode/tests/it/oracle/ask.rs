@@ -11,7 +11,7 @@ use walpost_local::{fetch_debezium, find_java};
 /// Since when Java finds the shortest text of a floating-point number.
 const OLDEST_JAVA: u32 = 19;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/Oracle.java");
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/oracle/Oracle.java");
 
 pub(crate) struct Oracle {
     child: Child,

@@ -1,0 +1,24 @@
+//! The tests of the workspace, by tier: what cargo has built, and running it.
+//!
+//! A test is in the deep tier if its package is not one of `default-members`, or if
+//! it is marked `#[ignore = "deep: why"]`. Every other test is in the everyday tier,
+//! which `cargo test` runs.
+//!
+//! [`built`] has cargo build the test executables, [`tiers`] says which tests of
+//! each are in which tier, [`harness`] runs them, [`table`] prints durations.
+
+pub(crate) mod built;
+pub(crate) mod harness;
+pub(crate) mod table;
+pub(crate) mod tiers;
+
+use std::{env, process::Command};
+
+use crate::tidy;
+
+/// Cargo, in the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(tidy::root());
+    cargo
+}
