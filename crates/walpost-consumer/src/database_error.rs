@@ -47,6 +47,8 @@ impl Verdict {
             // lock_timeout, deadlock, serialisation; the idle time-out; being
             // terminated; starting up and shutting down.
             "55P03" | "40P01" | "40001" | "25P03" | "25P04" | "58000" | "58030" => Self::Transient,
+            // A standby that is not yet promoted, or a primary that is switched over.
+            READ_ONLY_STATE => Self::Transient,
             "57014" => Self::Cancelled,
             // A handler that goes on after a failed statement.
             "25P02" => Self::Data,
@@ -86,6 +88,14 @@ pub(crate) fn how_to_connect(error: Option<&tokio_postgres::Error>) -> &'static 
     }
 }
 
+/// What to do if a transient error does not end by itself: empty for most.
+pub(crate) fn how_to_end(error: &tokio_postgres::Error) -> String {
+    match error.code().map(SqlState::code) {
+        Some(READ_ONLY_STATE) => format!("; if this does not end, {READ_ONLY}"),
+        _ => String::new(),
+    }
+}
+
 /// What to do about a server that refuses a statement of the consumer's own.
 pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> Cow<'static, str> {
     how_to_use_state(error.code().map(SqlState::code))
@@ -95,7 +105,7 @@ pub(crate) fn how_to_use(error: &tokio_postgres::Error) -> Cow<'static, str> {
 pub(crate) fn how_to_use_state(state: Option<&str>) -> Cow<'static, str> {
     match state {
         Some("42501") => format!("grant the role {}", needed_rights()).into(),
-        Some("25006") => READ_ONLY.into(),
+        Some(READ_ONLY_STATE) => READ_ONLY.into(),
         _ => "see what the server says".into(),
     }
 }
@@ -108,13 +118,13 @@ pub(crate) fn how_to_handle(state: Option<&str>) -> &'static str {
             "create what is missing in the database of the effects, or correct the statement"
         }
         Some("42501") => "grant the consumer's role what the statement needs",
-        Some("25006") => READ_ONLY,
         Some("42601") => "correct the statement",
         _ => "mend that",
     }
 }
 
-const READ_ONLY: &str = "connect to the primary, this server is a standby or read-only";
+const READ_ONLY_STATE: &str = "25006";
+pub(crate) const READ_ONLY: &str = "connect to the primary, this server is a standby or read-only";
 
 fn has_io_cause(error: &tokio_postgres::Error) -> bool {
     let mut cause = StdError::source(error);
@@ -153,6 +163,7 @@ mod tests {
             ("57P01", Verdict::Transient),
             ("57014", Verdict::Cancelled),
             ("25P03", Verdict::Transient),
+            ("25006", Verdict::Transient),
             ("22003", Verdict::Data),
             ("54000", Verdict::Data),
             ("23505", Verdict::Data),

@@ -7,7 +7,7 @@ use walpost_event::RetrySchedule;
 
 use crate::{
     BoxError, Database, Error,
-    database_error::{Verdict, how_to_connect, how_to_use, postgres_error},
+    database_error::{READ_ONLY, Verdict, how_to_connect, how_to_use, postgres_error},
     report::report,
     settings::Settings,
     sql::{NEWEST, Sql},
@@ -22,6 +22,8 @@ struct Found {
     /// Whether the newest table is there.
     migrated: bool,
     encoding: String,
+    /// A standby, or a session in which nothing can be written.
+    read_only: bool,
     usage: bool,
     /// Whether every function may be called.
     execute: bool,
@@ -86,6 +88,7 @@ async fn look(database: &Database, sql: &Sql, settings: &Settings) -> Result<Fou
         execute: row.get(3),
         missing: row.get(4),
         encoding: row.get(5),
+        read_only: row.get(6),
         unknown_keys,
     })
 }
@@ -117,7 +120,13 @@ fn not_connected(database: &Database, error: BoxError) -> Failed {
 }
 
 fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
-    let Found { role, migrated, encoding, usage, execute, missing, unknown_keys } = found;
+    let Found { role, migrated, encoding, read_only, usage, execute, missing, unknown_keys } =
+        found;
+    if read_only {
+        let attempted = "looking for the consumer's tables found a server that rejects writes";
+        let (attempted, source) = (attempted.to_owned(), READ_ONLY.into());
+        return Err(Error::Database { attempted, source });
+    }
     // SQL_ASCII stores whatever it is given.
     if !["UTF8", "SQL_ASCII"].contains(&encoding.as_str()) {
         let problem = format!(
@@ -160,6 +169,7 @@ mod tests {
             role: "app".into(),
             migrated: true,
             encoding: "UTF8".into(),
+            read_only: false,
             usage: true,
             execute: true,
             missing: Vec::new(),
@@ -198,6 +208,13 @@ mod tests {
             text.starts_with("setting guard: ") && text.contains("unique index a_key"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_read_only_server_is_refused_at_the_start() {
+        let found = |found: &mut Found| found.read_only = true;
+        let text = judged(found).unwrap_err();
+        assert!(text.contains("rejects writes"), "{text}");
     }
 
     #[test]

@@ -275,7 +275,8 @@ fn rights() -> String {
          join pg_class c on c.relname = r.of and c.relnamespace = n.oid \
          where not case r.name when 'delete' then has_table_privilege(c.oid, r.name) \
          else has_any_column_privilege(c.oid, r.name) end group by r.of order by r.of), \
-         current_setting('server_encoding') \
+         current_setting('server_encoding'), \
+         current_setting('transaction_read_only')::bool \
          from (select $1::text as name) s left join pg_namespace n on n.nspname = s.name"
     )
 }

@@ -2,7 +2,7 @@ use tokio_postgres::Error as PgError;
 
 use crate::{
     BoxError, Error,
-    database_error::{Verdict, how_to_use, how_to_use_state},
+    database_error::{Verdict, how_to_end, how_to_use, how_to_use_state},
     kafka::KafkaFailure,
     report::report,
     store::StoreError,
@@ -34,7 +34,7 @@ impl Interrupt {
     pub(super) fn claiming(attempted: &str, schema: &str, error: PgError) -> Self {
         match Verdict::of(&error) {
             Verdict::Transient | Verdict::Cancelled => {
-                Self::Fault(format!("{attempted}: {}", report(&error)))
+                Self::Fault(format!("{attempted}: {}{}", report(&error), how_to_end(&error)))
             }
             Verdict::GivenUp => Self::GivenUp(report(&error)),
             Verdict::NotMigrated => {

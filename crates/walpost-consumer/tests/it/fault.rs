@@ -152,3 +152,28 @@ pub(crate) async fn killed_as(rounds: u64, kafka: &[(&str, &str)]) {
     last.stop().await.unwrap();
     assert_eq!(world.effects().await, each(&events, 1));
 }
+
+/// As in the seconds of a switch-over: sessions are ended, and new ones cannot write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_rejects_writes_for_a_while_costs_no_effect() {
+    let world = World::new(2).await;
+    let events = ids("a", 200);
+    for (partition, part) in events[..100].chunks(50).enumerate() {
+        world.publish(partition as i32, part).await;
+    }
+    let mut running = run(world.consumer().handler(Effects).unwrap());
+    running.until_applied(100).await;
+    world.rejects_writes(true).await;
+    let rejected = "select xact_rollback from pg_stat_database where datname = current_database()";
+    let before = world.number(rejected).await;
+    for (partition, part) in events[100..].chunks(50).enumerate() {
+        world.publish(partition as i32, part).await;
+    }
+    // Of both partitions, and more than once.
+    testkit::until(LIMIT, "rejected writes", async || world.number(rejected).await > before + 3)
+        .await;
+    world.rejects_writes(false).await;
+    world.until_number("select count(*) from effect", 200).await;
+    running.stop().await.unwrap();
+    assert_eq!(world.effects().await, each(&events, 1));
+}

@@ -64,7 +64,7 @@ async fn a_standby_is_an_error_that_names_the_primary() {
     let consumer = world.consumer().database(Database::config(config)).handler(Effects).unwrap();
     let error = run(consumer).end().await.unwrap_err();
     assert!(matches!(error, Error::Database { .. }), "{error}");
-    assert!(error.to_string().contains("connect to the primary"), "{error}");
+    assert!(error_chain(&error).contains("connect to the primary"), "{error}");
 }
 
 #[tokio::test]

@@ -349,6 +349,18 @@ impl World {
         rows.await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
+    /// Ends all other sessions; new ones can write, or not.
+    pub(crate) async fn rejects_writes(&self, rejects: bool) {
+        let name = self.database.name();
+        let setting = if rejects { "= on" } else { "= default" };
+        let sql = format!(
+            "alter database {name} set default_transaction_read_only {setting}; \
+             select pg_terminate_backend(pid) from pg_stat_activity \
+             where datname = current_database() and pid <> pg_backend_pid()"
+        );
+        self.client.batch_execute(&sql).await.unwrap();
+    }
+
     /// One number.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         self.client.query_one(query, &[]).await.unwrap().get(0)
