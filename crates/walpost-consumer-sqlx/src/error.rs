@@ -1,4 +1,4 @@
-use sqlx::postgres::{PgDatabaseError, PgSeverity};
+use sqlx::postgres::{PgDatabaseError, PgErrorPosition, PgSeverity};
 use walpost_consumer::{
     HandlerError, SliceError,
     store::{Said, StoreError},
@@ -111,6 +111,7 @@ fn said_by(error: &PgDatabaseError) -> Said<'_> {
         state: error.code(),
         message: error.message(),
         file: error.file(),
+        is_in_statement: matches!(error.position(), Some(PgErrorPosition::Original(_))),
         constraint: error.constraint(),
         schema: error.schema(),
         table: error.table(),

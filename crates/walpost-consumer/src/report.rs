@@ -10,7 +10,7 @@ use std::{error::Error as StdError, fmt::Write, sync::Arc};
 
 use tokio_postgres::{
     Error as PgError,
-    error::{DbError, Severity},
+    error::{DbError, ErrorPosition, Severity},
     types::WrongType,
 };
 
@@ -23,8 +23,14 @@ const MAX_BYTES: usize = 4096;
 /// quote no values.
 const NAMING: [&str; 15] =
     ["08", "0A", "25", "26", "28", "34", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"];
-/// Within those, what quotes the statement's text: a syntax error.
-const QUOTING: &str = "42601";
+/// Within those, what quotes the statement's text: a syntax error, and names that
+/// cannot be names.
+const QUOTING: [&str; 3] = ["42601", "42602", "42622"];
+/// Within those, what may quote a value that is used as a name, as in
+/// `$1::regclass`, unless the parser reports a place in the statement.
+const OF_NAMES: [&str; 2] = ["3F", "42"];
+/// A right that is missing on an object that exists.
+const DENIED: &str = "42501";
 /// The class of our own functions, which quote nothing.
 const OURS: &str = "WP";
 
@@ -102,8 +108,8 @@ pub(crate) fn said_text(said: &store::Said<'_>) -> String {
         ("column", said.column),
         ("type", said.data_type),
     ];
-    let store::Said { severity, state, message, file, .. } = *said;
-    Said { severity, state, message, file, names }.to_text()
+    let store::Said { severity, state, message, file, is_in_statement, .. } = *said;
+    Said { severity, state, message, file, is_in_statement, names }.to_text()
 }
 
 /// What of a server's error is looked at.
@@ -113,6 +119,8 @@ struct Said<'error> {
     message: &'error str,
     /// Source file of the server that reported it, `None` for a pooler's error.
     file: Option<&'error str>,
+    /// Whether the error points into the statement that the client has sent.
+    is_in_statement: bool,
     names: [(&'static str, Option<&'error str>); 5],
 }
 
@@ -127,6 +135,7 @@ impl<'error> Said<'error> {
             state: error.code().code(),
             message: error.message(),
             file: error.file(),
+            is_in_statement: matches!(error.position(), Some(ErrorPosition::Original(_))),
             names: [
                 ("constraint", error.constraint()),
                 ("schema", error.schema()),
@@ -162,7 +171,12 @@ impl<'error> Said<'error> {
         // What a function raises comes from a file of its language, such as
         // pl_exec.c or plperl.c, under any SQLSTATE that it likes.
         let by_server = |file: &str| file.ends_with(".c") && !file.starts_with("pl");
-        self.file.is_none_or(by_server) && NAMING.contains(&class) && self.state != QUOTING
+        let quotes_no_value =
+            !OF_NAMES.contains(&class) || self.is_in_statement || self.state == DENIED;
+        self.file.is_none_or(by_server)
+            && NAMING.contains(&class)
+            && !QUOTING.contains(&self.state)
+            && quotes_no_value
     }
 }
 
@@ -180,8 +194,13 @@ mod tests {
     use super::*;
 
     fn text(state: &str, file: Option<&str>) -> String {
+        text_at(state, file, true)
+    }
+
+    fn text_at(state: &str, file: Option<&str>, is_in_statement: bool) -> String {
         let names = ["constraint", "schema", "table", "column", "type"].map(|of| (of, None));
-        Said { severity: "ERROR", state, message: "SECRET", file, names }.to_text()
+        let severity = "ERROR";
+        Said { severity, state, message: "SECRET", file, is_in_statement, names }.to_text()
     }
 
     #[test]
@@ -201,6 +220,17 @@ mod tests {
             assert_eq!(text(state, file), format!("ERROR {state}: SECRET"));
             assert_eq!(text(state, None), format!("ERROR {state}: SECRET"));
         }
+    }
+
+    #[test]
+    fn a_message_about_a_value_that_is_used_as_a_name_is_left_out() {
+        for (state, file) in [("42P01", "namespace.c"), ("42704", "parse_type.c"), ("3F000", "x.c")]
+        {
+            assert_eq!(text_at(state, Some(file), false), format!("ERROR {state}"));
+            assert_eq!(text_at(state, Some(file), true), format!("ERROR {state}: SECRET"));
+        }
+        assert_eq!(text_at("42501", Some("aclchk.c"), false), "ERROR 42501: SECRET");
+        assert_eq!(text("42602", Some("regproc.c")), "ERROR 42602");
     }
 
     #[test]

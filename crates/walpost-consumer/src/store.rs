@@ -326,6 +326,8 @@ pub struct Said<'a> {
     pub message: &'a str,
     /// Source file of the server, `None` for a pooler's error.
     pub file: Option<&'a str>,
+    /// Whether the error has a position in the statement that the client has sent.
+    pub is_in_statement: bool,
     /// Name of the constraint.
     pub constraint: Option<&'a str>,
     /// Name of the schema.

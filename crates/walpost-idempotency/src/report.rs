@@ -7,14 +7,23 @@
 
 use std::{error::Error as StdError, fmt::Write};
 
-use tokio_postgres::{Error as PgError, error::DbError};
+use tokio_postgres::{
+    Error as PgError,
+    error::{DbError, ErrorPosition},
+};
 
 /// Longest text, in bytes.
 const MAX_BYTES: usize = 1_024;
 /// Classes of SQLSTATE whose messages name objects, limits and states.
 const NAMING: [&str; 9] = ["08", "25", "28", "40", "42", "53", "55", "57", "58"];
-/// Within those, what quotes the text of a statement.
-const QUOTING: &str = "42601";
+/// Within those, what quotes the statement's text: a syntax error, and names that
+/// cannot be names.
+const QUOTING: [&str; 3] = ["42601", "42602", "42622"];
+/// Within those, what may quote a value that is used as a name, as in
+/// `$1::regclass`, unless the parser reports a place in the statement.
+const OF_NAMES: &str = "42";
+/// A right that is missing on an object that exists.
+const DENIED: &str = "42501";
 /// Names of conditions whose messages are left out.
 const CONDITIONS: [(&str, &str); 12] = [
     ("22001", "string data right truncation"),
@@ -97,7 +106,8 @@ fn text_of(said: &DbError) -> String {
         ("column", said.column()),
         ("type", said.datatype()),
     ];
-    let mut text = headline(said.code().code(), said.message(), said.file());
+    let is_in_statement = matches!(said.position(), Some(ErrorPosition::Original(_)));
+    let mut text = headline(said.code().code(), said.message(), said.file(), is_in_statement);
     for (of, name) in names {
         if let Some(name) = name {
             let _ = write!(text, ", {of} {name}");
@@ -106,12 +116,15 @@ fn text_of(said: &DbError) -> String {
     text
 }
 
-fn headline(state: &str, message: &str, file: Option<&str>) -> String {
+fn headline(state: &str, message: &str, file: Option<&str>, is_in_statement: bool) -> String {
     let class = state.get(..2).unwrap_or_default();
     // What a function raises comes from a file of its language, such as
     // pl_exec.c, under any SQLSTATE that it likes; ours say WP.
     let by_server = file.is_none_or(|file| file.ends_with(".c") && !file.starts_with("pl"));
-    if class == "WP" || (by_server && NAMING.contains(&class) && state != QUOTING) {
+    let quotes_no_value = class != OF_NAMES || is_in_statement || state == DENIED;
+    let is_safe =
+        by_server && NAMING.contains(&class) && !QUOTING.contains(&state) && quotes_no_value;
+    if class == "WP" || is_safe {
         return format!("PostgreSQL says {state}: {message}");
     }
     match CONDITIONS.iter().find(|(of, _)| *of == state) {
@@ -147,15 +160,20 @@ mod tests {
     #[test]
     fn a_message_about_data_is_left_out() {
         for state in ["22P02", "23505", "23514", "42601", "P0001", "XX000", "APP01", ""] {
-            let text = headline(state, "SECRET", Some("numutils.c"));
+            let text = headline(state, "SECRET", Some("numutils.c"), true);
             assert!(!text.contains("SECRET"), "{text}");
         }
         for file in ["pl_exec.c", "plperl.c", "plv8.cc", "lib.rs"] {
-            assert_eq!(headline("42501", "SECRET", Some(file)), "PostgreSQL says 42501");
+            assert_eq!(headline("42501", "SECRET", Some(file), true), "PostgreSQL says 42501");
         }
-        assert_eq!(headline("23505", "", None), "PostgreSQL says 23505 (unique violation)");
-        assert_eq!(headline("57P01", "bye", Some("a.c")), "PostgreSQL says 57P01: bye");
-        assert!(headline("WP030", "the claim", Some("pl_exec.c")).ends_with("the claim"));
+        assert_eq!(headline("23505", "", None, false), "PostgreSQL says 23505 (unique violation)");
+        assert_eq!(headline("57P01", "bye", Some("a.c"), false), "PostgreSQL says 57P01: bye");
+        assert!(headline("WP030", "the claim", Some("pl_exec.c"), false).ends_with("the claim"));
+        // As of `$1::regclass`: reported by namespace.c, at no place of the statement.
+        let by_value = headline("42P01", "SECRET", Some("namespace.c"), false);
+        assert_eq!(by_value, "PostgreSQL says 42P01");
+        let by_name = headline("42P01", "no shipmnt", Some("parse_relation.c"), true);
+        assert_eq!(by_name, "PostgreSQL says 42P01: no shipmnt");
         assert!(shortened("ä".repeat(MAX_BYTES)).len() < MAX_BYTES + 5);
     }
 

@@ -1,4 +1,4 @@
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
 /// An event could not be written.
 ///
@@ -241,8 +241,8 @@ impl Error {
         }
     }
 
-    /// From an error of the driver. Never its detail, and not the message of
-    /// data errors: they repeat contents.
+    /// From an error of the driver. Never its detail, and its message only if that
+    /// cannot repeat contents.
     pub(crate) fn from_driver(target: &str, source: tokio_postgres::Error) -> Self {
         let target = target.to_owned();
         let Some(error) = source.as_db_error() else {
@@ -252,7 +252,7 @@ impl Error {
         if code == SqlState::T_R_SERIALIZATION_FAILURE || code == SqlState::T_R_DEADLOCK_DETECTED {
             return Self::Conflict { table: target, code };
         }
-        let message = (!code.code().starts_with("22")).then(|| error.message().to_owned());
+        let message = may_be_shown(error).then(|| error.message().to_owned());
         let column = error.column().map(str::to_owned);
         Self::Refused { target, code, message, column, index: None }
     }
@@ -265,6 +265,24 @@ impl Error {
         }
         self
     }
+}
+
+/// Whether the server itself wrote the message, and about a state, a limit or a name
+/// in our statement: not about a value, and not what a trigger has raised.
+fn may_be_shown(error: &DbError) -> bool {
+    const SHOWN: [&str; 12] =
+        ["08", "0A", "25", "26", "28", "40", "42", "53", "54", "55", "57", "58"];
+    // They quote the text of the statement.
+    const QUOTING: [&str; 3] = ["42601", "42602", "42622"];
+    let state = error.code().code();
+    let is_by_server =
+        error.file().is_none_or(|file| file.ends_with(".c") && !file.starts_with("pl"));
+    // A trigger may use a value as a name, as in `new.payload::regclass`.
+    let is_in_statement = matches!(error.position(), Some(ErrorPosition::Original(_)));
+    is_by_server
+        && SHOWN.iter().any(|class| state.starts_with(class))
+        && !QUOTING.contains(&state)
+        && (!state.starts_with("42") || is_in_statement || state == "42501")
 }
 
 fn of_call(index: &Option<usize>) -> String {

@@ -29,6 +29,10 @@ impl Handler for Quoting {
                 let raised = tx.query("select refuse($1)", &[&CONTENTS]).await;
                 raised.map_err(HandlerError::retry)?;
             }
+            "name" => {
+                let named = tx.query("select $1::text::regclass", &[&CONTENTS]).await;
+                named.map_err(HandlerError::park)?;
+            }
             "nested" => {
                 let failed = tx.query("select $1::text::int", &[&CONTENTS]).await;
                 failed.map_err(|error| HandlerError::park(Saving(Box::new(error))))?;
@@ -129,6 +133,7 @@ async fn a_failure_shows_what_was_violated_and_not_by_which_values() {
         ),
         ("integer", "ERROR 22P02 (invalid text representation)"),
         ("raised", "ERROR 42501"),
+        ("name", "ERROR 42P01"),
         ("nested", "saving a note: ERROR 22P02 (invalid text representation)"),
         ("read", "error deserializing column 0"),
     ];

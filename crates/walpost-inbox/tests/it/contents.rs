@@ -41,7 +41,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "apply",
     "unknown",
     "select_panics",
@@ -51,6 +51,7 @@ const KINDS: [&str; 10] = [
     "integer",
     "syntax",
     "raise",
+    "name",
     "give_up",
 ];
 
@@ -82,7 +83,7 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
     let running = run(world.processor(), ByType);
     world.until(State::Succeeded, 1).await;
     world.until(State::Review, 2).await;
-    world.until(State::Failed, 7).await;
+    world.until(State::Failed, 8).await;
     texts.push(format!("{:?} {:?}", running.processor, running.processor.snapshot()));
     running.stop().await;
 

@@ -243,6 +243,7 @@ impl Handler for ByType {
             "integer" => format!("select '{SECRET}'::text::int"),
             "syntax" => format!("{SECRET} note"),
             "raise" => format!("select refuse('{SECRET}')"),
+            "name" => format!("select '{SECRET}'::text::regclass"),
             other => panic!("no such type: {other}"),
         };
         Ok(tx.batch_execute(&sql).await?)

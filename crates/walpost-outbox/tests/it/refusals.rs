@@ -110,6 +110,25 @@ async fn a_refusal_names_the_table_and_the_way_out_and_no_contents() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     drop(tx);
 
+    // A trigger that quotes the payload, or uses it as a name.
+    for quoting in
+        ["raise exception 'bad %', new.payload", "perform (new.payload #>> '{}')::regclass"]
+    {
+        let trigger = format!(
+            "create or replace function quote() returns trigger language plpgsql as $$ begin \
+             {quoting}; return new; end $$; \
+             create or replace trigger quote before insert on walpost.outbox for each row \
+             execute function quote()"
+        );
+        client.batch_execute(&trigger).await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        let secret = event().json("secret").unwrap();
+        let error = write(&tx, &OutboxTable::default(), &secret).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+    client.batch_execute("drop trigger quote on walpost.outbox").await.unwrap();
+
     let tx = client.transaction().await.unwrap();
     let broken = event().raw_json("\"\\u0000secret\"").unwrap();
     let error = write(&tx, &OutboxTable::default(), &broken).await.unwrap_err();
