@@ -55,7 +55,8 @@ pub struct RouterConfig {
     pub tombstone_on_empty_payload: bool,
     /// No key of Debezium's, default none: the column with further headers, a
     /// JSON object. Strings become their text, other values their JSON text.
-    /// NULL, a table without the column, and `null` members give none.
+    /// NULL, JSON's `null`, a table without the column, and `null` members give
+    /// none.
     pub headers_column: Option<String>,
     /// No key of Debezium's, default [`NullHeader::Send`]: what to do with a
     /// header placement whose column is NULL.

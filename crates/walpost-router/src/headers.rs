@@ -37,8 +37,10 @@ pub(crate) fn of(
 
 fn members(object: &Bytes, headers: &mut SmallVec<[NamedField; 4]>) -> Result<(), RouteErrorKind> {
     let malformed = RouteErrorKind::MalformedHeaders { len: object.len() };
-    let object: Object<'_> = serde_json::from_slice(object).map_err(|_| malformed)?;
-    for (name, json) in object.0 {
+    let object: Option<Object<'_>> = serde_json::from_slice(object).map_err(|_| malformed)?;
+    // JSON's null, which some mappers write for a missing value.
+    let members = object.map_or_else(Vec::new, |object| object.0);
+    for (name, json) in members {
         let text = match json.get() {
             "null" => continue,
             text if text.starts_with('"') => read_string(text)?,

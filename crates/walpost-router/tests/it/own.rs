@@ -29,6 +29,11 @@ fn the_event_type_is_a_header_and_what_is_null_is_none() {
     let others = [("traceparent", type_oid::TEXT, None), ("headers", type_oid::JSONB, None)];
     assert_eq!(route(&others), expected(&[("id", ID), ("eventType", "UserCreated")]));
     assert_eq!(route(&[]), expected(&[("id", ID), ("eventType", "UserCreated")]));
+    // What SQLAlchemy writes for None.
+    for null in ["null", " null "] {
+        let others = [("headers", type_oid::JSONB, Some(null))];
+        assert_eq!(route(&others), expected(&[("id", ID), ("eventType", "UserCreated")]));
+    }
 }
 
 #[test]
