@@ -107,6 +107,14 @@ impl Judge {
                 entry.verdict = Some(no_rule(near.map(|near| near.name), &prefix, unknown));
                 continue;
             };
+            // Debezium knows the old name no more, and reads the new one.
+            if let Standing::Removed(now) = rule.standing
+                && self.index.contains_key(&(origin, format!("{prefix}{now}")))
+            {
+                let note = format!("Debezium removed it, and {now} is set; remove it");
+                entry.verdict = Some((Verdict::Ignored, note));
+                continue;
+            }
             entry.verdict = Some(entry.by(rule));
             if !matches!(entry.verdict, Some((Verdict::Refused, _))) {
                 entry.compile(rule.kind);

@@ -42,7 +42,8 @@ fn row(rule: &Rule) -> String {
         Standing::Only(_, why) => ("refused otherwise".to_owned(), format!("because {why}")),
         Standing::Alias(of) => ("mapped".to_owned(), format!("to `{of}`, its name now")),
         Standing::Removed(now) => {
-            ("refused".to_owned(), format!("because Debezium removed it; write `{now}`"))
+            let why = "because Debezium removed it";
+            ("refused".to_owned(), format!("{why}; write `{now}`; ignored if that is set"))
         }
     };
     let value = match (rule.standing, rule.kind) {

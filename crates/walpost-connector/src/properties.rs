@@ -47,6 +47,31 @@ pub enum InitialState {
     Stopped,
 }
 
+/// What to do with YAML, in which Strimzi has its connectors.
+const YAML: &str = "JSON or properties, not YAML; copy what is under `spec.config`, as lines \
+    `name=value`";
+
+/// The line, from 1, at which a text is YAML: a start of a document, or a key without
+/// dot and value above an indented one.
+fn yaml_at(text: &str) -> Option<u32> {
+    let is_comment = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let mut lines = text.lines().zip(1_u32..).filter(|(line, _)| !is_comment(line)).peekable();
+    if let Some((line, at)) = lines.peek()
+        && line.trim_end() == "---"
+    {
+        return Some(*at);
+    }
+    while let Some((line, at)) = lines.next() {
+        let is_key =
+            !line.starts_with([' ', '\t']) && line.trim_end().ends_with(':') && !line.contains('.');
+        let is_above = |next: &&str| next.starts_with("  ") && next.contains(':');
+        if is_key && lines.peek().map(|(next, _)| next).is_some_and(is_above) {
+            return Some(at);
+        }
+    }
+    None
+}
+
 impl Properties {
     /// Reads a file in any of the three forms that Kafka Connect has: an object
     /// with `name` and `config`, a flat object, or a Java properties file. What
@@ -92,7 +117,12 @@ impl Properties {
         if ["//", "/*"].iter().any(|comment| text.trim_start().starts_with(comment)) {
             return fail(start, ReadProblem::Expected("{, as JSON has no comments; remove it"));
         }
-        let properties: Self = match text.trim_start().starts_with(['{', '[']) {
+        let is_json = text.trim_start().starts_with(['{', '[']);
+        if let Some(line) = yaml_at(text).filter(|_| !is_json) {
+            let at = Position { line, column: 1 };
+            return fail(at, ReadProblem::Expected(YAML));
+        }
+        let properties: Self = match is_json {
             true => json::read(text)?,
             false => Self { list: java_properties::read(text)?, ..Self::default() },
         };
@@ -278,5 +308,24 @@ fn end_of(text: &str) -> Position {
     Position {
         line: count(text.matches('\n').count() + 1),
         column: count(last.chars().count() + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_is_refused_with_the_way_out_and_properties_are_not_taken_for_it() {
+        let strimzi = "# orders\napiVersion: kafka.strimzi.io/v1\nkind: KafkaConnector\n\
+                       metadata:\n  name: orders\nspec:\n  config:\n    tasks.max: 1\n";
+        for (yaml, line) in [(strimzi, 4), ("---\ntasks.max: 1\n", 1)] {
+            let error = Properties::read(yaml.as_bytes()).unwrap_err();
+            assert_eq!(error.at.line, line, "{error}");
+            assert!(error.to_string().contains("spec.config"), "{error}");
+        }
+        for java in ["tasks.max: 1\n  name: x\n", "database.password:\n  name: x\n", "a:\nb:\n"] {
+            assert!(Properties::read(java.as_bytes()).is_ok(), "{java}");
+        }
     }
 }

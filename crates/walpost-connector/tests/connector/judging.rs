@@ -190,9 +190,16 @@ fn former_names_and_values_that_are_still_meant_are_read() {
         settings(&[("slot.seek.to.known.offset.on.start", "true"), ("snapshot.mode", "exported")]);
     assert_eq!(connector.progress.mismatch, OffsetMismatch::TrustOffset);
     assert_eq!(connector.snapshot.mode, SnapshotMode::Initial);
-    let (found, note) = verdict(&[("database.server.name", "x")]);
-    assert_eq!((found, &*note), (Verdict::Refused, "Debezium removed it; write topic.prefix"));
     refused(&[("table.whitelist", "x")], "table.whitelist", "write table.include.list");
+}
+
+#[test]
+fn a_removed_name_beside_its_new_one_is_ignored() {
+    let (found, note) = verdict(&[("database.server.name", "x")]);
+    let expected = "Debezium removed it, and topic.prefix is set; remove it";
+    assert_eq!((found, &*note), (Verdict::Ignored, expected));
+    let both = [("table.whitelist", "x"), ("table.include.list", "public.outbox")];
+    assert_eq!(settings(&both).topic_prefix, settings(&[]).topic_prefix);
 }
 
 #[test]
