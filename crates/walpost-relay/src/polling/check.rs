@@ -1,6 +1,7 @@
 //! Looks whether a table can be polled.
 
 mod index;
+mod unique;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -149,6 +150,7 @@ async fn columns(
             },
         ));
     }
+    unique::check(sql, table, polling).await?;
     states(sql, table, polling, &types).await?;
     let reach = rights::reach(sql, table).await?;
     if let Some(grant) = reach.and_then(|reach| reach.grant(&[Right::Select, Right::Update])) {

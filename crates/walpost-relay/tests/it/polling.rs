@@ -51,6 +51,33 @@ async fn a_state_that_the_enum_has_not_is_refused_with_those_that_it_has() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_not_unique_or_may_be_missing_is_refused() {
+    let polled = Polled::new().await;
+    let weaken = "alter table walpost.outbox drop constraint outbox_pkey; \
+                  alter table walpost.outbox alter id drop not null; \
+                  create unique index partial on walpost.outbox (id) where status = 'NEW'; \
+                  create unique index other on walpost.outbox (id, aggregateid)";
+    polled.rig.client.batch_execute(weaken).await.unwrap();
+    for (lacks, then) in [
+        ("unique", "create unique index whole on walpost.outbox (id)"),
+        ("not null", "alter table walpost.outbox alter id set not null"),
+    ] {
+        let (outcome, detail, _) = polled.checked("outbox table").await;
+        assert_eq!(outcome, Outcome::Fail);
+        assert!(detail.contains(&format!("is not declared {lacks}")), "{detail}");
+        let mut refused = polled.start();
+        let ended = tokio::time::timeout(SOON, refused.finished()).await;
+        let refusal = ended.expect("the start is refused").unwrap_err().to_string();
+        assert!(refusal.contains(lacks), "{refusal}");
+        polled.rig.client.batch_execute(then).await.unwrap();
+    }
+    let relay = polled.polling().await;
+    polled.rig.insert("a", &["1"]).await;
+    polled.reaches("PUBLISHED", 1).await;
+    stop(relay).await;
+}
+
+#[tokio::test]
 async fn a_right_that_is_missing_is_refused_with_its_grant() {
     let polled = Polled::new().await;
     let role = walpost_testkit::unique_name("poller").replace('-', "_");
