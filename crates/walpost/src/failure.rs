@@ -9,7 +9,7 @@ use walpost_relay::{RelayError, ServerError, SourceError};
 use crate::{
     command::grants::{Grants, with_role},
     config::{Config, ConfigError},
-    output,
+    log, output,
 };
 
 /// How the process ends when something failed.
@@ -193,12 +193,32 @@ impl Failure {
         ExitCode::from(self.exit as u8)
     }
 
-    /// Prints it for people.
+    /// Prints it on stderr: for people, or as a line of a log in JSON.
     pub(crate) fn note(&self) {
+        if log::writes_json() {
+            output::note(format_args!("{}", self.log_line(&log::timestamp())));
+            return;
+        }
         output::note(format_args!("error: {}", self.text));
         if let Some(next_step) = &self.next_step {
             output::note(format_args!("next step: {next_step}"));
         }
+    }
+}
+
+impl Failure {
+    fn log_line(&self, timestamp: &str) -> serde_json::Value {
+        let mut line = json!({
+            "timestamp": timestamp,
+            "level": "ERROR",
+            "message": self.text,
+            "target": "walpost",
+            "exit_code": self.exit as u8,
+        });
+        if let Some(next_step) = &self.next_step {
+            line["next_step"] = next_step.as_str().into();
+        }
+        line
     }
 }
 

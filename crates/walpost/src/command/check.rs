@@ -1,3 +1,4 @@
+mod listener;
 mod registries;
 mod webhooks;
 
@@ -16,7 +17,7 @@ use crate::{
     command::{brokers, connector},
     config::{Config, ConfigArgs, Sink, connector::ConnectorFile},
     failure::{BROKERS, Exit, Failure, next_step_of_connect},
-    output,
+    log, output,
     table::Table,
 };
 
@@ -43,7 +44,11 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     let wanted = WantedTopics::of(&config, &router);
     let sink = config.sink()?;
     let encoding = config.encoding()?;
-    config.listen()?;
+    log::check(&config)?;
+    let listener = match config.listen()? {
+        Some(address) => vec![listener::check(address).await],
+        None => Vec::new(),
+    };
     let polling = config.polling()?;
     let (retention, pruners) = (config.retention()?, config.pruners()?);
     let connected = check_connection(&database).await;
@@ -81,20 +86,25 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
             ("Kafka", (Exit::Kafka, "Kafka is not ready for `walpost run`"), kafka)
         }
     };
-    let has_failed =
-        |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
-    let exit = match (has_failed(&postgres), has_failed(&sink)) {
-        (true, _) => Some((Exit::Postgres, "PostgreSQL is not ready for `walpost run`")),
-        (false, true) => Some(unready),
-        (false, false) => None,
-    };
-    let groups = [("PostgreSQL", postgres), (name, sink)];
+    let unusable = (Exit::Configuration, "the address of http.listen cannot be used");
+    let not_ready = (Exit::Postgres, "PostgreSQL is not ready for `walpost run`");
+    let exit = first_failed([(&postgres, not_ready), (&sink, unready), (&listener, unusable)]);
+    let groups = [("PostgreSQL", postgres), (name, sink), ("HTTP", listener)];
     if args.json {
         output::print(format_args!("{}\n", as_json(&groups, exit.is_none(), verdicts.as_ref())))?;
     } else {
         output::print(as_text(&groups))?;
     }
     exit.map_or(Ok(()), |(exit, text)| Err(Failure::found(exit, text).told_in_json()))
+}
+
+/// How the process ends: by the first group in which a check failed.
+fn first_failed(
+    groups: [(&[CheckResult], (Exit, &'static str)); 3],
+) -> Option<(Exit, &'static str)> {
+    let has_failed =
+        |results: &[CheckResult]| results.iter().any(|result| result.outcome == Outcome::Fail);
+    groups.into_iter().find(|(results, _)| has_failed(results)).map(|(_, exit)| exit)
 }
 
 /// What is refused is told at once, as there is nothing to look at then.

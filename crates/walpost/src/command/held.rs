@@ -9,7 +9,7 @@ use crate::{
     command::run::{record_metrics, upkeep},
     config::Config,
     failure::Failure,
-    http, log,
+    http,
     signals::Signals,
 };
 
@@ -23,7 +23,6 @@ pub(super) async fn is_held(config: &Config) -> Result<bool, Failure> {
     };
     // What is wrong in itself is told all the same.
     config.check_pipeline()?;
-    log::start(config)?;
     match state {
         InitialState::Paused => idle(config).await?,
         InitialState::Running | InitialState::Stopped => say("STOPPED"),

@@ -18,6 +18,7 @@ pub(crate) mod grants;
 mod held;
 pub(crate) mod idempotency;
 pub(crate) mod inbox;
+mod instant;
 pub(crate) mod migrate;
 pub(crate) mod parked;
 pub(crate) mod pipeline;

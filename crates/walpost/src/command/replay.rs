@@ -2,13 +2,14 @@ mod told;
 
 use std::{io::IsTerminal, time::Duration};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use walpost_relay::{
     RelayError, ReplayFilter, ReplayFound, ReplayOrder, ReplayState, Replayed, Replayer, TableName,
 };
 
 use crate::{
-    command::connector,
+    command::{connector, instant::instant},
     config::ConfigArgs,
     failure::{Exit, Failure},
     output,
@@ -35,12 +36,12 @@ pub(crate) struct Args {
     /// The event with this id; may be given more than once
     #[arg(long = "id", value_name = "ID", num_args = 1..=1_000)]
     ids: Vec<String>,
-    /// Inserted at this time or later, as 2026-05-01T12:00Z; UTC where no zone is named
-    #[arg(long, value_name = "TIME")]
-    from: Option<String>,
+    /// Inserted at this time or later, as 2026-05-01T12:00Z; UTC without an offset
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    from: Option<Timestamp>,
     /// Inserted before this time
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    until: Option<Timestamp>,
     /// With this number in the column seq, or a higher one
     #[arg(long, value_name = "SEQ", allow_hyphen_values = true)]
     from_seq: Option<i64>,
@@ -102,8 +103,8 @@ impl Args {
             aggregate_type: kind.or_else(|| self.aggregate_type.clone()),
             aggregate_id: id,
             ids: self.ids.clone(),
-            from: self.from.clone(),
-            until: self.until.clone(),
+            from: self.from.map(|time| time.to_string()),
+            until: self.until.map(|time| time.to_string()),
             seq_from: self.from_seq,
             seq_until: self.until_seq,
         }

@@ -42,6 +42,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     let mut config = Config::load(args)?;
+    // First, so that an error is a line of the log if that is JSON.
+    log::start(&config)?;
     if held::is_held(&config).await? {
         return Ok(());
     }
@@ -50,7 +52,6 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     config.suppose_tables();
     let mut prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
     let listen = config.listen()?;
-    log::start(&config)?;
     prepared.tell(&config);
     if config.filters().is_some() {
         let found = connector::find_tables_patiently(&mut config).await;

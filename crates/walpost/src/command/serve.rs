@@ -46,10 +46,10 @@ pub(crate) async fn run(args: &ConfigArgs) -> Result<(), Failure> {
     }
     let reading = args.connector.reading()?;
     let config = Config::load_over(args, None)?;
+    log::start(&config)?;
     let database = config.database()?;
     let serving = config.serving()?;
     let listen = config.listen()?;
-    log::start(&config)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         postgres = %database,

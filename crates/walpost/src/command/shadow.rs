@@ -68,8 +68,8 @@ fn time(text: &str) -> Result<Duration, String> {
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     let config = connector::load(config).await?;
-    config.must_go_to_kafka("there is nothing to compare with")?;
     log::start(&config)?;
+    config.must_go_to_kafka("there is nothing to compare with")?;
     for warning in config.connector_file().into_iter().flat_map(ConnectorFile::warnings) {
         tracing::warn!("{warning}");
     }

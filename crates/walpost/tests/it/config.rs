@@ -55,6 +55,18 @@ fn a_misspelt_key_exits_with_2_and_names_line_and_neighbour() {
 }
 
 #[test]
+fn a_wrong_log_level_is_refused_by_check_as_by_run() {
+    let url = crate::cli::nowhere();
+    for command in ["run", "check"] {
+        let args = [command, "--postgres", &url, "--kafka", "127.0.0.1:1"];
+        let output = walpost(&[&args[..], &["--set", "log.level=verbose"]].concat(), &[]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {text}");
+        assert!(text.contains("\"verbose\" is none of error, warn"), "{command}: {text}");
+    }
+}
+
+#[test]
 fn a_misspelt_variable_exits_with_2() {
     let output = walpost(&["run"], &[("WALPOST_POSTGRES_ULR", "x")]);
     let text = stderr(&output);

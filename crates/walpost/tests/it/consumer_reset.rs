@@ -150,7 +150,7 @@ async fn what_cannot_be_meant_is_refused_with_the_range_or_the_way() {
     rig.refused(&["--to-offset", "50", "--mode", "skip"], 2, &["skip goes forward"]);
     rig.publish(1);
     rig.refused(&["--to-latest"], 2, &["rerun goes back", "--mode skip"]);
-    rig.refused(&["--to-time", "yesteryear"], 2, &["is no time"]);
+    rig.refused(&["--to-time", "01/02/2026"], 2, &["is not a time in ISO 8601"]);
     rig.refused(&["--to-earliest", "--partition", "7"], 5, &["partition 7"]);
     rig.refused(&["--to-earliest", "--topic", "other"], 5, &["has read nothing"]);
     rig.refused(&["--to-earliest", "--mode", "fill", "--event-type", "even"], 2, &["leave --mode"]);

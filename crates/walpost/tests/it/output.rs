@@ -60,6 +60,21 @@ fn with_json_an_error_is_one_object_on_stdout_and_told_on_stderr_too() {
 }
 
 #[test]
+fn with_a_log_in_json_the_last_line_is_json_too() {
+    let url = nowhere();
+    let args = ["run", "--postgres", &url, "--kafka", "127.0.0.1:1", "--set", "log.format=json"];
+    let output = walpost(&[&args[..], &["--set", "pipeline.slot=No Slot"]].concat(), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().expect("an error is printed");
+    assert_eq!((&last["level"], &last["exit_code"]), (&"ERROR".into(), &2.into()), "{text}");
+    assert!(last["message"].as_str().unwrap().contains("No Slot"), "{text}");
+    assert!(last["timestamp"].as_str().unwrap().starts_with("20"), "{text}");
+    assert!(last["next_step"].is_string(), "{text}");
+}
+
+#[test]
 fn without_json_stdout_stays_empty_on_an_error() {
     let output = walpost(&["status", "--postgres", &nowhere()], &[]);
     assert_eq!((output.status.code(), &*stdout(&output)), (Some(3), ""));

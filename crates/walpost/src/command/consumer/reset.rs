@@ -1,5 +1,6 @@
 //! Offsets are reset in the database, which counts; Kafka follows.
 
+use jiff::Timestamp;
 use tokio_postgres::Client;
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     target::{Mode, Standing, Target, check},
 };
 use crate::{
-    command::{replay::asked_from, sql},
+    command::{instant::instant, replay::asked_from, sql},
     config::Config,
     failure::{Exit, Failure},
     output,
@@ -69,9 +70,9 @@ struct To {
     /// To this offset
     #[arg(long, value_name = "OFFSET")]
     to_offset: Option<i64>,
-    /// To the first record of this time or later, as 2026-05-01T12:00Z; UTC where no zone is named
-    #[arg(long, value_name = "TIME")]
-    to_time: Option<String>,
+    /// To the first record of this time or later, as 2026-05-01T12:00Z; UTC without an offset
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    to_time: Option<Timestamp>,
     /// So many offsets forward, or back with a minus
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     shift_by: Option<i64>,
@@ -106,10 +107,10 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
          set timezone = 'UTC'"
     );
     client.batch_execute(&limits).await.map_err(Failure::postgres)?;
-    let time_ms = match &args.to.to_time {
-        Some(time) => Some(milliseconds(&client, time).await?),
-        None => None,
-    };
+    let time_ms = args.to.to_time.map(Timestamp::as_millisecond);
+    if let Some(time) = args.to.to_time {
+        output::note(format_args!("--to-time is {time}"));
+    }
     let stored = stored::chosen(&client, place, &args.which).await?;
     can_tell(&client, place, args).await?;
     let compared = sync::compare(&client, place, &cluster, stored, time_ms).await?;
@@ -193,16 +194,6 @@ fn targets(compared: &[Compared], args: &Args) -> Result<Vec<i64>, Failure> {
         Ok(to)
     };
     compared.iter().map(of).collect()
-}
-
-async fn milliseconds(client: &Client, time: &str) -> Result<i64, Failure> {
-    let query = "select floor(extract(epoch from $1::text::timestamptz) * 1000)::bigint";
-    match client.query_one(query, &[&time]).await {
-        Ok(row) => Ok(row.get(0)),
-        Err(error) => Err(Failure::new(Exit::Configuration, error)
-            .context(&format!("--to-time {time:?} is no time"))
-            .next_step("write it as 2026-05-01T12:00Z")),
-    }
 }
 
 /// Effects that the partition has made of records from `to` on.
