@@ -132,11 +132,13 @@ async fn parked_events_of_every_kind_are_in_the_topic_of_dead_letters_with_their
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn in_transactions_their_dead_letters_arrive_likewise() {
     every_kind_arrives("transactional").await;
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn dead_letters_wait_for_their_topic_over_a_kill_and_hold_up_nothing() {
     let (shop, dead) = shop().await;
     let first = relay(&shop, &dead, &[]);

@@ -109,6 +109,7 @@ async fn a_topic_that_is_deleted_under_load_holds_up_no_other_and_gets_what_it_m
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn in_transactions_a_topic_that_is_deleted_holds_up_no_other_either() {
     a_deleted_topic_holds_up_no_other("transactional").await;
 }

@@ -211,7 +211,7 @@ impl SharedKafka {
     }
 
     fn start() -> Result<Self, LocalError> {
-        // Nobody stops it: that it is unreachable for a moment must not count it out.
+        // No test stops it: being unreachable for a moment must not count it out.
         let patient = Kafka::builder().property("broker.session.timeout.ms", "30000");
         let Some(run) = Run::current() else {
             let local = patient.start()?;

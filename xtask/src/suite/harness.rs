@@ -46,7 +46,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Ran {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) seconds: f64,
-    /// Of all processes of the machine meanwhile.
+    /// Of all processes of the machine while it ran.
     pub(crate) cpu_seconds: f64,
 }
 

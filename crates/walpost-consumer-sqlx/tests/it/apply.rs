@@ -80,6 +80,7 @@ impl SqlxHandler for Waits {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_batch_whose_partition_was_claimed_meanwhile_is_refused_and_made_again() {
     let world = World::new(1).await;
     let (reached, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -119,6 +120,7 @@ async fn an_owner_of_an_older_epoch_is_refused_and_claims_again() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_reset_makes_the_effects_of_the_rewound_range_once_more() {
     let world = World::new(1).await;
     let events = ids("a", 20);

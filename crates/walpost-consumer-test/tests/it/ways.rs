@@ -28,6 +28,7 @@ impl Handler for Paying {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_business_key_is_a_guard_here_too() {
     let guarded = |builder: walpost_consumer::Builder| {
         builder.guard(Guard::business_key(["customer_pkey"])).on_reset(OnReset::Fill)

@@ -59,6 +59,7 @@ async fn partitions_move_one_by_one_under_the_cooperative_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn partitions_move_under_the_eager_protocol() {
     hand_over((STRATEGY, "range")).await;
 }

@@ -29,6 +29,7 @@ async fn a_member_by_the_new_protocol_paused_in_its_handler_is_overtaken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn kills_of_eager_members_cost_no_effect_and_repeat_none() {
     killed_as(2, EAGER).await;
 }
@@ -39,6 +40,7 @@ async fn kills_of_a_static_member_cost_no_effect_and_repeat_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn kills_of_members_by_the_new_protocol_cost_no_effect_and_repeat_none() {
     killed_as(2, NEW).await;
 }
@@ -72,6 +74,7 @@ async fn a_static_member_killed_amid_a_rebalance_leaves_no_partition_to_nobody()
 
 /// The coordinator would give it what it had, and the new topic to nobody.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_static_member_that_comes_back_with_another_topic_gets_that_too() {
     let world = World::new(1).await;
     let events = ids("a", 40);

@@ -325,6 +325,7 @@ impl Handler for Counting {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn every_call_of_the_handler_is_timed_and_what_is_parked_is_told() {
     const OPEN: &str = "walpost_consumer_parked_open_events";
     const HELD: &str = "walpost_consumer_parked_held_events";

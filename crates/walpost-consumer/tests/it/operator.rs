@@ -308,6 +308,7 @@ async fn a_replay_in_lanes_keeps_below_its_limit_and_what_comes_behind_it_does_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn an_owner_without_events_finds_out_that_it_was_reset() {
     let (world, events) = applied().await;
     let mut running = run(world.consumer().handler(Effects).unwrap());

@@ -77,6 +77,7 @@ async fn policies(kafka: Settings) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn rerun_fill_and_refuse_on_a_classic_group() {
     policies(CLASSIC).await;
 }
@@ -151,11 +152,13 @@ async fn until_empty(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_stale_offset_of_a_classic_group_that_is_written_again_halts() {
     stale(CLASSIC).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_stale_offset_of_a_group_of_the_new_protocol_that_is_written_again_halts() {
     stale(NEW).await;
 }

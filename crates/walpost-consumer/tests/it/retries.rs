@@ -138,6 +138,7 @@ async fn events_of_one_key_that_were_parked_alone_are_retried_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn attempts_of_an_event_that_waits_are_counted_while_others_are_applied() {
     let world = World::new(1).await;
     let others: Vec<String> = (0..20).map(|number| format!("l{number}")).collect();

@@ -17,6 +17,7 @@ const WATCHED_FOR: Duration = Duration::from_secs(7);
 const APPLIED_WITHIN: Duration = Duration::from_millis(4_500);
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_broker_that_does_not_answer_holds_up_no_partition_of_another() {
     let world = World::new(1).await;
     let cluster = MockCluster::new(2).unwrap();

@@ -132,6 +132,7 @@ impl Handler for Odd {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn brokers_that_are_away_are_told_at_a_bounded_rate_and_so_is_the_end_of_it() {
     let world = World::new(1).await;
     let cluster = MockCluster::new(1).unwrap();

@@ -55,6 +55,7 @@ async fn an_orderly_stop_ends_in_time_also_when_no_checkpoint_can_be_written() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_slow_sink_costs_an_orderly_stop_neither_the_stream_nor_the_position() {
     let mut rig = Rig::new().await;
     rig.config.wal_sender_timeout_ms = 6_000;
@@ -151,6 +152,7 @@ impl Sink for Straggler {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_failed_delivery_waits_for_the_others_and_keeps_the_stream_meanwhile() {
     let mut rig = Rig::new().await;
     rig.config.wal_sender_timeout_ms = 6_000;

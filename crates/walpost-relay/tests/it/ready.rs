@@ -153,6 +153,7 @@ async fn a_sink_that_takes_nothing_turns_it_red_within_30_s_and_green_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "deep: takes long"]
 async fn a_walsender_that_is_stopped_turns_it_red_within_30_s_and_green_again() {
     let server = own_server();
     let mut rig = Rig::on_local(server).await;

@@ -377,11 +377,13 @@ async fn hosts_that_are_away_fail_no_command_while_another_one_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn after_a_kill_kafka_follows_the_stored_offset_and_its_tools_count_from_there() {
     follows("classic").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn after_a_kill_kafka_follows_the_stored_offset_also_in_a_group_of_the_new_protocol() {
     follows("consumer").await;
 }

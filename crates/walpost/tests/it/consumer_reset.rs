@@ -167,6 +167,7 @@ async fn what_cannot_be_meant_is_refused_with_the_range_or_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn events_of_a_type_and_an_aggregate_run_once_more_and_no_others() {
     let mut rig = Rig::new().await;
     rig.publish(100);
@@ -229,6 +230,7 @@ async fn a_wish_that_kafkas_tool_left_is_told_and_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "deep: takes long"]
 async fn a_consumer_that_runs_is_reset_under_way() {
     let mut rig = Rig::new().await;
     rig.publish(100);

@@ -48,6 +48,7 @@ fn refused(url: &str, set: &[&str], parts: &[&str]) {
 }
 
 #[test]
+#[ignore = "deep: takes long"]
 fn a_login_that_is_refused_is_told_by_its_cause() {
     let auth = Auth::ScramSha256("right".into());
     let server = Postgres::builder().throwaway().auth(auth).start().unwrap();

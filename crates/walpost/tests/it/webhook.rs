@@ -47,6 +47,7 @@ fn ids(lines: &[Value]) -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "deep: takes long"]
 fn destinations_and_deliveries_are_listed_and_shown() {
     let rig = Rig::of(&["webhook"]);
     let output = rig.run(&["list"]);

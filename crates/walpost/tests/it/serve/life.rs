@@ -78,6 +78,7 @@ async fn a_connector_created_over_http_publishes_until_it_is_deleted() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_connector_for_its_rows_alone_stays_behind_them() {
     let stage = Stage::set().await;
     let served = stage.serve(&[]).until_health(200).await;
@@ -104,6 +105,7 @@ async fn a_connector_for_its_rows_alone_stays_behind_them() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn several_connectors_run_in_one_process_and_end_with_it() {
     let stage = Stage::set().await;
     migrated(&stage.server, "stock");
@@ -143,6 +145,7 @@ async fn several_connectors_run_in_one_process_and_end_with_it() {
 }
 
 #[tokio::test]
+#[ignore = "deep: takes long"]
 async fn a_connector_that_fails_says_why_until_a_restart_finds_it_mended() {
     let stage = Stage::set().await;
     let served = stage.serve(&[]).until_health(200).await;
