@@ -30,6 +30,7 @@ fn asked(subject: &str, schema: &str) -> UnknownSchema {
 }
 
 #[tokio::test]
+#[ignore = "deep: needs a schema registry"]
 async fn ids_are_looked_up_or_registered() {
     let server = Server::start_new().unwrap();
     let registering = Registry::new(&config(server.url(), true)).unwrap();
@@ -65,6 +66,7 @@ async fn ids_are_looked_up_or_registered() {
 }
 
 #[tokio::test]
+#[ignore = "deep: needs a schema registry"]
 async fn schemas_of_protobuf_are_registered_as_such() {
     let server = Server::start_new().unwrap();
     let registering = Registry::new(&config(server.url(), true)).unwrap();
