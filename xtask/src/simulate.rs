@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::suite::cargo;
+use crate::{options, suite::cargo};
 
 /// Package and test.
 const RELAY: [&str; 2] =
@@ -24,19 +24,9 @@ struct Options {
 
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Self> {
-        let mut options = Self { schedules: 1_000_000, seed: None };
-        for pair in arguments.chunks(2) {
-            let number = || -> Result<u64> {
-                let text = pair.get(1).with_context(|| format!("{} needs a number", pair[0]))?;
-                text.parse().with_context(|| format!("{} is {text:?}, no number", pair[0]))
-            };
-            match pair[0] {
-                "--schedules" => options.schedules = number()?,
-                "--seed" => options.seed = Some(number()?),
-                other => bail!("no option is called {other:?}; there are --schedules and --seed"),
-            }
-        }
-        Ok(options)
+        let given = options::Options::parse(arguments, &["--schedules", "--seed"], &[])?;
+        let schedules = given.number("--schedules")?.unwrap_or(1_000_000);
+        Ok(Self { schedules, seed: given.number("--seed")? })
     }
 }
 

@@ -9,10 +9,10 @@ mod verdict;
 
 use std::{collections::BTreeSet, fs};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::tidy;
+use crate::{options, tidy};
 
 pub(crate) use table::rows;
 pub(crate) use verdict::find;
@@ -34,29 +34,10 @@ struct Options {
 }
 
 impl Options {
-    fn parse(mut arguments: &[&str]) -> Result<Self> {
-        let mut options = Self::default();
-        loop {
-            arguments = match arguments {
-                [] => return Ok(options),
-                ["--only", text, rest @ ..] => {
-                    options.only = text.to_lowercase();
-                    rest
-                }
-                ["--list", rest @ ..] => {
-                    options.list = true;
-                    rest
-                }
-                ["--json", rest @ ..] => {
-                    options.json = true;
-                    rest
-                }
-                ["--only"] => bail!("--only needs a text"),
-                [other, ..] => {
-                    bail!("no option is called {other:?}; there are --only, --list and --json")
-                }
-            };
-        }
+    fn parse(arguments: &[&str]) -> Result<Self> {
+        let given = options::Options::parse(arguments, &["--only"], &["--list", "--json"])?;
+        let only = given.value("--only").unwrap_or_default().to_lowercase();
+        Ok(Self { only, list: given.has("--list"), json: given.has("--json") })
     }
 }
 
