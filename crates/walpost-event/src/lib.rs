@@ -6,6 +6,9 @@
 //! 2. a [`Record`]: where the router sends it, not yet encoded,
 //! 3. a [`Message`]: bytes, ready for a sink.
 //!
+//! An event is identified by its id alone where that
+//! [is globally unique](is_globally_unique), else by its id and its table.
+//!
 //! A [`Position`] says where in the WAL an event stands. It means nothing
 //! outside its history; see [`Position`].
 //!
@@ -14,6 +17,7 @@
 //! how an error is printed, [`error_chain`].
 
 mod chain;
+mod identity;
 mod lsn;
 mod message;
 mod position;
@@ -26,6 +30,7 @@ pub use bytes::Bytes;
 
 pub use crate::{
     chain::error_chain,
+    identity::{GLOBALLY_UNIQUE_PATTERN, is_globally_unique},
     lsn::{Lsn, ParseLsnError},
     message::{Header, Headers, Message},
     position::{Generation, ParsePositionError, Position},
