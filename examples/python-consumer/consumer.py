@@ -13,6 +13,7 @@ handler fails, and consumers that have parked events.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -32,6 +33,13 @@ IDLE_TIMEOUT_MS = 35_000
 # Long enough to hear from the group that the partition is another one's.
 RETRY_SECONDS = 1.5 * SESSION_TIMEOUT_MS / 5 / 1_000
 CLAIM_ATTEMPTS = 10
+# Ids that are unique without their table, and so have no source: UUIDs and ULIDs.
+GLOBALLY_UNIQUE = re.compile(
+    "(?i)(?:(?!0{8}-0{4}-0{4}-)(?!f{8}-f{4}-f{4}-f{4}-f{12}$)"
+    "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    "|(?![0-9]{26}$)[0-7][0-9a-hjkmnp-tv-z]{25})",
+    re.ASCII,
+)
 
 
 def handle(cursor, events):
@@ -60,7 +68,13 @@ class Event:
         self.offset, self.key, self.value = record.offset(), record.key(), record.value()
         self.headers = record.headers() or []
         self.id = self._header("id")
-        self.source = self._header("walpost-source", self.topic)
+        self.source = self._source()
+
+    def _source(self):
+        """Within what the id is unique: docs/identity.md."""
+        if GLOBALLY_UNIQUE.fullmatch(self.id):
+            return ""
+        return self._header("walpost-source", self.topic)
 
     def _header(self, name, otherwise=None):
         """The first header of that name, as text without NUL."""

@@ -2,7 +2,7 @@ use std::{
     collections::HashMap,
     future::Future,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -167,6 +167,7 @@ impl<H: Handler> Consumer<H> {
             fatal,
             dead_letters: letters.as_ref().map(DeadLetters::desk),
             meters: Meters::default(),
+            warned_of_copies: Mutex::default(),
         });
         let (board, meters) = (shared.board.clone(), shared.meters.clone());
         let _reporter = Reporter::start(&shared.settings, kafka.clone(), board, meters);

@@ -3,6 +3,7 @@ use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 use bytes::Bytes;
 use serde::Deserialize;
 use smallvec::SmallVec;
+use walpost_event::is_globally_unique;
 
 use crate::HandlerError;
 
@@ -10,7 +11,7 @@ use crate::HandlerError;
 const ID: &str = "id";
 /// Name of the header that carries an event's type.
 const EVENT_TYPE: &str = "eventType";
-/// Name of the header that says which system an event comes from.
+/// Name of the header that names the table an event was written to.
 const SOURCE: &str = "walpost-source";
 /// Of an id and of a source: both, and the consumer's name, are one index entry
 /// of PostgreSQL, which takes 2,704 bytes.
@@ -34,7 +35,9 @@ pub struct Event {
     value: Option<Span>,
     headers: SmallVec<[(Span, Option<Span>); 4]>,
     id: Result<Span, NoIdentity>,
-    source: Option<Span>,
+    /// Of the first header [`SOURCE`].
+    source: Option<Result<Span, NoIdentity>>,
+    is_globally_unique: bool,
 }
 
 /// Bytes of the buffer. An optional one is no larger.
@@ -42,6 +45,17 @@ pub struct Event {
 struct Span {
     start: u32,
     end_plus_one: NonZeroU32,
+}
+
+/// Within what the id of an event is unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope<'a> {
+    /// Everywhere.
+    Global,
+    /// The table that the publisher names.
+    Table(&'a str),
+    /// The topic, for want of a name of its table.
+    Topic(&'a str),
 }
 
 /// Why an event cannot be told from others, and so is parked.
@@ -92,6 +106,7 @@ impl Event {
                 headers: SmallVec::new(),
                 id: Err(NoIdentity::MissingId),
                 source: None,
+                is_globally_unique: false,
             },
             buffer: Vec::new(),
         }
@@ -104,10 +119,34 @@ impl Event {
         self.id.map_or("", |span| self.text(span))
     }
 
-    /// Where the event comes from: the header `walpost-source`, else the
-    /// topic.
+    /// Within what [`id`](Self::id) is unique. Empty if the id is unique by itself: a UUID or a ULID,
+    /// see [`is_globally_unique`]. For other ids, such as numbers, the header `walpost-source`, which
+    /// names the table that the event was written to, and without that header the topic.
+    ///
+    /// Id and source identify the event, no matter which publisher sent it.
+    ///
+    /// ```
+    /// use walpost_consumer::Event;
+    ///
+    /// let event = |id: &str| {
+    ///     Event::builder("orders").header("id", Some(id.as_bytes())).header("walpost-source", Some(b"7f3a"))
+    /// };
+    /// assert_eq!(event("17").build().source(), "7f3a");
+    /// assert_eq!(event("5f0c3b0e-9d1a-4c55-8a57-0f2f6f1f7b11").build().source(), "");
+    /// ```
     pub fn source(&self) -> &str {
-        self.source.map_or(&self.topic, |span| self.text(span))
+        match self.scope() {
+            Scope::Global => "",
+            Scope::Table(source) | Scope::Topic(source) => source,
+        }
+    }
+
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        match self.source {
+            _ if self.is_globally_unique => Scope::Global,
+            Some(Ok(span)) => Scope::Table(self.text(span)),
+            Some(Err(_)) | None => Scope::Topic(&self.topic),
+        }
     }
 
     /// The event's type, such as `OrderPlaced`: the first header `eventType`,
@@ -234,7 +273,11 @@ impl Event {
 
     /// Whether an effect of the event could be told from that of another.
     pub(crate) fn identity(&self) -> Result<(), NoIdentity> {
-        self.id.map(|_| ())
+        match (self.id, self.source) {
+            (Err(problem), _) => Err(problem),
+            (Ok(_), Some(Err(problem))) if !self.is_globally_unique => Err(problem),
+            (Ok(_), _) => Ok(()),
+        }
     }
 
     pub(crate) fn leader_epoch(&self) -> Option<i32> {
@@ -307,10 +350,8 @@ impl EventBuilder {
             self.event.id = identity(value, value_span, NoIdentity::UnusableId, NoIdentity::LongId);
         }
         if name == SOURCE && self.event.source.is_none() {
-            match identity(value, value_span, NoIdentity::UnusableSource, NoIdentity::LongSource) {
-                Ok(span) => self.event.source = Some(span),
-                Err(problem) => self.event.id = Err(problem),
-            }
+            let (unusable, long) = (NoIdentity::UnusableSource, NoIdentity::LongSource);
+            self.event.source = Some(identity(value, value_span, unusable, long));
         }
         self
     }
@@ -322,6 +363,7 @@ impl EventBuilder {
     pub fn build(mut self) -> Event {
         assert!(self.buffer.len() < u32::MAX as usize, "an event below 4 GiB");
         self.event.buffer = self.buffer.into();
+        self.event.is_globally_unique = is_globally_unique(self.event.id());
         self.event
     }
 
@@ -410,6 +452,29 @@ mod tests {
         let source =
             Event::builder("t").header("id", Some(b"a")).header(SOURCE, Some(&[b'a'; 1_001]));
         assert_eq!(source.build().identity(), Err(NoIdentity::LongSource));
+    }
+
+    #[test]
+    fn the_id_of_a_table_is_scoped_and_a_global_one_is_not() {
+        let of = |id: &str, source: Option<&[u8]>| {
+            let event = Event::builder("t").header("id", Some(id.as_bytes()));
+            source.into_iter().fold(event, |event, one| event.header(SOURCE, Some(one))).build()
+        };
+        for id in ["5f0c3b0e-9d1a-4c55-8a57-0f2f6f1f7b11", "01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
+            // Not even an unusable header changes who it is.
+            for source in [None, Some(&b"shop"[..]), Some(b"\0"), Some(b"")] {
+                let event = of(id, source);
+                assert_eq!((event.source(), event.identity()), ("", Ok(())), "{id} {source:?}");
+            }
+        }
+        for id in ["17", "order-17", "00000000-0000-0000-0000-000000000017"] {
+            assert_eq!((of(id, None).source(), of(id, None).scope()), ("t", Scope::Topic("t")));
+            assert_eq!(of(id, Some(b"shop")).scope(), Scope::Table("shop"));
+            assert_eq!(of(id, Some(b"\0")).identity(), Err(NoIdentity::UnusableSource));
+        }
+        // The first header counts.
+        let twice = Event::builder("t").header("id", Some(b"1")).header(SOURCE, Some(b"a"));
+        assert_eq!(twice.header(SOURCE, Some(b"b")).build().source(), "a");
     }
 
     #[test]

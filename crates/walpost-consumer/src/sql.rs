@@ -44,6 +44,9 @@ pub(crate) struct Sql {
     pub(crate) dedup_fill: String,
     /// The same where those are made that were chosen, and no others.
     pub(crate) dedup_chosen: String,
+    /// $1 consumer, $2 position, $3 source, $4 ids, $5 offsets: an event whose
+    /// effect another record made: id, offset, and where that record is.
+    pub(crate) copy: String,
     pub(crate) parked: ParkedSql,
     /// $1 consumer: id, topic and partition of its positions.
     pub(crate) positions: String,
@@ -111,6 +114,14 @@ impl Sql {
             ),
             dedup_fill: dedup_chosen(s, ""),
             dedup_chosen: dedup_chosen(s, "join again g on g.off = u.off"),
+            copy: format!(
+                "select u.id, u.off, coalesce(q.topic || '[' || q.part || ']@' || d.off, \
+                 'a partition that is gone') \
+                 from unnest($4::text[], $5::bigint[]) u(id, off) join {s}.done d \
+                 on d.consumer = $1 and d.source = $3 and d.event_id = u.id \
+                 and (d.pos_id <> $2 or d.off <> u.off) \
+                 left join {s}.position q on q.id = d.pos_id order by u.off limit 1"
+            ),
             parked: ParkedSql::new(s),
             positions: format!("select id, topic, part from {s}.position where consumer = $1"),
             prune: format!(

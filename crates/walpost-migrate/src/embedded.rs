@@ -141,6 +141,7 @@ const CONSUMER: &[Migration] = &[
     Migration::new(7, "names", include_str!("../migrations/consumer/0007_names.sql")),
     Migration::new(8, "lane_rows", include_str!("../migrations/consumer/0008_lane_rows.sql")),
     Migration::new(9, "nulls", include_str!("../migrations/consumer/0009_nulls.sql")),
+    Migration::new(10, "identity", include_str!("../migrations/consumer/0010_identity.sql")),
 ];
 
 const INBOX: &[Migration] =

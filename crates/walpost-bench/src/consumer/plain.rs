@@ -8,6 +8,7 @@ use rdkafka::{
 };
 use serde::Deserialize;
 use tokio::{sync::mpsc, task::JoinSet};
+use walpost_event::is_globally_unique;
 
 use super::{
     SubjectArgs,
@@ -78,12 +79,17 @@ fn receive(record: &BorrowedMessage<'_>) -> Option<Received> {
         let found = headers.iter().find(|header| header.key == name)?;
         String::from_utf8(found.value?.to_vec()).ok()
     };
+    let id = header("id")?;
+    let source = match is_globally_unique(&id) {
+        true => String::new(),
+        false => header("walpost-source").unwrap_or_else(|| record.topic().to_owned()),
+    };
     let order: Order = serde_json::from_slice(record.payload()?).ok()?;
     Some(Received {
         partition: record.partition(),
         offset: record.offset(),
-        id: header("id")?,
-        source: header("walpost-source")?,
+        id,
+        source,
         total_cents: order.total_cents,
     })
 }

@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 /// Which row it is of; the names of its other headers begin so.
 const MARK: &str = "walpost-dead-letter";
+/// Name of the event's own header for the table it was written to.
+const SOURCE: &str = "walpost-source";
 /// How the names of Kafka Connect's own headers of dead letters begin.
 const CONNECT: &str = "__connect.errors.";
 /// What is left of a longer text where the topic refuses the whole event.
@@ -22,7 +24,6 @@ pub(super) struct Letter {
     pub(super) topic: String,
     pub(super) partition: i32,
     pub(super) offset: i64,
-    pub(super) source: String,
     pub(super) event_id: Option<String>,
     pub(super) key: Option<Bytes>,
     pub(super) value: Option<Bytes>,
@@ -63,10 +64,10 @@ impl Letter {
         let mut headers = match form {
             Form::Whole => self.kept_headers(),
             Form::Bare(_) => {
-                let id = self.event_id.as_ref().map(|id| ("id", id));
-                let source =
-                    (self.source != self.topic).then_some(("walpost-source", &self.source));
-                let own = id.into_iter().chain(source);
+                let id = self.event_id.as_deref();
+                let source = self.headers.iter().find(|(name, _)| name == SOURCE);
+                let source = source.and_then(|(_, value)| str::from_utf8(value.as_deref()?).ok());
+                let own = id.map(|id| ("id", id)).into_iter().chain(source.map(|it| (SOURCE, it)));
                 own.map(|(name, text)| (name.to_owned(), Some(bound(text)))).collect()
             }
         };
@@ -141,7 +142,6 @@ mod tests {
             topic: "orders".to_owned(),
             partition: 3,
             offset: 42,
-            source: "shop".to_owned(),
             event_id: Some("e1".to_owned()),
             key: Some(Bytes::from_static(b"k\xff")),
             value: Some(Bytes::from_static(b"\0v")),
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn where_the_topic_refuses_the_whole_what_is_left_is_bounded() {
-        let mut letter = letter(&[("id", Some(b"e1")), ("big", Some(b"x"))]);
+        let mut letter =
+            letter(&[("id", Some(b"e1")), ("walpost-source", Some(b"shop")), ("big", Some(b"x"))]);
         letter.event_id = Some("é".repeat(5_000));
         letter.reason = "r".repeat(4_096);
         let why = "y".repeat(5_000);
@@ -226,6 +227,10 @@ mod tests {
         let bytes: usize =
             paper.headers.iter().map(|(_, v)| v.as_ref().map_or(0, Bytes::len)).sum();
         assert!(bytes < 10_000, "{bytes}");
+
+        // Of an event that had none, none is made up.
+        letter.headers.remove(1);
+        assert_eq!(header_of(&letter.paper(Form::Bare(&why), "shipping"), "walpost-source"), None);
 
         letter.key = Some(vec![b'k'; BARE_KEY_MAX_BYTES + 1].into());
         assert!(letter.paper(Form::Bare(&why), "shipping").key.is_none());

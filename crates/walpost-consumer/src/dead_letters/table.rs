@@ -65,7 +65,7 @@ impl Table {
                  and id <> all ($4) order by id limit $5"
             ),
             contents: format!(
-                "select id, parking, topic, part, off, source, event_id, key, value, \
+                "select id, parking, topic, part, off, event_id, key, value, \
                  header_names, header_values, timestamp_ms, reason, attempts, \
                  to_char(parked_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') \
                  from {parked} where pos_id = $1 and id = any ($2) and state = 'parked' \
@@ -169,22 +169,21 @@ fn piece(sizes: impl Iterator<Item = (i64, i64)>, max_bytes: i64) -> Vec<i64> {
 
 fn letter(row: &Row) -> Letter {
     let bytes = |value: Option<Vec<u8>>| value.map(Bytes::from);
-    let (names, values): (Vec<String>, Vec<Option<Vec<u8>>>) = (row.get(9), row.get(10));
+    let (names, values): (Vec<String>, Vec<Option<Vec<u8>>>) = (row.get(8), row.get(9));
     Letter {
         id: row.get(0),
         parking: row.get(1),
         topic: row.get(2),
         partition: row.get(3),
         offset: row.get(4),
-        source: row.get(5),
-        event_id: row.get(6),
-        key: bytes(row.get(7)),
-        value: bytes(row.get(8)),
+        event_id: row.get(5),
+        key: bytes(row.get(6)),
+        value: bytes(row.get(7)),
         headers: names.into_iter().zip(values.into_iter().map(bytes)).collect(),
-        timestamp_ms: row.get(11),
-        reason: row.get(12),
-        attempts: row.get(13),
-        parked_at: row.get(14),
+        timestamp_ms: row.get(10),
+        reason: row.get(11),
+        attempts: row.get(12),
+        parked_at: row.get(13),
     }
 }
 

@@ -56,7 +56,11 @@ impl<H: Handler> Partition<H> {
                     lane.trials.parked_in_row = 0;
                 }
                 lane.trials.transient_failures = 0;
-                Ok(self.committed(events, applied, false))
+                let attempted = self.committed(events, applied, false);
+                if attempted.counts.duplicates > 0 {
+                    self.warn_of_copy(lane, fence.position(), events).await;
+                }
+                Ok(attempted)
             }
             Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
             Err(Failure::Store(error)) => Err(self.store_failed("applying a batch", &error)),

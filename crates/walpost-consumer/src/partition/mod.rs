@@ -4,6 +4,7 @@ mod apply;
 mod attempt;
 mod begin;
 mod claim;
+mod copies;
 mod failure;
 mod fatal;
 mod guarded;
@@ -24,7 +25,11 @@ mod unpark;
 mod watch;
 mod work;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use uuid::Uuid;
 use walpost_event::RetrySchedule;
@@ -65,6 +70,14 @@ pub(crate) struct Shared<H> {
     /// Where to say what was parked, `None` where that is in the table alone.
     pub(crate) dead_letters: Option<Desk>,
     pub(crate) meters: Meters,
+    /// Topics with a copy that was warned of.
+    pub(crate) warned_of_copies: Mutex<HashSet<Arc<str>>>,
+}
+
+impl<H> Shared<H> {
+    fn warned_of_copies(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.warned_of_copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One assignment of one partition.

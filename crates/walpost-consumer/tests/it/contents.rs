@@ -70,14 +70,30 @@ impl<'a> FromSql<'a> for Unreadable {
 
 /// What was logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    /// What this thread logs, while the guard is held.
+    pub(crate) fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("off,walpost_consumer=trace")
+            .with_ansi(false)
+            .with_writer(log.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Its lines with this text.
+    pub(crate) fn lines(&self, text: &str) -> Vec<String> {
+        self.text().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    }
+
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap()
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 }
@@ -112,12 +128,7 @@ const TABLES: &str = "
 
 #[tokio::test]
 async fn a_failure_shows_what_was_violated_and_not_by_which_values() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("off,walpost_consumer=trace")
-        .with_writer(log.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::listen();
     let world = World::new(1).await;
     world.client.batch_execute(TABLES).await.unwrap();
     let expected = [

@@ -15,24 +15,24 @@ use crate::support::{Effects, World, each, ids, run, stop_committed};
 const PAYMENTS: &str = "create table payment (id bigint generated always as identity, \
                         ref text not null, constraint payment_ref_key unique (ref))";
 
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     let world = World::new(1).await;
     world.client.batch_execute(PAYMENTS).await.unwrap();
     world
 }
 
-fn guarded(world: &World) -> Builder {
+pub(crate) fn guarded(world: &World) -> Builder {
     let guard = Guard::business_key(["payment_ref_key"]);
     world.consumer().guard(guard).on_reset(OnReset::Fill)
 }
 
 /// One payment for each event's id: the key first, then another row.
-struct Pays {
+pub(crate) struct Pays {
     insert: &'static str,
 }
 
 /// As the documentation has it.
-const LEAVES_OUT: Pays =
+pub(crate) const LEAVES_OUT: Pays =
     Pays { insert: "insert into payment (ref) values ($1) on conflict (ref) do nothing" };
 /// As those write who do not know of the guard.
 const PLAIN: Pays = Pays { insert: "insert into payment (ref) values ($1)" };

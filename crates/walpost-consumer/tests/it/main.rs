@@ -14,6 +14,7 @@ mod fence;
 mod group;
 mod growth;
 mod guard;
+mod identity;
 mod lanes;
 mod loss;
 mod manual;
