@@ -28,7 +28,11 @@
 //! # Ok::<(), Unconverted>(())
 //! ```
 
+#[cfg(feature = "registry")]
+mod client;
 mod datum;
+#[cfg(not(feature = "registry"))]
+mod no_client;
 mod registry;
 mod schema;
 mod subject;
@@ -37,8 +41,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+#[cfg(feature = "registry")]
+pub use self::client::Registry;
+#[cfg(not(feature = "registry"))]
+pub use self::no_client::Registry;
 pub use self::{
-    registry::{Credentials, Registry, RegistryConfig, RegistryError, RegistryErrorKind},
+    registry::{Credentials, RegistryConfig, RegistryError, RegistryErrorKind},
     subject::SubjectName,
 };
 pub use crate::error::{SchemaType, UnknownSchema};

@@ -45,6 +45,10 @@ const XLOG_DATA_HEADER_BYTES: usize = 25;
 #[derive(Clone, Debug)]
 pub(crate) struct StreamStart {
     /// The server that slot and position belong to.
+    #[cfg_attr(
+        not(feature = "pgwire"),
+        expect(dead_code, reason = "pgwire alone checks it when it connects")
+    )]
     pub(crate) server: ServerIdentity,
     /// Name of the replication slot.
     pub(crate) slot: String,
@@ -56,6 +60,7 @@ pub(crate) struct StreamStart {
     /// Whether to ask for `pg_logical_emit_message`.
     pub(crate) messages: bool,
     /// Larger rows come as [`Oversize`](crate::SourceItem::Oversize).
+    #[cfg_attr(not(feature = "pgwire"), expect(dead_code, reason = "pgwire alone checks it here"))]
     pub(crate) max_event_bytes: usize,
     /// `wal_sender_timeout` of this session, in milliseconds.
     pub(crate) wal_sender_timeout_ms: u64,

@@ -45,16 +45,23 @@ fn told(urls: &str, answer: Result<(), RegistryErrorKind>) -> CheckResult {
         let detail = format!("{urls} answers");
         return CheckResult { name, outcome: Outcome::Ok, detail, next_step: None };
     };
-    let next_step = match kind.is_transient() {
-        true => "see to schema.registry.url and whether the registry runs; events wait for it",
-        false => {
-            "mend schema.registry.url, or what is logged in with; a run ends at the first event \
-             for which it has to ask"
+    let (outcome, next_step) = match kind {
+        RegistryErrorKind::NoClient => {
+            (Outcome::Fail, "install a package, or build with --features registry")
         }
+        kind if kind.is_transient() => (
+            Outcome::Warn,
+            "check schema.registry.url and whether the registry runs; events wait for it",
+        ),
+        _ => (
+            Outcome::Warn,
+            "correct schema.registry.url or its credentials; a run ends at the first event for \
+             which it has to ask",
+        ),
     };
     CheckResult {
         name,
-        outcome: Outcome::Warn,
+        outcome,
         detail: format!("{urls}: {kind}"),
         next_step: Some(next_step.to_owned()),
     }
