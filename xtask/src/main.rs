@@ -4,6 +4,7 @@ mod ci;
 mod deep;
 mod durations;
 mod flaky;
+mod graph;
 mod kafka;
 mod options;
 mod program;
@@ -29,6 +30,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   flaky           repeat tests next to busy processes and count failures --runs N
                   [--only WORD] [--deep] [--busy PROCESSES, default 2]
   soak            run chaos and simulation with new seeds --minutes M [--seed S]
+  graph           print each crate with its modules, cycles and dependencies [--json]
+                  [--cycles: only the cycles] [--crate NAME: its modules and cycles] [--svg FILE: draw the crates]
   kafka TOOL ...  run Kafka's topics, consumer-groups or console-consumer
   chaos relay     the real relay under kills and other faults [--rounds N] [--mode M]
                   [--seed S] [--zombies] [--json]; also chaos outage, chaos takeover
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         ["test", options @ ..] => durations::run(options),
         ["deep", options @ ..] => deep::run(options),
         ["flaky", options @ ..] => flaky::run(options),
+        ["graph", options @ ..] => graph::run(options),
         ["soak", options @ ..] => soak::run(options),
         [flaky::BURN] => flaky::burn(),
         ["kafka", tool, arguments @ ..] => kafka::run(tool, arguments),

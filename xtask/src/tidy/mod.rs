@@ -6,6 +6,7 @@
 mod crates;
 mod failpoints;
 mod items;
+mod knots;
 mod links;
 mod metrics;
 mod migrations;
@@ -28,10 +29,11 @@ use tree::{Tree, Violation};
 
 type Rule = fn(&Tree) -> Vec<Violation>;
 
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 16] = [
     ("functions are short", sizes::functions),
     ("files are short", sizes::files),
     ("crates use only what lies below them", crates::directions),
+    ("modules form no cycle", knots::listed),
     ("crates describe themselves", crates::manifests),
     ("no unsafe code outside walpost-librdkafka", source::no_unsafe),
     ("each test is in one tier", tiers::exact),
