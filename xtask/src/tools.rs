@@ -37,9 +37,14 @@ enum Install {
 
 use Install::Package;
 
-const TOOLS: [Tool; 14] = [
+const TOOLS: [Tool; 15] = [
     tool(Check::Program("openssl"), "keys in every form", Package("openssl")),
     tool(Check::Program("psql"), "SQL from a terminal", Package("postgresql-client")),
+    tool(
+        Check::File("/usr/lib/postgresql/15/bin/pg_restore"),
+        "a restored dump",
+        Package("postgresql-client-15"),
+    ),
     tool(Check::Java(21), "the schema registry", Package("openjdk-21-jre-headless")),
     tool(Check::Program("javac"), "programs of the oracles", Package("openjdk-17-jdk-headless")),
     tool(Check::Program("redis-server"), "the guard on Redis", Package("redis-server")),

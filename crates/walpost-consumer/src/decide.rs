@@ -3,6 +3,8 @@
 
 use uuid::Uuid;
 
+use crate::marker::{Known, Marker, Standing};
+
 /// What an offset reset of the group does to effects already made.
 ///
 /// ```
@@ -54,14 +56,26 @@ pub(crate) struct Stored {
 pub(crate) enum Group {
     /// No offset: never a reset.
     Nothing,
-    /// An offset with a marker of ours that names it.
-    Ours {
-        offset: i64,
-        /// The marker's reset, if the database has not carried it out.
-        pending_reset: Option<Uuid>,
-    },
+    /// An offset with a marker of ours that names it, and that the row knows.
+    Ours { offset: i64 },
+    /// The same, in the commit that asks for a reset of the row as it is.
+    Pending { offset: i64, reset: Uuid },
+    /// An offset with a marker of ours that the row does not know.
+    Newer { offset: i64 },
     /// An offset without our marker, or with one that names another offset.
     Foreign { offset: i64 },
+}
+
+impl Group {
+    /// An offset with a marker of this consumer, which may name another offset.
+    pub(crate) fn of_marker(marker: &Marker, offset: i64, row: &Known<'_>) -> Self {
+        match marker.standing(row) {
+            Standing::Newer => Self::Newer { offset },
+            _ if marker.offset != offset => Self::Foreign { offset },
+            Standing::Known => Self::Ours { offset },
+            Standing::Pending(reset) => Self::Pending { offset, reset },
+        }
+    }
 }
 
 /// How a reset is carried out.
@@ -89,9 +103,14 @@ impl Mode {
 pub(crate) enum Decision {
     /// Start at the stored offset; `mark`: commit it with our marker first.
     Resume { mark: bool },
+    /// The database is older than the group: its effects end at the stored offset,
+    /// so continue there and put our marker back.
+    Older { group: i64 },
     /// Nothing is stored: store the group's offset, or (`None`) what the first
     /// start's choice resolves to.
     Begin { at: Option<i64> },
+    /// Nothing is stored, but this consumer has read the partition before.
+    NoRow { group: i64 },
     /// The group was reset to `to`. `confirmed`: Kafka already holds the reset
     /// under this id, the database does not.
     Reset { to: i64, mode: Mode, confirmed: Option<Uuid> },
@@ -104,17 +123,19 @@ pub(crate) enum Decision {
 /// Decides for one partition.
 pub(crate) fn decide(stored: &Stored, group: Group, policy: OnReset) -> Decision {
     let Some(next) = stored.next_offset else {
-        return Decision::Begin {
-            at: match group {
-                Group::Nothing => None,
-                Group::Ours { offset, .. } | Group::Foreign { offset } => Some(offset),
-            },
+        return match group {
+            Group::Nothing => Decision::Begin { at: None },
+            Group::Foreign { offset } => Decision::Begin { at: Some(offset) },
+            Group::Ours { offset } | Group::Pending { offset, .. } | Group::Newer { offset } => {
+                Decision::NoRow { group: offset }
+            }
         };
     };
     match group {
         Group::Nothing => Decision::Resume { mark: true },
-        Group::Ours { pending_reset: None, .. } => Decision::Resume { mark: false },
-        Group::Ours { offset, pending_reset } => reset(next, offset, policy, pending_reset),
+        Group::Ours { .. } => Decision::Resume { mark: false },
+        Group::Pending { offset, reset: id } => reset(next, offset, policy, Some(id)),
+        Group::Newer { offset } => Decision::Older { group: offset },
         Group::Foreign { offset } if offset == next => Decision::Resume { mark: true },
         Group::Foreign { offset } if stored.known.contains(&offset) => {
             Decision::Ambiguous { group: offset }
@@ -136,6 +157,7 @@ fn reset(next: i64, to: i64, policy: OnReset, confirmed: Option<Uuid>) -> Decisi
 #[cfg(test)]
 mod tests {
     use super::{Decision::*, FirstStart, Group::*, Mode::*, *};
+    use crate::marker::{self, Owner};
 
     const R: Uuid = Uuid::from_u128(7);
     const POLICIES: [OnReset; 3] = [OnReset::Rerun, OnReset::Fill, OnReset::Refuse];
@@ -156,8 +178,26 @@ mod tests {
             let begin = |group| decide(&stored(None), group, policy);
             assert_eq!(begin(Nothing), Begin { at: None });
             assert_eq!(begin(Foreign { offset: 5 }), Begin { at: Some(5) });
-            assert_eq!(begin(Ours { offset: 5, pending_reset: None }), Begin { at: Some(5) });
-            assert_eq!(begin(Ours { offset: 5, pending_reset: Some(R) }), Begin { at: Some(5) });
+        }
+    }
+
+    #[test]
+    fn a_partition_that_was_read_before_has_no_first_start() {
+        for policy in POLICIES {
+            for group in [Ours { offset: 5 }, Newer { offset: 5 }, Pending { offset: 5, reset: R }]
+            {
+                assert_eq!(decide(&stored(None), group, policy), NoRow { group: 5 });
+            }
+        }
+    }
+
+    #[test]
+    fn a_database_older_than_the_group_continues_where_its_effects_end() {
+        for policy in POLICIES {
+            for offset in [0, 40, 99, 100, 101, 500] {
+                let decision = decide(&stored(Some(100)), Newer { offset }, policy);
+                assert_eq!(decision, Older { group: offset });
+            }
         }
     }
 
@@ -168,7 +208,7 @@ mod tests {
             assert_eq!(resume(Nothing), Resume { mark: true });
             assert_eq!(resume(Foreign { offset: 100 }), Resume { mark: true });
             for offset in [0, 40, 99, 100, 101, 500] {
-                assert_eq!(resume(Ours { offset, pending_reset: None }), Resume { mark: false });
+                assert_eq!(resume(Ours { offset }), Resume { mark: false });
             }
         }
     }
@@ -181,6 +221,21 @@ mod tests {
                 assert_eq!(decision, Ambiguous { group: offset });
             }
         }
+    }
+
+    #[test]
+    fn metadata_beside_another_offset_is_newer_or_foreign() {
+        let owner = Owner { consumer: "c".into(), cluster: "k".into(), topic: "t".into() };
+        let (next_offset, offsets) = (Some(100), &[40]);
+        let row = Known { next_offset, offsets, epoch: 3, reset: None, has_reset: false };
+        let of = |marker: Marker, offset| Group::of_marker(&marker, offset, &row);
+        assert_eq!(of(owner.marker(40, 3, None), 40), Ours { offset: 40 });
+        assert_eq!(of(owner.marker(40, 3, None), 7), Foreign { offset: 7 });
+        assert_eq!(of(owner.marker(500, 3, None), 7), Newer { offset: 7 });
+        let pending = Some(marker::Pending { from: 100, after: None });
+        let asks = owner.marker(7, 3, Some(R)).pending(pending);
+        assert_eq!(of(asks.clone(), 7), Pending { offset: 7, reset: R });
+        assert_eq!(of(asks, 8), Foreign { offset: 8 });
     }
 
     #[test]
@@ -202,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_reset_that_kafka_has_and_the_database_not_is_finished() {
-        let pending = |offset| Ours { offset, pending_reset: Some(R) };
+        let pending = |offset| Pending { offset, reset: R };
         let table = [
             (OnReset::Rerun, 0, Reset { to: 0, mode: Rerun, confirmed: Some(R) }),
             (OnReset::Rerun, 40, Reset { to: 40, mode: Rerun, confirmed: Some(R) }),

@@ -255,7 +255,7 @@ mod trace;
 /// For the command line of Walpost alone: not covered by semver.
 #[doc(hidden)]
 pub mod operator {
-    pub use crate::marker::{Marker, Owner};
+    pub use crate::marker::{Known, Marker, Owner, Pending, Standing};
 }
 
 pub use tokio_postgres;

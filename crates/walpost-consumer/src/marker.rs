@@ -24,6 +24,52 @@ pub struct Marker {
     pub epoch: i64,
     /// The last reset of the partition.
     pub reset: Option<Uuid>,
+    /// In the commit that asks for `reset`: the row that it was made from. `None`
+    /// in every later commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Pending>,
+}
+
+/// The row of a partition as a reset found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The stored offset.
+    pub from: i64,
+    /// The reset before: without it the row may have come back to the offset.
+    pub after: Option<Uuid>,
+}
+
+/// What the row of a partition knows of commits to Kafka.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The stored offset.
+    pub next_offset: Option<i64>,
+    /// Other offsets that Kafka may hold.
+    pub offsets: &'a [i64],
+    /// The last epoch that may have committed.
+    pub epoch: i64,
+    /// The last reset.
+    pub reset: Option<Uuid>,
+    /// Whether the marker's reset was carried out.
+    pub has_reset: bool,
+}
+
+impl Known<'_> {
+    fn knows(&self, offset: i64) -> bool {
+        self.next_offset == Some(offset) || self.offsets.contains(&offset)
+    }
+}
+
+/// A marker of the consumer, compared with the row of its partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The row has made the commit.
+    Known,
+    /// The commit asks for this reset, and the row has not moved since.
+    Pending(Uuid),
+    /// The row does not know the reset, the epoch or the offset: the database is
+    /// older than the group.
+    Newer,
 }
 
 impl Marker {
@@ -37,10 +83,39 @@ impl Marker {
 
     /// Whether it was written by `owner`, for the offset `offset`.
     pub fn names(&self, owner: &Owner, offset: i64) -> bool {
-        self.offset == offset
-            && self.consumer == owner.consumer
+        self.offset == offset && self.is_of(owner)
+    }
+
+    /// Whether it was written by `owner`, for whichever offset.
+    pub fn is_of(&self, owner: &Owner) -> bool {
+        self.consumer == owner.consumer
             && self.cluster == owner.cluster
             && self.topic == owner.topic
+    }
+
+    /// Marks the commit that asks for its reset.
+    #[must_use]
+    pub fn pending(self, pending: Option<Pending>) -> Self {
+        Self { pending, ..self }
+    }
+
+    /// Compares it with the row of its partition.
+    pub fn standing(&self, row: &Known<'_>) -> Standing {
+        match self.reset {
+            Some(reset) if !row.has_reset => match self.pending {
+                Some(Pending { from, after })
+                    if row.next_offset == Some(from) && row.reset == after =>
+                {
+                    Standing::Pending(reset)
+                }
+                // A later reset has moved the row meanwhile.
+                Some(Pending { from, .. }) if row.knows(from) => Standing::Known,
+                _ => Standing::Newer,
+            },
+            _ if self.epoch > row.epoch => Standing::Newer,
+            _ if row.knows(self.offset) => Standing::Known,
+            _ => Standing::Newer,
+        }
     }
 
     /// Whether it stands beside `offset` of a topic that had the name before,
@@ -78,6 +153,7 @@ impl Owner {
             offset,
             epoch,
             reset,
+            pending: None,
         }
     }
 }
@@ -94,6 +170,51 @@ mod tests {
     fn reads_what_it_writes() {
         let marker = owner().marker(7, 3, Some(Uuid::from_u128(9)));
         assert_eq!(Marker::parse(marker.to_string().as_bytes()), Some(marker));
+    }
+
+    #[test]
+    fn markers_without_a_pending_reset_are_read_and_written_as_before() {
+        let text = r#"{"walpost":1,"consumer":"a","cluster":"c","topic":"t","offset":1,"epoch":1,"reset":null}"#;
+        assert_eq!(Marker::parse(text.as_bytes()).unwrap().to_string(), text);
+        let pending = Some(Pending { from: 40, after: None });
+        let pending = owner().marker(7, 3, Some(Uuid::from_u128(9))).pending(pending);
+        assert_eq!(Marker::parse(pending.to_string().as_bytes()), Some(pending));
+    }
+
+    #[test]
+    fn a_marker_is_newer_if_the_row_lacks_its_reset_epoch_or_offset() {
+        let id = Uuid::from_u128(9);
+        let (next_offset, offsets) = (Some(40), &[7, 20]);
+        let row = Known { next_offset, offsets, epoch: 3, reset: Some(id), has_reset: true };
+        let of = |offset, epoch, reset| owner().marker(offset, epoch, reset);
+        for offset in [7, 20, 40] {
+            for reset in [None, Some(id)] {
+                assert_eq!(of(offset, 3, reset).standing(&row), Standing::Known);
+                assert_eq!(of(offset, 4, reset).standing(&row), Standing::Newer, "the epoch");
+            }
+        }
+        assert_eq!(of(41, 3, None).standing(&row), Standing::Newer, "the offset");
+        let without = Known { has_reset: false, ..row };
+        assert_eq!(of(40, 3, Some(id)).standing(&without), Standing::Newer, "the reset");
+        assert_eq!(of(40, 3, None).standing(&without), Standing::Known);
+    }
+
+    #[test]
+    fn a_reset_is_pending_over_the_offset_that_it_starts_from_alone() {
+        let id = Uuid::from_u128(9);
+        let asks = owner().marker(7, 3, Some(id)).pending(Some(Pending { from: 40, after: None }));
+        let (next_offset, offsets) = (Some(40), &[]);
+        let row = Known { next_offset, offsets, epoch: 3, reset: None, has_reset: false };
+        assert_eq!(asks.standing(&row), Standing::Pending(id));
+        for next_offset in [None, Some(7), Some(39), Some(41)] {
+            assert_eq!(asks.standing(&Known { next_offset, ..row }), Standing::Newer);
+        }
+        let overridden = Known { next_offset: Some(90), offsets: &[40], ..row };
+        assert_eq!(asks.standing(&overridden), Standing::Known, "by a later reset");
+        let back = Known { reset: Some(Uuid::from_u128(8)), ..row };
+        assert_eq!(asks.standing(&back), Standing::Known, "it was elsewhere meanwhile");
+        let done = Known { next_offset: Some(7), has_reset: true, ..row };
+        assert_eq!(asks.standing(&done), Standing::Known);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The protocol of the consumer over a database and brokers that are data: one
 //! number gives one schedule of records, copies, kills, pauses, rebalances,
-//! tools and answers that come late, and the same one each time.
+//! tools, answers that come late and a database that goes back to an earlier
+//! state, and the same one each time.
 //!
 //! Decided by the real thing: how a partition begins (`decide.rs`), what Kafka
 //! may hold as ours (`ledger.rs`), what is written beside an offset
@@ -39,4 +40,8 @@ pub(crate) enum Bug {
     AskedBeforeClaim,
     /// A batch goes on behind the end of a fill.
     FillUncut,
+    /// A commit that an older database does not know counts as a wish.
+    GroupLeads,
+    /// A reset that an older database does not know counts as one to carry out.
+    EveryResetPending,
 }

@@ -30,7 +30,7 @@ use crate::{
     inbox::Inbox,
     kafka::Place,
     ledger::Ledger,
-    marker::Marker,
+    marker::{Marker, Pending},
     sql::ClaimKey,
 };
 
@@ -52,16 +52,21 @@ impl<H: Handler> Partition<H> {
             Decision::Resume { mark } => {
                 let next = claimed.next_offset.unwrap_or(log.0);
                 if mark {
-                    self.commit_now(&claimed, next, claimed.reset_id).await?;
+                    self.commit_now(&claimed, next).await?;
                 }
                 next
+            }
+            Decision::Older { group } => self.resume_older(&claimed, log, group).await?,
+            Decision::NoRow { group } => {
+                self.claim_holds(&claimed).await?;
+                return Err(self.no_row(group, log.0));
             }
             Decision::Reset { to, mode, confirmed } => {
                 self.reset(&mut claimed, to, mode, confirmed).await?
             }
             Decision::Ambiguous { group } => return Err(self.ambiguous(&claimed, group)),
             Decision::Refused { to } => {
-                let is_confirmed = matches!(group, Group::Ours { .. });
+                let is_confirmed = matches!(group, Group::Pending { .. });
                 return Err(self.refused(&claimed, to, is_confirmed));
             }
         };
@@ -153,16 +158,14 @@ impl<H: Handler> Partition<H> {
         if marker.as_ref().is_some_and(|one| one.is_of_deleted_topic(&claimed.owner, offset)) {
             return Ok(Group::Nothing);
         }
-        let Some(marker) = marker.filter(|marker| marker.names(&claimed.owner, offset)) else {
+        let Some(marker) = marker.filter(|marker| marker.is_of(&claimed.owner)) else {
             return Ok(Group::Foreign { offset });
         };
-        let pending_reset = match marker.reset {
-            Some(id) if claimed.reset_id != Some(id) && !self.has_reset(claimed, id).await? => {
-                Some(id)
-            }
-            _ => None,
+        let has_reset = match marker.reset {
+            Some(id) => claimed.reset_id == Some(id) || self.has_reset(claimed, id).await?,
+            None => true,
         };
-        Ok(Group::Ours { offset, pending_reset })
+        Ok(claimed.group(&marker, offset, has_reset))
     }
 
     async fn has_reset(&self, claimed: &Claimed, id: Uuid) -> Result<bool, Interrupt> {
@@ -187,9 +190,39 @@ impl<H: Handler> Partition<H> {
             )
             .await
             .map_err(|error| self.failed("storing the start of a partition", error))?;
-        self.commit_now(claimed, offset, claimed.reset_id).await?;
+        self.commit_now(claimed, offset).await?;
         tracing::info!(partition = %self.of, offset, "first start");
         Ok(offset)
+    }
+
+    /// What the group holds may be a later claim's, which the row did not have yet.
+    async fn claim_holds(&self, claimed: &Claimed) -> Result<(), Interrupt> {
+        let position: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
+            [(&claimed.position, Type::INT4)];
+        let row = claimed.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
+        self.is_of_epoch(claimed.epoch, row)
+    }
+
+    /// Continues where the effects of this database end. Nothing is committed to
+    /// Kafka before the topic is known to have the records from there on.
+    async fn resume_older(
+        &self,
+        claimed: &Claimed,
+        log: (i64, i64),
+        group: i64,
+    ) -> Result<i64, Interrupt> {
+        self.claim_holds(claimed).await?;
+        let next = claimed.next_offset.unwrap_or(log.0);
+        if next < log.0 {
+            return Err(self.older_than_the_topic(next, log.0, group));
+        }
+        self.check_log(next, log).await?;
+        self.commit_now(claimed, next).await?;
+        tracing::warn!(
+            partition = %self.of, next_offset = next, group_offset = group,
+            "the database is older than the group; continuing at the stored offset"
+        );
+        Ok(next)
     }
 
     /// Kafka first, under an id; then the database, which counts. In between
@@ -206,7 +239,9 @@ impl<H: Handler> Partition<H> {
             Some(id) => id,
             None => {
                 let id = Uuid::new_v4();
-                self.commit_now(claimed, to, Some(id)).await?;
+                let pending = from.map(|from| Pending { from, after: claimed.reset_id });
+                let marker = claimed.owner.marker(to, claimed.epoch, Some(id));
+                self.commit_marked(&marker.pending(pending)).await?;
                 Failpoint::ResetAfterKafkaCommit.reached();
                 id
             }
@@ -239,15 +274,15 @@ impl<H: Handler> Partition<H> {
         Ok(to)
     }
 
-    /// Commits with a marker and waits for Kafka's answer.
-    pub(super) async fn commit_now(
-        &self,
-        claimed: &Claimed,
-        offset: i64,
-        reset: Option<Uuid>,
-    ) -> Result<(), Interrupt> {
-        let marker = claimed.owner.marker(offset, claimed.epoch, reset).to_string();
-        let commit = self.shared.kafka.commit(&self.of, self.assignment, offset, marker, true);
+    /// Commits an offset with our marker and waits for Kafka's answer.
+    async fn commit_now(&self, claimed: &Claimed, offset: i64) -> Result<(), Interrupt> {
+        let marker = claimed.owner.marker(offset, claimed.epoch, claimed.reset_id);
+        self.commit_marked(&marker).await
+    }
+
+    async fn commit_marked(&self, marker: &Marker) -> Result<(), Interrupt> {
+        let (offset, text) = (marker.offset, marker.to_string());
+        let commit = self.shared.kafka.commit(&self.of, self.assignment, offset, text, true);
         let answer = commit.await;
         match timeout(Duration::from_millis(COMMIT_LIMIT_MS), answer).await {
             Ok(Ok(answer)) => Ok(answer?),

@@ -10,9 +10,10 @@ use super::{Interrupt, Partition};
 use crate::{
     FirstStart,
     database_error::Verdict,
+    decide::Group,
     handler::Handler,
     kafka::{FoundTopic, TopicIdentity},
-    marker::{Marker, Owner},
+    marker::{Known, Marker, Owner},
     settings::Settings,
     sql::Sql,
 };
@@ -29,6 +30,20 @@ pub(super) struct Claimed {
     /// Of the record before `next_offset`, where that is known.
     pub(super) leader_epoch: Option<i32>,
     pub(super) owner: Owner,
+}
+
+impl Claimed {
+    /// What a marker of this consumer beside the group's offset means.
+    pub(super) fn group(&self, marker: &Marker, offset: i64, has_reset: bool) -> Group {
+        let row = Known {
+            next_offset: self.next_offset,
+            offsets: &self.known,
+            epoch: self.epoch - 1,
+            reset: self.reset_id,
+            has_reset,
+        };
+        Group::of_marker(marker, offset, &row)
+    }
 }
 
 impl<H: Handler> Partition<H> {
@@ -146,9 +161,13 @@ impl<H: Handler> Partition<H> {
         for &partition in partitions {
             let of = crate::TopicPartition { topic: self.of.topic.clone(), partition };
             let group = self.shared.kafka.committed(&of).await?;
+            let marker = Marker::parse(&group.metadata);
+            if group.offset.is_some() && marker.as_ref().is_some_and(|one| one.is_of(&owner)) {
+                // Read before, by a database newer than this one.
+                return Ok(());
+            }
             let is_here = |offset: &i64| {
-                let marker = Marker::parse(&group.metadata);
-                !marker.is_some_and(|marker| marker.is_of_deleted_topic(&owner, *offset))
+                !marker.as_ref().is_some_and(|one| one.is_of_deleted_topic(&owner, *offset))
             };
             let is_new = group.offset.filter(is_here).is_none();
             let (_, end) = self.shared.kafka.watermarks(&of).await?;

@@ -34,6 +34,32 @@ impl<H: Handler> Partition<H> {
         ))
     }
 
+    /// The database is older than the group, and the topic no longer has what
+    /// follows its effects.
+    pub(super) fn older_than_the_topic(&self, next: i64, low: i64, group: i64) -> Interrupt {
+        Interrupt::Halt(format!(
+            "the database is older than the group: its effects end before offset {next}, the \
+             group's offset is {group}, and the topic's retention has removed offsets {next} to \
+             {last}; restore a newer copy of the database and restart, or, to continue without \
+             these events, run {skip} on the database and restart",
+            last = low - 1,
+            skip = self.reset_statement(low, "skip"),
+        ))
+    }
+
+    /// This consumer has read the partition, and the database has no start of it.
+    pub(super) fn no_row(&self, group: i64, low: i64) -> Interrupt {
+        Interrupt::Halt(format!(
+            "the database has no offset of this partition, but the group's offset {group} was \
+             committed by this consumer, so the database is older than the group; restore a newer \
+             copy of the database and restart, or stop the consumer, choose the start and restart: \
+             {from_low} applies every event that the topic still has, {from_group} skips the \
+             events before {group}",
+            from_low = self.kafkas_tool(low),
+            from_group = self.kafkas_tool(group),
+        ))
+    }
+
     /// The record at `offset`, the last one whose effect was made, is another
     /// one now. Leader epochs, then and now.
     pub(super) fn log_replaced(&self, offset: i64, epochs: (i32, i32), low: i64) -> Interrupt {

@@ -25,9 +25,18 @@ impl<H: Handler> Partition<H> {
         let position =
             [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
         let row = session.lane.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
+        self.is_of_epoch(session.key.epoch, row)
+    }
+
+    /// Whether the claim of `epoch` holds, by the row that was asked for.
+    pub(super) fn is_of_epoch(
+        &self,
+        epoch: i64,
+        row: Result<Option<tokio_postgres::Row>, tokio_postgres::Error>,
+    ) -> Result<(), Interrupt> {
         let row = row.map_err(|error| self.failed("looking at the owner of a partition", error))?;
         match row.map(|row| row.get::<_, i64>(0)) {
-            Some(epoch) if epoch == session.key.epoch => Ok(()),
+            Some(found) if found == epoch => Ok(()),
             _ => Err(Interrupt::GivenUp("it was claimed or reset by somebody else".to_owned())),
         }
     }

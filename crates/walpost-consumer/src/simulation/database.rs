@@ -35,6 +35,15 @@ pub(super) struct Row {
     pub(super) known: Vec<i64>,
 }
 
+/// What a copy of the database holds.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    rows: [Row; PARTITIONS],
+    done: Vec<Option<Done>>,
+    resets: Vec<Reset>,
+    oracle: Oracle,
+}
+
 /// A row of `done`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
@@ -91,6 +100,28 @@ impl Database {
     pub(super) fn new(bug: Option<Bug>) -> Self {
         let (rows, oracle) = (Default::default(), Oracle::default());
         Self { bug, rows, done: Vec::new(), resets: Vec::new(), open: Vec::new(), oracle }
+    }
+
+    /// What is committed, as a dump or a standby has it.
+    pub(super) fn copy(&mut self) -> Copied {
+        self.oracle.copied();
+        let Self { rows, done, resets, oracle, .. } = self;
+        Copied {
+            rows: rows.clone(),
+            done: done.clone(),
+            resets: resets.clone(),
+            oracle: oracle.clone(),
+        }
+    }
+
+    /// Another server takes over with an earlier state: sessions end, and so does
+    /// what was committed since.
+    pub(super) fn go_back(&mut self, copied: Copied) {
+        let Copied { rows, mut done, resets, oracle } = copied;
+        done.resize(self.done.len(), None);
+        (self.rows, self.done, self.resets) = (rows, done, resets);
+        self.open.clear();
+        self.oracle.go_back(oracle);
     }
 
     pub(super) fn event(&mut self) -> Id {

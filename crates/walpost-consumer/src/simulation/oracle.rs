@@ -9,7 +9,7 @@ use crate::decide::Mode;
 /// Number of an event.
 pub(super) type Id = usize;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Oracle {
     /// How often each event took effect.
     made: Vec<u32>,
@@ -25,6 +25,11 @@ pub(super) struct Oracle {
     skipped: [Vec<(i64, i64)>; PARTITIONS],
     /// Offsets that somebody set and that were not honoured yet, oldest first.
     wishes: [Vec<i64>; PARTITIONS],
+    /// The same since the last copy of the database, honoured or not: a database
+    /// that goes back may meet them again.
+    asked: [Vec<i64>; PARTITIONS],
+    /// The database has gone back, and the group may know more than it does.
+    pub(super) is_older: bool,
     /// The first thing wrong.
     pub(super) wrong: Option<String>,
     /// What happened, where somebody wants to read it.
@@ -76,6 +81,33 @@ impl Oracle {
     pub(super) fn wish(&mut self, part: usize, to: i64) {
         self.note(|| format!("a tool sets {part} to {to}"));
         self.wishes[part].push(to);
+        self.asked[part].push(to);
+    }
+
+    /// The database is copied.
+    pub(super) fn copied(&mut self) {
+        self.note(|| "the database is copied".to_owned());
+        self.asked = self.wishes.clone();
+    }
+
+    /// The database goes back to a copy, of which `copied` judged.
+    pub(super) fn go_back(&mut self, copied: Self) {
+        self.note(|| "the database goes back to its copy".to_owned());
+        let events = self.made.len();
+        let now = std::mem::replace(self, copied);
+        self.made.resize(events, 0);
+        self.wishes.clone_from(&now.asked);
+        self.asked = now.asked;
+        self.is_older = true;
+        (self.wrong, self.history) = (now.wrong, now.history);
+    }
+
+    /// A claimed partition goes on where it was, beside a newer commit.
+    pub(super) fn resumed_older(&mut self, part: usize, group: i64) {
+        if !self.is_older {
+            self.wrong(|| format!("partition {part}: {group} is known, and counts as newer"));
+        }
+        self.resumed(part);
     }
 
     /// A claimed partition goes on where it was: nothing is asked for any more.

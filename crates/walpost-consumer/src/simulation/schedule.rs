@@ -4,7 +4,7 @@ use walpost_testkit::Seeded;
 
 use super::{
     Bug,
-    database::{Database, PARTITIONS},
+    database::{Copied, Database, PARTITIONS},
     kafka::Kafka,
     member::Member,
     worker::World,
@@ -37,6 +37,8 @@ struct Schedule {
     world: World,
     members: Vec<Member>,
     next_member: u64,
+    /// A dump, or what a standby has.
+    copied: Option<Copied>,
 }
 
 impl Schedule {
@@ -50,7 +52,7 @@ impl Schedule {
         let owner = Owner { consumer: "c".into(), cluster: "k".into(), topic: "t".into() };
         let (kafka, database) = (Kafka::default(), Database::new(bug));
         let world = World { bug, policy, kafka, database, seeded, connections: 0, owner };
-        let mut schedule = Self { world, members: Vec::new(), next_member: 0 };
+        let mut schedule = Self { world, members: Vec::new(), next_member: 0, copied: None };
         for _ in 0..2 {
             schedule.start();
         }
@@ -83,7 +85,8 @@ impl Schedule {
             950..965 => self.kill(),
             965..975 => self.start(),
             975..985 => self.rebalance(),
-            985..995 => self.operate(),
+            985..993 => self.operate(),
+            993..995 => self.copy_or_go_back(),
             _ => self.reset_live(),
         }
     }
@@ -219,6 +222,36 @@ impl Schedule {
         }
     }
 
+    /// Beside members at work, as in a failover, or while no one works, as in a
+    /// restore.
+    fn copy_or_go_back(&mut self) {
+        let Some(copied) = self.copied.take() else {
+            self.copied = Some(self.world.database.copy());
+            return;
+        };
+        if self.world.seeded.chance(50) {
+            for member in std::mem::take(&mut self.members) {
+                member.die(&mut self.world);
+            }
+        }
+        self.world.database.go_back(copied);
+        for part in 0..PARTITIONS {
+            self.sync_unmarked(part);
+        }
+    }
+
+    /// What a tool has left without its marker is no wish of before the copy: the
+    /// operator puts the stored offset in its place.
+    fn sync_unmarked(&mut self, part: usize) {
+        let World { kafka, database, owner, .. } = &mut self.world;
+        let row = database.row(part);
+        let (Some(next), Some((_, metadata))) = (row.next, &kafka.committed[part]) else { return };
+        if metadata.is_empty() {
+            let marker = owner.marker(next, row.epoch, row.reset).to_string();
+            kafka.committed[part] = Some((next, marker));
+        }
+    }
+
     fn halted(&self) -> [bool; PARTITIONS] {
         let mut halted = [false; PARTITIONS];
         let workers = self.members.iter().flat_map(|member| member.workers.iter().enumerate());
@@ -242,7 +275,14 @@ impl Schedule {
             // `--to-current`
             3..6 => {
                 database.oracle.note(|| format!("--to-current of {part}"));
-                if let Some((_, metadata)) = &mut kafka.committed[part] {
+                if let Some((offset, metadata)) = &mut kafka.committed[part] {
+                    // Without its marker a number that the row does not know is a wish.
+                    let row = database.row(part);
+                    let is_known = row.next == Some(*offset) || row.known.contains(offset);
+                    let may_be_unknown = database.oracle.is_older || metadata.contains("pending");
+                    if !is_known && may_be_unknown {
+                        database.oracle.wish(part, *offset);
+                    }
                     metadata.clear();
                 }
             }
@@ -260,11 +300,16 @@ impl Schedule {
         self.world.database.oracle.wish(part, to);
     }
 
-    /// The way out of a halt that takes no replay.
+    /// The way out of a halt that takes no replay, or either way out where there
+    /// is no stored offset.
     fn undo(&mut self, part: usize) {
-        if let Some(next) = self.world.database.row(part).next {
-            self.set_offset(part, next);
-        }
+        let group = self.world.kafka.committed[part].as_ref().map_or(0, |(offset, _)| *offset);
+        let to = match self.world.database.row(part).next {
+            Some(next) => next,
+            None if self.world.seeded.chance(50) => group,
+            None => 0,
+        };
+        self.set_offset(part, to);
     }
 
     /// Some effects are lost, and the group is set back to make them again.

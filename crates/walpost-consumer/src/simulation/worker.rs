@@ -12,7 +12,7 @@ use super::{
 use crate::{
     decide::{Decision, Group, Mode, OnReset, Stored, decide},
     ledger::Ledger,
-    marker::{Marker, Owner},
+    marker::{Known, Marker, Owner, Pending},
     partition::{Again, Range, Replay},
 };
 
@@ -123,8 +123,8 @@ impl Worker {
             && !session.in_flight
             && let Some(offset) = session.ledger.to_commit(session.next)
         {
-            let (epoch, reset) = (session.epoch, session.reset);
-            self.send(world, generation, offset, (epoch, reset));
+            let marker = world.owner.marker(offset, session.epoch, session.reset);
+            self.send(world, generation, &marker);
         }
         world.database.roll_back(self.connection);
     }
@@ -181,10 +181,24 @@ impl Worker {
                     false => self.run(world, row, next),
                 }
             }
+            Decision::Older { .. } | Decision::NoRow { .. }
+                if world.database.row(self.part).epoch != row.epoch =>
+            {
+                State::GaveUp
+            }
+            Decision::Older { group } => {
+                let next = row.next.expect("nothing is older that has not begun");
+                world.database.oracle.resumed_older(self.part, group);
+                self.confirm(world, generation, row, Then::Run(next))
+            }
             Decision::Reset { to, mode, confirmed: Some(id) } => State::Rewind(row, to, mode, id),
             Decision::Reset { to, mode, confirmed: None } => {
                 let id = world.uuid();
                 self.confirm(world, generation, row, Then::Rewind(to, mode, id))
+            }
+            Decision::NoRow { group } => {
+                world.database.oracle.resumed_older(self.part, group);
+                State::Halted
             }
             Decision::Ambiguous { .. } | Decision::Refused { .. } => State::Halted,
         }
@@ -193,39 +207,53 @@ impl Worker {
     fn group(&self, world: &World, row: &Row, committed: Option<&(i64, String)>) -> Group {
         let Some((offset, metadata)) = committed else { return Group::Nothing };
         let marker = Marker::parse(metadata.as_bytes());
-        let Some(marker) = marker.filter(|marker| marker.names(&world.owner, *offset)) else {
+        let Some(marker) = marker.filter(|marker| marker.is_of(&world.owner)) else {
             return Group::Foreign { offset: *offset };
         };
-        let is_new =
-            |id: &Uuid| row.reset != Some(*id) && !world.database.has_reset(self.part, *id);
-        Group::Ours { offset: *offset, pending_reset: marker.reset.filter(is_new) }
+        let is_done = |id| row.reset == Some(id) || world.database.has_reset(self.part, id);
+        let known = Known {
+            next_offset: row.next,
+            offsets: &row.known,
+            epoch: row.epoch - 1,
+            reset: row.reset,
+            has_reset: marker.reset.is_none_or(is_done),
+        };
+        match (Group::of_marker(&marker, *offset, &known), marker.reset) {
+            (Group::Newer { offset }, _) if world.bug == Some(Bug::GroupLeads) => {
+                Group::Foreign { offset }
+            }
+            (Group::Newer { offset }, Some(reset))
+                if !known.has_reset && world.bug == Some(Bug::EveryResetPending) =>
+            {
+                Group::Pending { offset, reset }
+            }
+            (group, _) => group,
+        }
     }
 
     /// `commit_now`: the answer is waited for.
     fn confirm(&mut self, world: &mut World, generation: u64, row: Row, then: Then) -> State {
-        let (offset, reset) = match then {
-            Then::Run(next) => (next, row.reset),
-            Then::Rewind(to, _, id) => (to, Some(id)),
+        let owner = &world.owner;
+        let marker = match then {
+            Then::Run(next) => owner.marker(next, row.epoch, row.reset),
+            Then::Rewind(to, _, id) => {
+                let pending = row.next.map(|from| Pending { from, after: row.reset });
+                owner.marker(to, row.epoch, Some(id)).pending(pending)
+            }
         };
-        self.send(world, generation, offset, (row.epoch, reset));
+        self.send(world, generation, &marker);
         State::Confirming(row, then)
     }
 
-    fn send(
-        &mut self,
-        world: &mut World,
-        generation: u64,
-        offset: i64,
-        (epoch, reset): (i64, Option<Uuid>),
-    ) {
+    fn send(&mut self, world: &mut World, generation: u64, marker: &Marker) {
         self.answer = None;
         world.kafka.on_their_way.push(Commit {
             member: self.member,
             part: self.part,
             asker: self.connection,
             generation,
-            offset,
-            metadata: world.owner.marker(offset, epoch, reset).to_string(),
+            offset: marker.offset,
+            metadata: marker.to_string(),
         });
     }
 
@@ -363,7 +391,8 @@ impl Worker {
         session: &mut Session,
         offset: i64,
     ) {
-        self.send(world, generation, offset, (session.epoch, session.reset));
+        let marker = world.owner.marker(offset, session.epoch, session.reset);
+        self.send(world, generation, &marker);
         session.in_flight = true;
         session.ledger.sent(offset);
     }

@@ -33,6 +33,7 @@ mod replay;
 mod reset;
 mod retries;
 mod security;
+mod set_back;
 mod setup;
 mod slow;
 mod support;

@@ -419,6 +419,42 @@ async fn follows(group_protocol: &str) {
     assert_eq!(rig.drain().await, 110);
 }
 
+/// Another state of the database than the one that the group followed.
+const KEPT: [&str; 4] = ["effect", "walpost.position", "walpost.done", "walpost.consumer_reset"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_newer_than_the_database_is_shown_and_set_back() {
+    let mut rig = Rig::new().await;
+    rig.publish(100);
+    assert_eq!(rig.drain().await, 100);
+    for (index, table) in KEPT.iter().enumerate() {
+        let copy = format!("create table kept{index} as table {table}");
+        rig.client.batch_execute(&copy).await.unwrap();
+    }
+    rig.publish(100);
+    rig.reset_in_kafka(&["--to-earliest"]).await;
+    assert_eq!(rig.drain().await, 300);
+    rig.sync().await;
+    for (index, table) in KEPT.iter().enumerate() {
+        let back = format!(
+            "delete from {table}; insert into {table} overriding system value table kept{index}"
+        );
+        rig.client.batch_execute(&back).await.unwrap();
+    }
+    let name = rig.name.clone();
+    let compared = rig.json(&["sync-offsets", &name]);
+    assert_eq!(compared["kafka_holds"], "newer than the database", "{compared}");
+    let looked = rig.run(&["reset", &name, "--to-offset", "60"]);
+    assert!(looked.status.success(), "{}", stderr(&looked));
+    rig.sync().await;
+    let synced = rig.json(&["sync-offsets", &name]);
+    assert_eq!(
+        (&synced["kafka_offset"], &synced["kafka_holds"]),
+        (&100.into(), &"the same".into())
+    );
+    assert_eq!(rig.drain().await, 200, "each event once");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_of_a_group_with_members_are_left_to_them() {
     let mut rig = Rig::new().await;

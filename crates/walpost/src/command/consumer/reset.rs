@@ -249,8 +249,8 @@ async fn execute(
     }
 }
 
-/// One partition, one transaction. What Kafka holds without a marker goes with
-/// it, so that it is not taken for another reset if we die before the commit.
+/// One partition, one transaction. What Kafka holds and the row does not know goes
+/// with it, so that it is not taken for another reset if we die before the commit.
 async fn reset(
     client: &Client,
     place: &Place,
@@ -259,7 +259,8 @@ async fn reset(
     args: &Args,
 ) -> Result<Compared, Failure> {
     let stored = &plan.of.stored;
-    let seen = plan.of.log.committed.offset.filter(|_| plan.of.held == Held::Unmarked);
+    let is_unknown = matches!(plan.of.held, Held::Unmarked | Held::Newer);
+    let seen = plan.of.log.committed.offset.filter(|_| is_unknown);
     let (mode, chosen, chosen_by) = match (&plan.choice, filter) {
         (Some(choice), Some(filter)) => ("chosen", Some(&choice.offsets), Some(filter.to_string())),
         _ => (plan.mode(args.mode), None, None),

@@ -23,6 +23,8 @@ pub(super) struct Position {
     pub(super) next_offset: Option<i64>,
     pub(super) run: i32,
     pub(super) reset_id: Option<String>,
+    /// Other offsets that Kafka may hold.
+    pub(super) known: Vec<i64>,
     pub(super) parked: i64,
     /// Chosen events that a reset has still to make again.
     pub(super) again: i64,
@@ -95,7 +97,7 @@ pub(super) async fn positions(
     let s = sql::quoted(schema);
     let query = format!(
         "select q.id, q.consumer, q.topic, q.part, q.group_id, q.cluster_id, q.topic_id, q.epoch, \
-         q.next_offset, q.run, q.reset_id::text, \
+         q.next_offset, q.run, q.reset_id::text, q.known, \
          (select count(*) from {s}.consumer_parked p where p.pos_id = q.id \
          and p.state <> 'discarded'), \
          (select count(*) from {s}.consumer_again a \
@@ -117,9 +119,10 @@ pub(super) async fn positions(
         next_offset: row.get(8),
         run: row.get(9),
         reset_id: row.get(10),
-        parked: row.get(11),
-        again: row.get(12),
-        last_reset: row.get::<_, Option<String>>(13).map(|_| Reset::read(row, 13)),
+        known: row.get(11),
+        parked: row.get(12),
+        again: row.get(13),
+        last_reset: row.get::<_, Option<String>>(14).map(|_| Reset::read(row, 14)),
     };
     Ok(rows.iter().map(read).collect())
 }

@@ -2,7 +2,7 @@
 //! behind, and Kafka's own tools count from them.
 
 use serde_json::{Value, json};
-use walpost_consumer::operator::{Marker, Owner};
+use walpost_consumer::operator::{Known, Marker, Owner, Standing};
 
 use super::{
     Place, Which,
@@ -42,6 +42,9 @@ pub(super) enum Held {
     Nothing,
     /// An earlier commit of ours.
     Behind,
+    /// A commit of ours that the row does not know: the database is older than the
+    /// group.
+    Newer,
     /// A number without our marker: a wish, or what a tool has left of a commit.
     Unmarked,
     /// A reset that a member has confirmed, and nobody carried out yet.
@@ -49,14 +52,22 @@ pub(super) enum Held {
 }
 
 impl Held {
-    pub(super) fn of(stored: &Position, log: &Log, carried_out: bool) -> Self {
+    pub(super) fn of(stored: &Position, log: &Log, has_reset: bool) -> Self {
         let Some(offset) = log.committed.offset else { return Self::Nothing };
         let marker = Marker::parse(&log.committed.metadata);
-        match marker.filter(|marker| marker.names(&owner(stored), offset)) {
-            None => Self::Unmarked,
-            Some(_) if !carried_out => Self::Pending,
-            Some(_) if Some(offset) == stored.next_offset => Self::Same,
-            Some(_) => Self::Behind,
+        let Some(marker) = marker.filter(|marker| marker.is_of(&owner(stored))) else {
+            return Self::Unmarked;
+        };
+        let Position { next_offset, known: offsets, epoch, .. } = stored;
+        let (next_offset, epoch) = (*next_offset, *epoch);
+        let reset = stored.reset_id.as_ref().and_then(|id| id.parse().ok());
+        let row = Known { next_offset, offsets, epoch, reset, has_reset };
+        match marker.standing(&row) {
+            Standing::Newer => Self::Newer,
+            _ if marker.offset != offset => Self::Unmarked,
+            Standing::Pending(_) => Self::Pending,
+            Standing::Known if Some(offset) == next_offset => Self::Same,
+            Standing::Known => Self::Behind,
         }
     }
 
@@ -65,6 +76,7 @@ impl Held {
             Self::Same => "the same",
             Self::Nothing => "nothing",
             Self::Behind => "an earlier commit",
+            Self::Newer => "newer than the database",
             Self::Unmarked => "without a marker",
             Self::Pending => "a reset to come",
         }
