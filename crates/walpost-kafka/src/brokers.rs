@@ -11,7 +11,9 @@ use rdkafka::{
     producer::{BaseProducer, Producer},
     types::RDKafkaErrorCode,
 };
-use walpost_librdkafka::{TopicIdError, topic_ids, topic_settings, topics_in_use};
+use walpost_librdkafka::{
+    Existence, TopicIdError, existence, topic_ids, topic_settings, topics_in_use,
+};
 
 use crate::{
     creation::{Creation, make_missing},
@@ -66,13 +68,13 @@ impl Brokers {
             .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
             .map_err(|error| unanswered(topic, "the metadata", &error))?;
         let found = metadata.topics().iter().find(|found| found.name() == topic);
-        let found = found.ok_or_else(|| explain(topic, RDKafkaErrorCode::UnknownTopic))?;
+        let found = found.ok_or_else(|| self.denied(topic, RDKafkaErrorCode::UnknownTopic))?;
         if let Some(error) = found.error() {
-            return Err(explain(topic, error.into()));
+            return Err(self.denied(topic, error.into()));
         }
         let partitions = i32::try_from(found.partitions().len()).unwrap_or(i32::MAX);
         if partitions == 0 {
-            return Err(explain(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
+            return Err(self.denied(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
         }
         let broker = any_broker(&metadata).map_err(|code| explain(topic, code))?;
         let answer = topic_settings(
@@ -88,6 +90,20 @@ impl Brokers {
         self.say(topic, max_message_bytes);
         let limits = TopicLimits { partitions, max_message_bytes };
         Ok(Found { limits, origin: Some(self.origin(topic, partitions)?) })
+    }
+
+    /// A broker has said that a topic cannot be used. That one does not exist says
+    /// little where another broker knows it.
+    fn denied(&self, topic: &str, code: RDKafkaErrorCode) -> Unusable {
+        use RDKafkaErrorCode as Code;
+        if matches!(code, Code::UnknownTopic | Code::UnknownTopicOrPartition)
+            && let Ok(judged) = existence(self.producer.client(), &[topic], REQUEST_TIMEOUT)
+            && let Some(Existence::There(_)) = judged.first()
+        {
+            let reason = "one broker does not know the topic, which another one does";
+            return unanswered(topic, "the metadata", &reason);
+        }
+        explain(topic, code)
     }
 
     /// The id first: ends of a topic that was created anew meanwhile are then

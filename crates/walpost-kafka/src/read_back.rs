@@ -12,7 +12,9 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     types::RDKafkaErrorCode,
 };
-use walpost_librdkafka::{Answer, AnswerError, End, LogEnd, Questions, Topic};
+use walpost_librdkafka::{
+    Answer, AnswerError, End, Existence, LogEnd, Questions, Topic, census, existence,
+};
 use walpost_relay::{NoteMarks, TopicFloors};
 
 use crate::{
@@ -36,6 +38,13 @@ const BEHIND: [(&str, &str); 2] =
 const ANSWER_POLL: Duration = Duration::from_millis(5);
 /// Elections while the replicas are waited for.
 const LEADERS_MAX: u32 = 20;
+/// Bound on one question that is put to every broker.
+const EACH_TIMEOUT: Duration = Duration::from_secs(3);
+/// For brokers to agree on who they are, on whether a topic exists, and that a log
+/// is as long as it was.
+const AGREE_MAX: Duration = Duration::from_secs(30);
+/// Between two questions whether they do.
+const ASK_ALL_AGAIN: Duration = Duration::from_millis(500);
 /// Questions that are open at a time.
 const QUESTIONS_MAX: usize = 500;
 
@@ -56,10 +65,10 @@ pub(crate) struct TopicRead {
 }
 
 /// Reads the topics of a checkpoint from their floors to their ends. Topics that
-/// are gone are left out. Blocks.
+/// are gone by the word of every broker are left out. Blocks.
 ///
 /// # Errors
-/// When the brokers do not answer, or once `stopped`.
+/// When the brokers do not answer or do not agree, or once `stopped`.
 pub(crate) fn read_back(
     connector: &KafkaConnector,
     plan: &Plan,
@@ -67,13 +76,15 @@ pub(crate) fn read_back(
     note: &mut NoteMarks,
 ) -> Result<Vec<TopicRead>, String> {
     let Some(first) = plan.topics.first() else { return Ok(Vec::new()) };
-    let consumer = Arc::new(open(connector, &first.name, &[])?);
+    let brokers = connector.bootstrap_servers().to_owned();
+    let (consumer, believed) =
+        open_believed(brokers, stopped, |brokers| open(connector, &first.name, brokers, &[]))?;
     let asker = Asker::new(&consumer);
-    let found = asker.topics(&plan.topics)?;
+    let found = asker.topics(&consumer, &plan.topics, stopped)?;
     let mut spans = start_spans(&plan.topics, &found);
     let starts: Vec<i64> = spans.iter().map(|span| span.start).collect();
     let mut read = |spans: &mut Vec<Span>| {
-        asker.ends(spans)?;
+        asker.ends(spans, stopped)?;
         asker.no_open_transactions(spans, stopped)?;
         spans::read(&consumer, spans, stopped, note)?;
         for span in spans {
@@ -84,7 +95,7 @@ pub(crate) fn read_back(
     read(&mut spans)?;
     if let Some(settle) = plan.settle {
         let began = now();
-        let behind = Arc::new(open(connector, &first.name, &BEHIND)?);
+        let behind = Arc::new(open(connector, &first.name, &believed, &BEHIND)?);
         std::thread::sleep(settle.saturating_sub(began.elapsed()));
         asker.appended_is_readable(&behind, &spans, stopped)?;
         // Once: others may write for ever.
@@ -93,19 +104,60 @@ pub(crate) fn read_back(
     Ok(gather(&found, &spans, &starts))
 }
 
+/// A consumer whose brokers are to be believed, and where they are. One that is
+/// cut off from its controller would deny topics, and name leaders that are none
+/// any more: what is in their logs would not be found.
+///
+/// # Errors
+/// When most brokers do not answer or do not agree, or once `stopped`.
+pub(crate) fn open_believed(
+    mut brokers: String,
+    stopped: &AtomicBool,
+    open: impl Fn(&str) -> Result<BaseConsumer<Quiet>, String>,
+) -> Result<(Arc<BaseConsumer<Quiet>>, String), String> {
+    let began = now();
+    loop {
+        let consumer = open(&brokers)?;
+        let found = census(consumer.client(), EACH_TIMEOUT)
+            .map_err(|code| format!("asking which brokers there are: {code}"))?;
+        let cut_off = found.cut_off();
+        let doubt = found.doubt();
+        if doubt.is_none() && cut_off.is_empty() {
+            return Ok((Arc::new(consumer), brokers));
+        }
+        if stopped.load(Ordering::Relaxed) || began.elapsed() > AGREE_MAX {
+            let doubt = doubt.unwrap_or_else(|| format!("brokers {cut_off:?} are cut off"));
+            return Err(format!("what is published is not read: {doubt}"));
+        }
+        if doubt.is_none() {
+            tracing::warn!(
+                ?cut_off,
+                "the other brokers do not know these any more, so their word does not count; see \
+                 whether they reach the controller"
+            );
+            // A client of the others hears of them alone.
+            brokers = found.addresses();
+            continue;
+        }
+        std::thread::sleep(ASK_ALL_AGAIN);
+    }
+}
+
 fn open(
     connector: &KafkaConnector,
     topic: &str,
+    brokers: &str,
     more: &[(&str, &str)],
 ) -> Result<BaseConsumer<Quiet>, String> {
-    let config = config(connector, more);
+    let mut config = config(connector, more);
+    config.set("bootstrap.servers", brokers);
     let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
         .map_err(|error| format!("cannot make a consumer of the settings: {error}"))?;
     // Questions are put to brokers that are known. By itself a client would take
     // up to a second to look for them; no consumer creates a topic by asking.
     let known = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT).is_ok();
     if !known || consumer.client().fetch_cluster_id(REQUEST_TIMEOUT).is_none() {
-        let (brokers, limit) = (connector.bootstrap_servers(), REQUEST_TIMEOUT.as_secs());
+        let limit = REQUEST_TIMEOUT.as_secs();
         return Err(format!("no answer from the brokers at {brokers} within {limit} s"));
     }
     Ok(consumer)
@@ -189,41 +241,61 @@ impl Asker {
     }
 
     /// The topics that exist.
-    fn topics(&self, topics: &[TopicFloors]) -> Result<Vec<TopicRead>, String> {
-        let mut found = Vec::new();
+    fn topics(
+        &self,
+        consumer: &BaseConsumer<Quiet>,
+        topics: &[TopicFloors],
+        stopped: &AtomicBool,
+    ) -> Result<Vec<TopicRead>, String> {
+        let (mut found, mut denied) = (Vec::new(), Vec::new());
         let ask = |index: usize| self.questions.topic(&topics[index].name, index);
         self.all(topics.len(), ask, |index, answer| {
-            let TopicFloors { name, floors, .. } = &topics[index];
+            let of = &topics[index];
             match answer {
-                Answer::Topic(Ok(Topic { id, partitions })) => found.push(TopicRead {
-                    name: name.clone(),
-                    origin: Origin {
-                        id: Some(id.to_string().into()),
-                        spans: vec![(0, 0); partitions.len()],
-                    },
-                }),
-                Answer::Topic(Err(AnswerError::NoTopicId)) => found.push(TopicRead {
-                    name: name.clone(),
-                    origin: Origin { id: None, spans: vec![(0, 0); floors.len()] },
-                }),
+                Answer::Topic(Ok(topic)) => found.push(read_of(of, Some(topic))?),
+                Answer::Topic(Err(AnswerError::NoTopicId)) => found.push(read_of(of, None)?),
                 Answer::Topic(Err(AnswerError::Kafka { code, .. })) if is_gone(code) => {
-                    tracing::warn!(topic = %name, "the topic is gone, and with it what was published there");
+                    denied.push(of);
                 }
-                Answer::Topic(Err(error)) => return Err(format!("asking for topic {name}: {error}")),
+                Answer::Topic(Err(error)) => {
+                    return Err(format!("asking for topic {}: {error}", of.name));
+                }
                 _ => {}
             }
             Ok(())
         })?;
+        found.extend(unless_gone(consumer, denied, stopped)?);
         Ok(found)
     }
 
     /// Moves the end of each span to that of its partition, with what is in
-    /// open transactions.
-    fn ends(&self, spans: &mut [Span]) -> Result<(), String> {
-        let all: Vec<usize> = (0..spans.len()).collect();
-        let ends = self.offsets(spans, &all, End::Newest { uncommitted: true })?;
-        spans.iter_mut().zip(ends).for_each(|(span, end)| span.end = end.offset);
-        Ok(())
+    /// open transactions. A log is no shorter than it was, unless its brokers have
+    /// lost a part of it: that counts only when they say so for a while.
+    fn ends(&self, spans: &mut [Span], stopped: &AtomicBool) -> Result<(), String> {
+        let began = now();
+        let mut open: Vec<usize> = (0..spans.len()).collect();
+        loop {
+            let ends = self.offsets(spans, &open, End::Newest { uncommitted: true })?;
+            open.iter().zip(ends).for_each(|(index, end)| spans[*index].end = end.offset);
+            open.retain(|index| spans[*index].end < spans[*index].start);
+            let Some(first) = open.first() else { return Ok(()) };
+            let Span { topic, partition, start, end } = &spans[*first];
+            if stopped.load(Ordering::Relaxed) {
+                return Err("stopped while asking for the ends of what is published".to_owned());
+            }
+            if began.elapsed() > AGREE_MAX {
+                tracing::warn!(
+                    topic = %topic,
+                    partition,
+                    end,
+                    was = start,
+                    more = open.len() - 1,
+                    "a log is shorter than it was: its brokers have lost records; see their logs"
+                );
+                return Ok(());
+            }
+            std::thread::sleep(ASK_ALL_AGAIN);
+        }
     }
 
     /// Waits until everything can be read that the leaders have appended so far;
@@ -338,6 +410,66 @@ impl Asker {
     }
 }
 
+/// A topic as the brokers tell it; `None` where they know no ids.
+///
+/// # Errors
+/// It is the same topic, with fewer partitions than it had: a broker tells how it
+/// was long ago.
+fn read_of(of: &TopicFloors, topic: Option<Topic>) -> Result<TopicRead, String> {
+    let before = of.floors.len();
+    let (id, partitions) = match topic {
+        None => (None, before),
+        Some(Topic { id, partitions }) => (Some(Arc::from(id.to_string())), partitions.len()),
+    };
+    if partitions < before && id.is_some() && id == of.id {
+        let name = &of.name;
+        return Err(format!(
+            "a broker tells {partitions} partitions of topic {name}, which has {before}; see \
+             whether every broker reaches the controller"
+        ));
+    }
+    Ok(TopicRead { name: of.name.clone(), origin: Origin { id, spans: vec![(0, 0); partitions] } })
+}
+
+/// Of topics that one broker has denied those that another knows. One that is gone
+/// is so by the word of all.
+fn unless_gone(
+    consumer: &BaseConsumer<Quiet>,
+    mut denied: Vec<&TopicFloors>,
+    stopped: &AtomicBool,
+) -> Result<Vec<TopicRead>, String> {
+    let (began, mut found) = (now(), Vec::new());
+    loop {
+        let names: Vec<&str> = denied.iter().map(|of| &*of.name).collect();
+        let judged = existence(consumer.client(), &names, EACH_TIMEOUT)
+            .map_err(|code| format!("asking all brokers for topics {names:?}: {code}"))?;
+        let mut unknown = Vec::new();
+        let mut why = None;
+        for (of, existence) in denied.into_iter().zip(judged) {
+            match existence {
+                Existence::There(topic) => found.push(read_of(of, topic)?),
+                Existence::Gone => tracing::warn!(
+                    topic = %of.name,
+                    "the topic is gone, as every broker says, and with it what was published there"
+                ),
+                Existence::Unknown(reason) => {
+                    why.get_or_insert_with(|| (of.name.clone(), reason));
+                    unknown.push(of);
+                }
+            }
+        }
+        let Some((name, reason)) = why else { return Ok(found) };
+        if stopped.load(Ordering::Relaxed) || began.elapsed() > AGREE_MAX {
+            return Err(format!(
+                "a broker says that topic {name} does not exist, and nobody knows whether it is \
+                 gone: {reason}"
+            ));
+        }
+        denied = unknown;
+        std::thread::sleep(ASK_ALL_AGAIN);
+    }
+}
+
 fn is_gone(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic)
 }
@@ -361,5 +493,23 @@ mod tests {
         assert_eq!(config.get("client.id"), Some("x"));
         assert_eq!(config.get("client.rack"), None, "with it followers are read too");
         assert_eq!(config.get("isolation.level"), Some("read_uncommitted"));
+    }
+
+    fn floors(id: Option<&str>, floors: &[i64]) -> TopicFloors {
+        TopicFloors { name: "t".into(), id: id.map(Arc::from), floors: floors.to_vec() }
+    }
+
+    #[test]
+    fn a_topic_has_no_fewer_partitions_than_it_had_unless_it_is_another_one() {
+        let told = |id: u128, partitions: i32| {
+            Some(Topic { id: id.into(), partitions: (0..partitions).collect() })
+        };
+        let id = walpost_librdkafka::TopicId::from(1).to_string();
+        let of = floors(Some(&id), &[3, 4]);
+        let count = |topic| read_of(&of, topic).map(|read| read.origin.spans.len());
+        assert_eq!(count(told(1, 3)), Ok(3), "one was added");
+        assert!(count(told(1, 1)).unwrap_err().contains("reaches the controller"));
+        assert_eq!(count(told(2, 1)), Ok(1), "made anew");
+        assert_eq!(count(None), Ok(2), "nobody tells more");
     }
 }

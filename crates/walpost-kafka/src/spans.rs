@@ -7,13 +7,12 @@ use std::{
 };
 
 use rdkafka::{
-    Message as _, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer, base_consumer::PartitionQueue},
+    Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
     error::{KafkaError, KafkaResult},
-    message::BorrowedMessage,
     types::RDKafkaErrorCode,
 };
-use walpost_librdkafka::{ends_reading, message_headers};
+use walpost_librdkafka::{LogRecord, PartitionLog, Read, ends_reading};
 use walpost_relay::{
     DEAD_LETTER_HEADER, ID_HEADER, Marks, NoteMarks, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER,
 };
@@ -89,7 +88,7 @@ struct Reader {
 }
 
 struct Open {
-    queue: PartitionQueue<Quiet>,
+    log: PartitionLog<Quiet>,
     span: Span,
     next: i64,
 }
@@ -111,9 +110,9 @@ impl Reader {
         }
         let mut open = Vec::with_capacity(spans.len());
         for span in spans {
-            let queue = consumer.split_partition_queue(&span.topic, span.partition);
-            let queue = queue.ok_or_else(|| KafkaError::Subscription("no queue".to_owned()))?;
-            open.push(Open { queue, span: (*span).clone(), next: span.start });
+            let log = PartitionLog::split(consumer, &span.topic, span.partition);
+            let log = log.ok_or_else(|| KafkaError::Subscription("no queue".to_owned()))?;
+            open.push(Open { log, span: (*span).clone(), next: span.start });
         }
         consumer.assign(&list)?;
         Ok(Self { open, consumer: consumer.clone() })
@@ -151,7 +150,8 @@ impl Reader {
         let Span { topic, partition, end, .. } = &self.open[0].span;
         format!(
             "reading back what is published stands at offset {} of {topic} partition {partition}, \
-             before its end at {end}, and the broker is silent",
+             before its end at {end}, and the broker brings no more; see whether all its \
+             replicas run",
             self.open[0].next
         )
     }
@@ -160,20 +160,25 @@ impl Reader {
 impl Open {
     fn look(&mut self, note: &mut NoteMarks) -> KafkaResult<Looked> {
         let mut looked = Looked::Nothing;
-        while let Some(polled) = self.queue.poll(Duration::ZERO) {
-            match polled {
-                Ok(message) => {
-                    self.next = message.offset() + 1;
-                    if message.offset() < self.span.end {
-                        note(marks(&message));
+        while let Some(read) = self.log.poll() {
+            match read {
+                Read::Record(record) => {
+                    self.next = record.offset() + 1;
+                    if record.offset() < self.span.end {
+                        note(marks(&record));
                     }
                     looked = Looked::Advanced;
                 }
-                // No transaction is open before the end, so this is it, or behind
-                // it: the last records are markers, or were aborted.
-                Err(KafkaError::PartitionEOF(_)) => return Ok(Looked::Done),
-                Err(error) if ends_reading(&error) => return Err(error),
-                Err(_) => {}
+                // No transaction is open before the end, so behind the last record are
+                // markers, or what was aborted. A leader that has just become one may
+                // tell an end before that: more comes.
+                Read::End(offset) if offset > self.next => {
+                    self.next = offset;
+                    looked = Looked::Advanced;
+                }
+                Read::End(_) => {}
+                Read::Failed(error) if ends_reading(&error) => return Err(error),
+                Read::Failed(_) => {}
             }
             if self.next >= self.span.end {
                 return Ok(Looked::Done);
@@ -183,9 +188,9 @@ impl Open {
     }
 }
 
-fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
+fn marks<'a>(record: &'a LogRecord<'_>) -> Marks<'a> {
     let mut marks = Marks::default();
-    for (name, value) in message_headers(message) {
+    for (name, value) in record.headers() {
         if name == POSITION_HEADER.as_bytes() {
             marks.position = value;
         } else if name == ID_HEADER.as_bytes() {
@@ -204,4 +209,68 @@ fn marks<'a>(message: &'a BorrowedMessage<'_>) -> Marks<'a> {
 
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Mutex, thread, time::Duration};
+
+    use rdkafka::{
+        ClientConfig,
+        config::FromClientConfigAndContext,
+        mocking::MockCluster,
+        producer::{BaseProducer, BaseRecord, Producer},
+    };
+
+    use super::*;
+
+    fn publish(bootstrap: &str, values: std::ops::Range<u32>) {
+        let mut config = ClientConfig::new();
+        let producer: BaseProducer = config.set("bootstrap.servers", bootstrap).create().unwrap();
+        for value in values {
+            let value = value.to_string();
+            let headers = rdkafka::message::OwnedHeaders::new();
+            let id = rdkafka::message::Header { key: ID_HEADER, value: Some(&value) };
+            let record = BaseRecord::<str, str>::to("orders").partition(0).payload("v");
+            let record = record.headers(headers.insert(id));
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+        }
+        producer.flush(SILENCE_MAX).unwrap();
+    }
+
+    /// As a leader that has just become one, and knows of less than the one before,
+    /// whose end was asked for.
+    #[test]
+    fn an_end_before_the_one_that_was_asked_for_is_none() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("orders", 1, 1).unwrap();
+        let bootstrap = cluster.bootstrap_servers();
+        publish(&bootstrap, 0..3);
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &bootstrap).set("group.id", "walpost-read-back");
+        config.set("enable.partition.eof", "true").set("fetch.wait.max.ms", "50");
+        let consumer = BaseConsumer::from_config_and_context(&config, Quiet).unwrap();
+        let consumer = Arc::new(consumer);
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let noting = found.clone();
+        let mut note: Box<NoteMarks> = Box::new(move |marks: Marks<'_>| {
+            let id = String::from_utf8_lossy(marks.id.unwrap()).into_owned();
+            noting.lock().unwrap().push(id);
+        });
+        let span = Span { topic: "orders".into(), partition: 0, start: 0, end: 5 };
+        let stopped = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| read(&consumer, &[span], &stopped, &mut note));
+            let began = now();
+            while found.lock().unwrap().len() < 3 {
+                assert!(began.elapsed() < SILENCE_MAX, "the first three");
+                thread::sleep(POLL);
+            }
+            thread::sleep(Duration::from_millis(300));
+            assert!(!reading.is_finished(), "the end was told before what was asked for");
+            publish(&bootstrap, 3..6);
+            reading.join().unwrap().unwrap();
+        });
+        assert_eq!(*found.lock().unwrap(), ["0", "1", "2", "3", "4"]);
+    }
 }

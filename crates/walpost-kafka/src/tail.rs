@@ -1,6 +1,6 @@
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use walpost_relay::RelayError;
 use crate::{
     config::KafkaConnector,
     log::Quiet,
-    read_back::{Asker, REQUEST_TIMEOUT},
+    read_back::{Asker, REQUEST_TIMEOUT, open_believed},
 };
 
 /// How the names of topics begin that are Kafka's own, or Kafka Connect's.
@@ -108,11 +108,15 @@ impl Tail {
             .set("queued.max.messages.kbytes", "1024")
             .set("fetch.message.max.bytes", "524288")
             .set("fetch.max.bytes", "8388608");
-        let consumer: BaseConsumer<Quiet> = BaseConsumer::from_config_and_context(&config, Quiet)
-            .map_err(|error| {
-            failed(format!("cannot make a consumer of the settings: {error}"))
-        })?;
-        let consumer = Arc::new(consumer);
+        let open = |brokers: &str| {
+            let mut config = config.clone();
+            config.set("bootstrap.servers", brokers);
+            BaseConsumer::from_config_and_context(&config, Quiet)
+                .map_err(|error| format!("cannot make a consumer of the settings: {error}"))
+        };
+        let brokers = connector.bootstrap_servers().to_owned();
+        let believed = open_believed(brokers, &AtomicBool::new(false), open);
+        let (consumer, _) = believed.map_err(failed)?;
         let asker = Asker::new(&consumer);
         let (starts, followed) = (Starts::default(), HashMap::new());
         let mut tail = Self { consumer, asker, starts, followed };

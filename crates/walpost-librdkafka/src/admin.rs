@@ -140,14 +140,17 @@ pub(crate) fn queue<C: ClientContext>(client: &Client<C>) -> Queue {
 
 /// The next answer. Blocks up to `timeout`.
 pub(crate) fn next(queue: &Queue, timeout: Duration) -> Result<Event, Refusal> {
-    // SAFETY: the queue is alive.
-    let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), milliseconds(timeout)) };
-    if event.is_null() {
-        return Err(RDKafkaErrorCode::OperationTimedOut.into());
-    }
-    let event = Owned::new(event, native::rd_kafka_event_destroy);
+    let event = poll(queue, timeout).ok_or(RDKafkaErrorCode::OperationTimedOut)?;
     answered(&event)?;
     Ok(event)
+}
+
+/// The next event, if one comes within `timeout`.
+pub(crate) fn poll(queue: &Queue, timeout: Duration) -> Option<Event> {
+    let timeout_ms = if timeout.is_zero() { 0 } else { milliseconds(timeout) };
+    // SAFETY: the queue is alive.
+    let event = unsafe { native::rd_kafka_queue_poll(queue.ptr(), timeout_ms) };
+    (!event.is_null()).then(|| Owned::new(event, native::rd_kafka_event_destroy))
 }
 
 /// Whether the question as a whole was answered.

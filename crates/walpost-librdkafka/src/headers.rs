@@ -3,6 +3,7 @@ use std::{ffi::CStr, marker::PhantomData, ptr, slice};
 use rdkafka::message::BorrowedMessage;
 use rdkafka_sys::{
     RDKafkaRespErr, rd_kafka_header_get_all, rd_kafka_headers_t, rd_kafka_message_headers,
+    rd_kafka_message_t,
 };
 
 /// Headers of a message in order, as bytes: a name, and a value or `None` for
@@ -20,10 +21,19 @@ pub struct MessageHeaders<'message> {
 pub fn message_headers<'message>(
     message: &'message BorrowedMessage<'_>,
 ) -> MessageHeaders<'message> {
+    // SAFETY: the pointer of a `BorrowedMessage` is valid while it lives.
+    unsafe { headers_of(message.ptr()) }
+}
+
+/// # Safety
+/// The message lives as long as what is returned.
+pub(crate) unsafe fn headers_of<'message>(
+    message: *const rd_kafka_message_t,
+) -> MessageHeaders<'message> {
     let mut headers = ptr::null_mut();
-    // SAFETY: the pointer of a `BorrowedMessage` is valid while it lives;
-    // `headers` is written on success and stays null otherwise.
-    unsafe { rd_kafka_message_headers(message.ptr(), &raw mut headers) };
+    // SAFETY: the message is alive; `headers` is written on success and stays null
+    // otherwise.
+    unsafe { rd_kafka_message_headers(message, &raw mut headers) };
     MessageHeaders { headers, next: 0, message: PhantomData }
 }
 

@@ -13,7 +13,7 @@ use rdkafka::{
 use rdkafka_sys as native;
 
 use crate::{
-    admin::{Operation, Options},
+    admin::{Operation, Options, poll},
     answer::{self, Answer},
     owned::Owned,
 };
@@ -126,12 +126,7 @@ impl<C: ConsumerContext> Questions<C> {
     /// waits.
     pub fn answer(&self) -> Option<(usize, Answer)> {
         loop {
-            // SAFETY: the queue is alive.
-            let event = unsafe { native::rd_kafka_queue_poll(self.queue.ptr(), 0) };
-            if event.is_null() {
-                return None;
-            }
-            let event = Owned::new(event, native::rd_kafka_event_destroy);
+            let event = poll(&self.queue, Duration::ZERO)?;
             // SAFETY: the event is alive. The number was set as an address and
             // is never followed.
             let number = unsafe { native::rd_kafka_event_opaque(event.ptr()) }.addr();

@@ -67,6 +67,13 @@ impl Kafka {
         self.proxied_port.map(|port| ([127, 0, 0, 1], port).into())
     }
 
+    /// The port of its controller, on 127.0.0.1: for a proxy through which a further
+    /// broker reaches it, which then has the property `controller.quorum.voters`.
+    #[must_use]
+    pub fn controller_port(&self) -> u16 {
+        self.controller_port
+    }
+
     /// `localhost:<port>` of the listener that [`KafkaBuilder::listener`] made
     /// under this name.
     #[must_use]

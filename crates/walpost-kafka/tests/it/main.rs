@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails, fails its test")]
 
 mod creation;
+mod cut_off;
 mod faults;
 mod gather;
 mod limits;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::{consumer::Consumer, types::RDKafkaErrorCode};
-use walpost_librdkafka::{End, TopicIdError, committed, topic_ids};
+use walpost_librdkafka::{End, Existence, TopicIdError, census, committed, existence, topic_ids};
 use walpost_testkit::{create_topic, fresh_topic, kafka, local::Kafka, unique_name};
 
 use crate::support::{
@@ -24,6 +24,21 @@ async fn topic_ids_are_those_that_kafkas_tool_shows() {
     let described = kafka().run_tool("org.apache.kafka.tools.TopicCommand", args);
     let id = ids[0].clone().unwrap().to_string();
     assert!(described.contains(&format!("TopicId: {id}")), "{id} is not in {described}");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_alone_is_believed() {
+    let (topic, missing) = (fresh_topic("there", 2).await, unique_name("missing"));
+    let consumer = consumer(kafka().bootstrap(), &unique_name("group"));
+    let found = census(consumer.client(), LIMIT).unwrap();
+    assert_eq!((found.believed().len(), found.doubt()), (1, None));
+    assert_eq!(found.addresses(), kafka().bootstrap());
+    assert!(found.cut_off().is_empty() && found.silent().is_empty());
+    let judged = existence(consumer.client(), &[&topic, &missing], LIMIT).unwrap();
+    let Existence::There(Some(there)) = &judged[0] else { panic!("{judged:?}") };
+    assert_eq!(there.partitions, [0, 1]);
+    assert_eq!(judged[1], Existence::Gone);
+    assert!(existence(consumer.client(), &["a\0b"], LIMIT).is_err());
 }
 
 #[tokio::test]

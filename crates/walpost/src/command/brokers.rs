@@ -10,16 +10,18 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     metadata::Metadata,
 };
-use walpost_librdkafka::{NoAccess, without_value};
+use walpost_librdkafka::{NoAccess, census, without_value};
 
 /// Longest wait for the brokers.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Once none of them could be reached.
 const DOWN_LIMIT: Duration = Duration::from_secs(2);
 const SLICE: Duration = Duration::from_millis(500);
+/// Longest wait for each broker.
+const EACH_LIMIT: Duration = Duration::from_secs(3);
 
 /// What the brokers say of themselves and their topics, or why they say
-/// nothing. Blocks.
+/// nothing that counts. Blocks.
 pub(crate) fn ask(config: &ClientConfig) -> Result<Metadata, String> {
     let context = Context::default();
     let told = context.told.clone();
@@ -28,7 +30,10 @@ pub(crate) fn ask(config: &ClientConfig) -> Result<Metadata, String> {
         .map_err(|error| without_value(&error))?;
     loop {
         let error = match client.fetch_metadata(None, SLICE) {
-            Ok(metadata) => return Ok(metadata),
+            Ok(metadata) => {
+                agree(&client)?;
+                return Ok(metadata);
+            }
             Err(error) => error,
         };
         // Serves what the brokers' threads have to tell.
@@ -38,6 +43,29 @@ pub(crate) fn ask(config: &ClientConfig) -> Result<Metadata, String> {
         if start.elapsed() >= limit {
             return Err(told.reason.clone().unwrap_or_else(|| error.to_string()));
         }
+    }
+}
+
+/// Whether the brokers agree on who they are. One that is cut off from its
+/// controller denies topics and partitions that exist.
+fn agree(client: &BaseConsumer<Context>) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let found = census(client.client(), EACH_LIMIT).map_err(|code| code.to_string())?;
+        let cut_off = found.cut_off();
+        let reason = match found.doubt() {
+            Some(doubt) => doubt,
+            None if cut_off.is_empty() => return Ok(()),
+            None => format!(
+                "brokers {cut_off:?} are no more known to the others, and what they say does not \
+                 count; see whether they reach the controller, or leave them out of \
+                 kafka.bootstrap.servers"
+            ),
+        };
+        if start.elapsed() >= LIMIT {
+            return Err(reason);
+        }
+        std::thread::sleep(SLICE);
     }
 }
 

@@ -3,23 +3,19 @@
 use std::{
     fmt,
     ops::Range,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use rdkafka::{
-    Message, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
-    message::BorrowedMessage,
-};
+use rdkafka::{Offset, TopicPartitionList, consumer::Consumer, error::KafkaError};
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 use walpost_consumer::Event;
-use walpost_librdkafka::{ends_reading, message_headers};
+use walpost_librdkafka::{LogRecord, PartitionLog, Read, ends_reading};
 
 use super::{
     Place,
-    cluster::{Cluster, Quiet},
+    cluster::Cluster,
     kafka_failed,
     stored::{self, Position},
 };
@@ -32,7 +28,7 @@ use crate::{
 const CHUNK_EVENTS: usize = 1_000;
 /// Longest silence of the brokers while records are left.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(5);
 
 /// Which events: of one of the types and of one of the aggregates, where any
 /// are named.
@@ -166,24 +162,30 @@ fn read(
     sender: &mpsc::Sender<Vec<Match>>,
 ) -> Result<(), String> {
     let failed = |error: KafkaError| format!("reading {}[{}]: {error}", of.topic, of.partition);
-    let client: BaseConsumer<Quiet> = cluster.client("walpost-look")?;
+    let client = Arc::new(cluster.client("walpost-look")?);
     let mut list = TopicPartitionList::new();
     let from = Offset::Offset(range.start);
     list.add_partition_offset(&of.topic, of.partition, from).map_err(failed)?;
+    let log = PartitionLog::split(&client, &of.topic, of.partition);
+    let log = log.ok_or("librdkafka gives no queue for the partition")?;
     client.assign(&list).map_err(failed)?;
     let (mut chunk, mut heard, mut said) = (Vec::new(), Instant::now(), String::new());
     loop {
-        let message = match client.poll(POLL) {
-            Some(Ok(message)) => message,
-            // Markers of transactions may be the last.
-            Some(Err(KafkaError::PartitionEOF(_))) => break,
-            Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
+        let record = match log.poll() {
+            Some(Read::Record(record)) => record,
+            // Markers of transactions may be the last. A leader that has just become
+            // one may tell an end before the range's: more comes.
+            Some(Read::End(offset)) if offset >= range.end => break,
+            Some(Read::Failed(error)) if ends_reading(&error) => return Err(failed(error)),
             silence => {
-                if let Some(Err(error)) = silence {
+                if let Some(Read::Failed(error)) = silence {
                     said = format!("; last error: {error}");
                 }
                 if heard.elapsed() < SILENCE_LIMIT {
-                    continue;
+                    match client.poll(POLL) {
+                        Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
+                        _ => continue,
+                    }
                 }
                 let limit = SILENCE_LIMIT.as_secs();
                 return Err(format!(
@@ -193,9 +195,9 @@ fn read(
             }
         };
         heard = Instant::now();
-        let offset = message.offset();
+        let offset = record.offset();
         if offset < range.end {
-            let event = event(&of.topic, &message);
+            let event = event(of, &record);
             // Without an id there is nothing that it could be told by.
             if !event.id().is_empty() && filter.takes(&event) {
                 chunk.push((event.source().to_owned(), event.id().to_owned(), offset));
@@ -214,10 +216,10 @@ fn read(
 }
 
 /// As members see it.
-fn event(topic: &str, message: &BorrowedMessage<'_>) -> Event {
-    let mut event = Event::builder(topic).position(message.partition(), message.offset());
-    event = event.key(message.key());
-    for (name, value) in message_headers(message) {
+fn event(of: &Position, record: &LogRecord<'_>) -> Event {
+    let mut event = Event::builder(&*of.topic).position(of.partition, record.offset());
+    event = event.key(record.key());
+    for (name, value) in record.headers() {
         event = event.header(&String::from_utf8_lossy(name), value);
     }
     event.build()

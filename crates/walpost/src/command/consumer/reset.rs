@@ -124,10 +124,10 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
         let choice = match &filter {
             Some(filter) => {
                 let left = args.max as usize - choose::count(plans.iter().filter_map(choice_of));
-                Some(
-                    choose::choose(&client, place, &cluster, &of.stored, to..from, filter, left)
-                        .await?,
-                )
+                let range = to..from.min(of.log.high);
+                let chosen =
+                    choose::choose(&client, place, &cluster, &of.stored, range, filter, left);
+                Some(chosen.await?)
             }
             None => None,
         };

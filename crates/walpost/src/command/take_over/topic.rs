@@ -2,18 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use rdkafka::{
-    ClientConfig, ClientContext, Message, Offset, TopicPartitionList,
+    ClientConfig, ClientContext, Offset, TopicPartitionList,
     config::{FromClientConfig, FromClientConfigAndContext, RDKafkaLogLevel},
     consumer::{BaseConsumer, Consumer, ConsumerContext},
     error::KafkaError,
     producer::{BaseProducer, BaseRecord, Producer},
 };
 use walpost_kafka::partition_for_key;
-use walpost_librdkafka::{ends_reading, without_value};
+use walpost_librdkafka::{LogRecord, PartitionLog, Read, ends_reading, without_value};
 
 use super::offsets::Stored;
 use crate::command::brokers;
@@ -25,6 +26,8 @@ const TRANSACTION_LIMIT: Duration = Duration::from_secs(60);
 /// Longest reading: a compacted topic is small.
 const READ_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
+/// Between two looks at what was read.
+const READ_POLL: Duration = Duration::from_millis(10);
 
 /// The topic, and how to reach its brokers.
 #[derive(Clone, Debug)]
@@ -36,47 +39,60 @@ pub(super) struct Topic {
 impl Topic {
     /// The last value of each key, as committed.
     pub(super) fn read(&self) -> Result<Vec<Stored>, String> {
-        let reader = self.reader("read_committed")?;
+        let reader = Arc::new(self.reader("read_committed")?);
         let partitions = self.partitions(&reader)?;
-        self.no_open_transaction(&reader, &partitions)?;
+        let ends = self.no_open_transaction(&reader, &partitions)?;
         let failed = |error: KafkaError| format!("reading topic {}: {error}", self.name);
         let mut list = TopicPartitionList::new();
-        for partition in &partitions {
-            list.add_partition_offset(&self.name, *partition, Offset::Beginning).map_err(failed)?;
+        let mut open = Vec::new();
+        for (partition, end) in ends {
+            list.add_partition_offset(&self.name, partition, Offset::Beginning).map_err(failed)?;
+            let log = PartitionLog::split(&reader, &self.name, partition);
+            open.push((partition, end, log.ok_or("librdkafka gives no queue for a partition")?));
         }
         reader.assign(&list).map_err(failed)?;
-        let (mut unread, mut last): (BTreeSet<i32>, _) = (partitions, BTreeMap::new());
-        let (deadline, mut said) = (Instant::now() + READ_LIMIT, String::new());
-        while !unread.is_empty() {
+        let (mut last, mut said) = (BTreeMap::new(), String::new());
+        let deadline = Instant::now() + READ_LIMIT;
+        while !open.is_empty() {
             if Instant::now() > deadline {
                 let limit = READ_LIMIT.as_secs();
                 return Err(format!("topic {} was not read within {limit} s{said}", self.name));
             }
-            match reader.poll(POLL) {
-                None => {}
-                Some(Ok(message)) => {
-                    let Some(key) = message.key() else { continue };
-                    let stored = Stored {
-                        key: key.to_vec(),
-                        value: message.payload().map(<[u8]>::to_vec),
-                        place: format!(
-                            "topic {}, partition {}, offset {}",
-                            self.name,
-                            message.partition(),
-                            message.offset()
-                        ),
-                        partition: Some(message.partition()),
-                    };
-                    last.insert((message.partition(), stored.key.clone()), stored);
+            let mut left = Vec::with_capacity(open.len());
+            for (partition, end, log) in open {
+                let mut note = |record: &LogRecord<'_>| self.note(&mut last, partition, record);
+                match look(&log, end, &mut note) {
+                    Ok(true) => {}
+                    Ok(false) => left.push((partition, end, log)),
+                    Err(error) => return Err(failed(error)),
                 }
-                Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    unread.remove(&partition);
-                }
+            }
+            open = left;
+            match reader.poll(READ_POLL) {
                 Some(Err(error)) if ends_reading(&error) => return Err(failed(error)),
                 Some(Err(error)) => said = format!("; last error: {error}"),
+                _ => {}
             }
         }
         Ok(last.into_values().collect())
+    }
+
+    fn note(
+        &self,
+        last: &mut BTreeMap<(i32, Vec<u8>), Stored>,
+        partition: i32,
+        record: &LogRecord<'_>,
+    ) {
+        let Some(key) = record.key() else { return };
+        let place =
+            format!("topic {}, partition {partition}, offset {}", self.name, record.offset());
+        let stored = Stored {
+            key: key.to_vec(),
+            value: record.value().map(<[u8]>::to_vec),
+            place,
+            partition: Some(partition),
+        };
+        last.insert((partition, stored.key.clone()), stored);
     }
 
     /// Writes one offset, in a transaction of its own, where the key stands
@@ -147,13 +163,15 @@ impl Topic {
         }
     }
 
-    /// What a connector has stored in a transaction counts once that is committed.
+    /// Where each partition ends. What a connector has stored in a transaction counts
+    /// once that is committed.
     fn no_open_transaction(
         &self,
         committed: &BaseConsumer<Quiet>,
         partitions: &BTreeSet<i32>,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<(i32, i64)>, String> {
         let all = self.reader("read_uncommitted")?;
+        let mut ends = Vec::new();
         let deadline = Instant::now() + TRANSACTION_LIMIT;
         for partition in partitions {
             let end = |client: &BaseConsumer<Quiet>| {
@@ -173,9 +191,34 @@ impl Topic {
                 }
                 std::thread::sleep(POLL);
             }
+            ends.push((*partition, until));
         }
-        Ok(())
+        Ok(ends)
     }
+}
+
+/// Whether the end that was asked for is reached. One that a leader tells before it
+/// is none: it may have just become one, and know of less.
+fn look(
+    log: &PartitionLog<Quiet>,
+    end: i64,
+    note: &mut impl FnMut(&LogRecord<'_>),
+) -> Result<bool, KafkaError> {
+    while let Some(read) = log.poll() {
+        let next = match read {
+            Read::Record(record) => {
+                note(&record);
+                record.offset() + 1
+            }
+            Read::End(offset) => offset,
+            Read::Failed(error) if ends_reading(&error) => return Err(error),
+            Read::Failed(_) => continue,
+        };
+        if next >= end {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What librdkafka would log is in the errors already.
