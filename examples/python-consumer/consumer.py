@@ -206,8 +206,7 @@ class Claim:
             try:
                 cursor.execute(
                     "begin isolation level read committed;"
-                    f" set local lock_timeout = {LOCK_TIMEOUT_MS};"
-                    f" set local idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS};"
+                    f" select walpost.begin_session({LOCK_TIMEOUT_MS}, {IDLE_TIMEOUT_MS});"
                     " select walpost.batch_begin(%s, %s, %s, %s, %s::bigint[], null)",
                     (self.position, self.epoch, self.next_offset, new, self.known),
                 )
@@ -216,7 +215,10 @@ class Claim:
                 if fresh:
                     handle(cursor, fresh)
                 cursor.execute(
-                    "select walpost.batch_end(%s)", (f"{self.position}:{self.epoch}:{new}",)
+                    "reset session authorization; reset role;"
+                    f" select walpost.undo_session({LOCK_TIMEOUT_MS}, {IDLE_TIMEOUT_MS}, false);"
+                    " select walpost.batch_end(%s)",
+                    (f"{self.position}:{self.epoch}:{new}",),
                 )
                 cursor.execute("commit")
             except psycopg2.Error as error:
@@ -259,7 +261,7 @@ class Claim:
             "WP001", "40001", "40P01", "55P03", "25P03", "25P04", "58000", "58030",
         ):
             raise GivenUp(f"SQLSTATE {state or 'none, the connection was lost'}") from None
-        cursor.execute("rollback")
+        cursor.execute("rollback; select walpost.forget_session()")
         # A name that is wrong, or a right that is missing: no event's fault.
         if state[:2] == "42":
             raise Stop(f"{self.place}: {error.diag.message_primary} (SQLSTATE {state})") from None

@@ -84,7 +84,7 @@ pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
         }
         sqlx::Error::BeginFailed => StoreError::away("no transaction began"),
         sqlx::Error::Configuration(_) => StoreError::unusable("the pool cannot be used as set"),
-        sqlx::Error::RowNotFound => StoreError::data("a statement returned no row"),
+        sqlx::Error::RowNotFound => StoreError::no_row("a statement returned no row"),
         sqlx::Error::ColumnNotFound(name) => {
             StoreError::data(format!("no column {name} in the result"))
         }

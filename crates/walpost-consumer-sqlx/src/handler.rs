@@ -1,9 +1,9 @@
 use std::{fmt, future::Future};
 
-use sqlx::{PgPool, PgTransaction};
+use sqlx::{Executor, PgPool, PgTransaction};
 use walpost_consumer::{
     Event, Handler, HandlerError,
-    store::{Store, one_of},
+    store::{Store, one_of, undo_session},
     tokio_postgres::Transaction,
 };
 
@@ -25,8 +25,9 @@ pub trait SqlxHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Failed>> + Send;
 
     /// Applies events of one partition, in their order; all or none of them
-    /// take effect. By default one after another; override it to write many
-    /// with one statement.
+    /// take effect. By default one after another, with a round trip between two
+    /// that undoes what the first one set in its session; override it to write
+    /// many with one statement.
     fn handle_slice(
         &self,
         tx: &mut PgTransaction<'_>,
@@ -34,6 +35,11 @@ pub trait SqlxHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Failed>> + Send {
         async move {
             for (index, event) in events.iter().enumerate() {
+                if let Some(undo) = undo_session().filter(|_| index > 0) {
+                    // What fails here, the event before has left behind.
+                    let undone = (&mut **tx).execute(&*undo).await;
+                    undone.map_err(|error| Failed::at(index - 1, error))?;
+                }
                 let handled = one_of(events, event, self.handle(tx, event)).await;
                 handled.map_err(|error| Failed::at(index, error))?;
             }

@@ -41,6 +41,7 @@ async fn apply(
     // By name: the fence has to see what it waited for.
     let lent =
         connection.connection.as_deref_mut().ok_or_else(|| StoreError::away("no connection"))?;
+    let roll_back = batch.roll_back();
     let mut tx = lent.begin_with("begin isolation level read committed").await.map_err(failed)?;
     match batch.run(&mut Running { tx: &mut tx, handler }).await {
         Ok(done) => {
@@ -49,6 +50,7 @@ async fn apply(
         }
         Err(failure) if failure.discards() => Err(failure),
         Err(failure) => {
+            (&mut *tx).execute(&*roll_back).await.map_err(failed)?;
             tx.rollback().await.map_err(failed)?;
             connection.ended = true;
             Err(failure)

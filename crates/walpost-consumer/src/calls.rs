@@ -1,21 +1,36 @@
 //! What is measured of calls of the handler: their time, and spans.
 
-use std::{future::Future, time::Instant};
+use std::{future::Future, sync::Arc, time::Instant};
 
 use metrics::Histogram;
 use tracing::{Instrument, Span, field::Empty};
 
-use crate::Event;
+use crate::{Event, blocked::Polls};
 
 /// Those of one partition.
 pub(crate) struct Calls {
     consumer: String,
     seconds: Histogram,
+    /// Between two events of a transaction.
+    undo: Arc<str>,
+    polls: Polls,
 }
 
 impl Calls {
-    pub(crate) fn new(consumer: &str, seconds: Histogram) -> Self {
-        Self { consumer: consumer.to_owned(), seconds }
+    pub(crate) fn new(consumer: &str, seconds: Histogram, undo: String) -> Self {
+        let (consumer, undo) = (consumer.to_owned(), undo.into());
+        Self { consumer, seconds, undo, polls: Polls::default() }
+    }
+
+    /// Which of them keep their thread.
+    pub(crate) fn polls(&self) -> Polls {
+        self.polls.clone()
+    }
+
+    /// Undoes what the handler of one event set in its session, before that of the
+    /// next.
+    pub(crate) fn undo(&self) -> Arc<str> {
+        Arc::clone(&self.undo)
     }
 
     /// Runs one call of the handler with these events.
@@ -30,7 +45,8 @@ impl Calls {
             _ => slice_span(&self.consumer, events),
         };
         let started = Instant::now();
-        let outcome = call.instrument(span.clone()).await;
+        let offset = events.first().map_or(0, Event::offset);
+        let outcome = self.polls.watch(offset, call.instrument(span.clone())).await;
         self.seconds.record(started.elapsed());
         if !succeeded(&outcome) {
             span.record("otel.status_code", "ERROR");

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::metrics::Gauge;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -16,6 +17,7 @@ use tokio::{
 use crate::redis_guard::keys_outlive_topics;
 use crate::{
     Builder, Database, Error, Handler, Status, TopicPartition,
+    blocked::{BlockedLog, Polls},
     dead_letters::DeadLetters,
     failpoint::Failpoint,
     kafka::{self, AssignmentId, GroupEvent, Started},
@@ -32,8 +34,11 @@ use crate::{
     standstill::{Standstill, Step},
     status::{Board, Halted},
     tell::tell,
+    threads,
 };
 
+/// Longest wait for a task that was aborted: one whose handler blocks its thread does not end.
+const ABORT_LIMIT_MS: u64 = 500;
 /// How often is looked at what is halted.
 const LOOK_INTERVAL_MS: u64 = 250;
 
@@ -90,6 +95,11 @@ impl<H: Handler> Consumer<H> {
     /// Runs until `shutdown` completes, then finishes the batches at hand,
     /// commits the offsets, and leaves the group. Needs a tokio runtime with
     /// time and I/O.
+    ///
+    /// Handlers run on threads of this crate's own, so the end is bounded by
+    /// [`Builder::stop_timeout_ms`] and about a second, even if a handler blocks its
+    /// thread. After a second of that the log names partition and offset, and again
+    /// every 30 seconds.
     ///
     /// A database that cannot be reached is waited for, and so are brokers. Of
     /// the one the log says so at once (after ten seconds where a connection
@@ -177,7 +187,8 @@ impl<H: Handler> Consumer<H> {
             database: shared.database.clone(),
             fatal: shared.fatal.clone(),
         });
-        let mut members = Members { shared, running: HashMap::new() };
+        let mut members =
+            Members { shared, running: HashMap::new(), blocked: BlockedLog::default() };
         let ended = members.serve(&mut events, &mut failures, shutdown).await;
         members.stop_all().await;
         if let Some(letters) = letters {
@@ -219,11 +230,16 @@ impl<H: Handler> Consumer<H> {
 struct Members<H> {
     shared: Arc<Shared<H>>,
     running: HashMap<TopicPartition, Running>,
+    blocked: BlockedLog,
 }
 
 struct Running {
     stop: StopRequest,
     task: JoinHandle<()>,
+    /// It was seen to have ended.
+    has_ended: bool,
+    polls: Polls,
+    blocked_seconds: Gauge,
 }
 
 impl<H: Handler> Members<H> {
@@ -258,8 +274,10 @@ impl<H: Handler> Members<H> {
             let (request, stop) = Stop::new();
             self.shared.board.update(&of, |_| ());
             let partition = Partition::new(Arc::clone(&self.shared), of.clone(), assignment, stop);
-            let task = tokio::spawn(partition.run());
-            if let Some(old) = self.running.insert(of, Running { stop: request, task }) {
+            let (polls, blocked_seconds) = partition.watched();
+            let task = threads::spawn(partition.run());
+            let running = Running { stop: request, task, has_ended: false, polls, blocked_seconds };
+            if let Some(old) = self.running.insert(of, running) {
                 old.task.abort();
             }
         }
@@ -283,7 +301,7 @@ impl<H: Handler> Members<H> {
 
     /// Lets each finish what it is at, in bounded time; lost ones are rolled
     /// back at once.
-    async fn end(&self, ending: Vec<(TopicPartition, Running)>, lost: bool) {
+    async fn end(&mut self, mut ending: Vec<(TopicPartition, Running)>, lost: bool) {
         for (_, running) in &ending {
             running.stop.send();
             if lost {
@@ -291,21 +309,16 @@ impl<H: Handler> Members<H> {
             }
         }
         let limit = Duration::from_millis(self.shared.settings.stop_timeout_ms);
-        let deadline = Instant::now() + limit;
-        for (of, mut running) in ending {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match timeout(left, &mut running.task).await {
-                Ok(Err(error)) if error.is_panic() => {
-                    tell!(error, { partition = of }, "the task of a partition panicked: a bug");
-                }
-                Ok(_) => {}
-                Err(_) => {
-                    running.task.abort();
-                    let _ = running.task.await;
-                    say_cut_off(&of, limit, running.stop.is_settling());
-                }
+        let late = ended_by(&mut ending, Instant::now() + limit).await;
+        late.iter().for_each(|&at| ending[at].1.task.abort());
+        let abort_limit = Duration::from_millis(ABORT_LIMIT_MS);
+        let _ = ended_by(&mut ending, Instant::now() + abort_limit).await;
+        for (at, (of, running)) in ending.into_iter().enumerate() {
+            if late.contains(&at) {
+                say_cut_off(&of, limit, running.stop.is_settling(), running.has_ended);
             }
             self.shared.board.remove(&of);
+            self.blocked.forget(&of);
             match lost {
                 true => self.shared.meters.lose(&of, Instant::now()),
                 false => self.shared.meters.remove(&of),
@@ -315,7 +328,10 @@ impl<H: Handler> Members<H> {
 
     /// Ends the consumer when no partition is left that goes on, or one of its
     /// own parts is gone.
-    fn look(&self, standstill: &mut Standstill) -> Result<(), Error> {
+    fn look(&mut self, standstill: &mut Standstill) -> Result<(), Error> {
+        for (of, Running { polls, blocked_seconds, .. }) in &self.running {
+            self.blocked.look(of, polls, blocked_seconds, Instant::now());
+        }
         if self.running.values().any(|running| running.task.is_finished()) {
             return Err(Error::Panicked("task of a partition"));
         }
@@ -337,9 +353,37 @@ impl<H: Handler> Members<H> {
     }
 }
 
+/// Waits until the tasks have ended, or until `deadline`: then which have not.
+async fn ended_by(ending: &mut [(TopicPartition, Running)], deadline: Instant) -> Vec<usize> {
+    let mut late = Vec::new();
+    for (at, (of, running)) in ending.iter_mut().enumerate() {
+        if running.has_ended {
+            continue;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        match timeout(left, &mut running.task).await {
+            Ok(ended) => {
+                running.has_ended = true;
+                if ended.is_err_and(|error| error.is_panic()) {
+                    tell!(error, { partition = of }, "the task of a partition panicked: a bug");
+                }
+            }
+            Err(_) => late.push(at),
+        }
+    }
+    late
+}
+
 /// A partition that stops was not done in time.
-fn say_cut_off(of: &TopicPartition, limit: Duration, is_settling: bool) {
-    if is_settling {
+fn say_cut_off(of: &TopicPartition, limit: Duration, is_settling: bool, has_ended: bool) {
+    if !has_ended {
+        tell!(
+            error,
+            { partition = of },
+            "the handler blocks its thread, leaving without it; its transaction ends with the \
+             process, or when another member claims the partition"
+        );
+    } else if is_settling {
         tracing::warn!(
             partition = %of,
             ?limit,

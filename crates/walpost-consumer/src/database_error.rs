@@ -1,8 +1,9 @@
 //! The one place that sorts what PostgreSQL says.
 
-use std::{borrow::Cow, error::Error as StdError, sync::Arc};
+use std::{borrow::Cow, error::Error as StdError, sync::Arc, time::Duration};
 
 use tokio_postgres::error::SqlState;
+use walpost_event::RetrySchedule;
 
 use crate::{BoxError, sql::needed_rights};
 
@@ -43,6 +44,8 @@ impl Verdict {
             "WP001" => Self::GivenUp,
             "WP002" => Self::Mismatch,
             "WP004" => Self::HandlerEnded,
+            // The transaction is read-only for the next event: this one goes alone.
+            "WP006" => Self::Data,
             "3F000" | "42P01" | "42883" => Self::NotMigrated,
             // lock_timeout, deadlock, serialisation; the idle time-out; being
             // terminated; starting up and shutting down.
@@ -59,6 +62,80 @@ impl Verdict {
             },
         }
     }
+}
+
+/// Longest wait for another event that may cure the error of one.
+const CURE_MS: u64 = 1_000;
+
+/// How often an event is tried on which the database refused a statement of the
+/// handler. The partition stands still meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Time does not cure it: once.
+    None,
+    /// A concurrent transaction may have caused it, and has ended since: once
+    /// more at once, in a new transaction.
+    Again,
+    /// An event of another partition may cure it: once more at once, and a last
+    /// time after [`CURE_MS`].
+    Brief,
+    /// Unknown: by the retry schedule.
+    Schedule,
+}
+
+impl Patience {
+    /// By SQLSTATE: the one table of it.
+    pub(crate) fn of_state(state: &str) -> Self {
+        match state {
+            // The row of a concurrent transaction; a handler that looks first finds it now.
+            "23505" | "23P01" => Self::Again,
+            // The row that is referred to, or still refers to this one.
+            "23503" | "23001" => Self::Brief,
+            _ => match state.get(..2) {
+                Some("21" | "22" | "23" | "44" | "54") => Self::None,
+                // What a function raises, a cancelled statement, a failed statement that the
+                // handler went on after.
+                _ => Self::Schedule,
+            },
+        }
+    }
+
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
+        match error.code() {
+            Some(state) => Self::of_state(state.code()),
+            // `query_one` without a row: another event may bring it.
+            None if error.to_string() == NO_ROW => Self::Brief,
+            None => Self::None,
+        }
+    }
+
+    /// How long to wait after so many attempts; `None` for no further one.
+    pub(crate) fn delay(
+        self,
+        attempts: u32,
+        schedule: &RetrySchedule,
+        jitter: f64,
+    ) -> Option<Duration> {
+        match (self, attempts) {
+            (Self::Again | Self::Brief, 0 | 1) => Some(Duration::ZERO),
+            (Self::Brief, 2) => Some(Duration::from_millis(CURE_MS)),
+            (Self::None | Self::Again | Self::Brief, _) => None,
+            (Self::Schedule, _) => Some(schedule.delay(attempts, jitter).unwrap_or_default()),
+        }
+    }
+}
+
+/// What `tokio_postgres` says of a number of rows that it did not expect.
+const NO_ROW: &str = "query returned an unexpected number of rows";
+
+/// What a database refused of a handler, with how often that is worth an attempt.
+/// Errors that the application sorts itself are none.
+#[derive(Debug, thiserror::Error)]
+#[error("the database refused a statement")]
+pub(crate) struct Rejected {
+    pub(crate) patience: Patience,
+    #[source]
+    pub(crate) error: BoxError,
 }
 
 /// The PostgreSQL error in `error` or among its causes.
@@ -153,6 +230,27 @@ mod tests {
     }
 
     #[test]
+    fn attempts_are_for_what_may_change() {
+        let schedule = RetrySchedule::new([Duration::from_secs(60)]).repeating_last();
+        let waits = |state: &str| {
+            let next = |attempts| Patience::of_state(state).delay(attempts, &schedule, 0.0);
+            (1..).map_while(next).take(4).map(|wait| wait.as_millis()).collect::<Vec<_>>()
+        };
+        for state in ["21000", "22P02", "23502", "23514", "44000", "54000"] {
+            assert_eq!(waits(state), [0u128; 0], "{state}");
+        }
+        for state in ["23505", "23P01"] {
+            assert_eq!(waits(state), [0], "{state}");
+        }
+        for state in ["23503", "23001"] {
+            assert_eq!(waits(state), [0, 1_000], "{state}");
+        }
+        for state in ["P0001", "57014", "25P02"] {
+            assert_eq!(waits(state).len(), 4, "{state}");
+        }
+    }
+
+    #[test]
     fn sorts_by_state() {
         let table = [
             ("08006", Verdict::Transient),
@@ -173,6 +271,7 @@ mod tests {
             ("WP002", Verdict::Mismatch),
             ("WP003", Verdict::Unknown),
             ("WP004", Verdict::HandlerEnded),
+            ("WP006", Verdict::Data),
             ("42P01", Verdict::NotMigrated),
             ("42501", Verdict::Unknown),
             ("28P01", Verdict::Unknown),

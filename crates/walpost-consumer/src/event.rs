@@ -36,8 +36,18 @@ pub struct Event {
     headers: SmallVec<[(Span, Option<Span>); 4]>,
     id: Result<Span, NoIdentity>,
     /// Of the first header [`SOURCE`].
-    source: Option<Result<Span, NoIdentity>>,
-    is_globally_unique: bool,
+    source: Option<Span>,
+    scoped: Scoped,
+}
+
+/// What a [`Scope`] is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scoped {
+    Globally,
+    ByTable,
+    ByTopic,
+    /// The header that names the table cannot be used.
+    Unusable(NoIdentity),
 }
 
 /// Bytes of the buffer. An optional one is no larger.
@@ -106,7 +116,7 @@ impl Event {
                 headers: SmallVec::new(),
                 id: Err(NoIdentity::MissingId),
                 source: None,
-                is_globally_unique: false,
+                scoped: Scoped::ByTopic,
             },
             buffer: Vec::new(),
         }
@@ -142,10 +152,10 @@ impl Event {
     }
 
     pub(crate) fn scope(&self) -> Scope<'_> {
-        match self.source {
-            _ if self.is_globally_unique => Scope::Global,
-            Some(Ok(span)) => Scope::Table(self.text(span)),
-            Some(Err(_)) | None => Scope::Topic(&self.topic),
+        match (self.scoped, self.source) {
+            (Scoped::Globally, _) => Scope::Global,
+            (Scoped::ByTable, Some(span)) => Scope::Table(self.text(span)),
+            _ => Scope::Topic(&self.topic),
         }
     }
 
@@ -273,9 +283,8 @@ impl Event {
 
     /// Whether an effect of the event could be told from that of another.
     pub(crate) fn identity(&self) -> Result<(), NoIdentity> {
-        match (self.id, self.source) {
-            (Err(problem), _) => Err(problem),
-            (Ok(_), Some(Err(problem))) if !self.is_globally_unique => Err(problem),
+        match (self.id, self.scoped) {
+            (Err(problem), _) | (Ok(_), Scoped::Unusable(problem)) => Err(problem),
             (Ok(_), _) => Ok(()),
         }
     }
@@ -349,9 +358,13 @@ impl EventBuilder {
         if name == ID && self.event.id.is_err_and(|problem| problem == NoIdentity::MissingId) {
             self.event.id = identity(value, value_span, NoIdentity::UnusableId, NoIdentity::LongId);
         }
-        if name == SOURCE && self.event.source.is_none() {
+        if name == SOURCE && self.event.scoped == Scoped::ByTopic {
             let (unusable, long) = (NoIdentity::UnusableSource, NoIdentity::LongSource);
-            self.event.source = Some(identity(value, value_span, unusable, long));
+            self.event.scoped = match identity(value, value_span, unusable, long) {
+                Ok(_) => Scoped::ByTable,
+                Err(problem) => Scoped::Unusable(problem),
+            };
+            self.event.source = value_span;
         }
         self
     }
@@ -363,7 +376,9 @@ impl EventBuilder {
     pub fn build(mut self) -> Event {
         assert!(self.buffer.len() < u32::MAX as usize, "an event below 4 GiB");
         self.event.buffer = self.buffer.into();
-        self.event.is_globally_unique = is_globally_unique(self.event.id());
+        if is_globally_unique(self.event.id()) {
+            self.event.scoped = Scoped::Globally;
+        }
         self.event
     }
 

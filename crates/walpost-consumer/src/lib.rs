@@ -72,7 +72,7 @@
 //! ```sql
 //! grant usage on schema walpost to app;
 //! grant select, insert, update on walpost.position, walpost.done, walpost.consumer to app;
-//! grant select, insert, update, delete on walpost.consumer_parked, walpost.consumer_lane to app;
+//! grant select, insert, update, delete on walpost.consumer_parked, walpost.consumer_lane, walpost.consumer_halted to app;
 //! grant select, insert on walpost.consumer_reset to app;
 //! grant select, delete on walpost.consumer_again to app;
 //! ```
@@ -204,6 +204,7 @@
 
 #[cfg(feature = "avro")]
 mod avro;
+mod blocked;
 mod builder;
 mod calls;
 mod consumer;
@@ -250,6 +251,7 @@ mod tell;
 #[cfg(feature = "test-kit")]
 #[doc(hidden)]
 pub mod testing;
+mod threads;
 mod trace;
 
 /// For the command line of Walpost alone: not covered by semver.

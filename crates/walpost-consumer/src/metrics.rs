@@ -56,6 +56,10 @@ fn describe_gauges() {
         "walpost_consumer_parked_held_events",
         "Events that wait behind a parked one of their key"
     );
+    describe_gauge!(
+        "walpost_consumer_handler_blocked_seconds",
+        "For how long a call of the handler has blocked its thread"
+    );
     describe_gauge!("walpost_consumer_partitions", "Assigned partitions in a state");
 }
 
@@ -128,6 +132,7 @@ pub(crate) struct PartitionGauges {
     pub(crate) end_age_seconds: Gauge,
     pub(crate) parked_open_events: Gauge,
     pub(crate) parked_held_events: Gauge,
+    pub(crate) handler_blocked_seconds: Gauge,
 }
 
 impl PartitionGauges {
@@ -143,6 +148,7 @@ impl PartitionGauges {
             end_age_seconds: gauge!("walpost_consumer_log_end_age_seconds", &labels),
             parked_open_events: gauge!("walpost_consumer_parked_open_events", &labels),
             parked_held_events: gauge!("walpost_consumer_parked_held_events", &labels),
+            handler_blocked_seconds: gauge!("walpost_consumer_handler_blocked_seconds", &labels),
         }
     }
 
@@ -158,6 +164,7 @@ impl PartitionGauges {
         self.lag_seconds.set(0.0);
         self.parked_open_events.set(0.0);
         self.parked_held_events.set(0.0);
+        self.handler_blocked_seconds.set(0.0);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio_postgres::{
     types::WrongType,
 };
 
-use crate::store;
+use crate::{database_error::Rejected, store};
 
 /// Longest text, in bytes.
 const MAX_BYTES: usize = 4096;
@@ -83,6 +83,9 @@ type Cause<'error> = &'error (dyn StdError + 'static);
 fn describe(error: Cause<'_>) -> (String, Option<Cause<'_>>) {
     if let Some(error) = error.downcast_ref::<DbError>() {
         return (Said::by(error).to_text(), None);
+    }
+    if error.is::<Rejected>() {
+        return (String::new(), error.source());
     }
     let boxed = || error.downcast_ref::<Box<PgError>>().map(Box::as_ref);
     let shared = || error.downcast_ref::<Arc<PgError>>().map(Arc::as_ref);

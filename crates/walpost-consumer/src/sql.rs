@@ -35,6 +35,9 @@ pub(crate) struct Sql {
     pub(crate) ranges: String,
     /// $1 position: the epoch.
     pub(crate) epoch: String,
+    /// $1 consumer, $2 topic, $3 part, $4 group, $5 epoch or null, $6 reason: the
+    /// partition is halted, unless somebody has claimed it since.
+    pub(crate) halted: String,
     /// $1 consumer, $2 position, $3 sources, $4 ids, $5 offsets, $6 run: the
     /// offsets of new events.
     pub(crate) dedup: String,
@@ -104,6 +107,14 @@ impl Sql {
                  coalesce(fill_until, chosen_until, from_offset) as until \
                  from {s}.consumer_reset where pos_id = $1 and run = $2 and mode <> 'skip') e) r \
                  where until > greatest(nearer, $3) order by epoch desc"
+            ),
+            halted: format!(
+                "insert into {s}.consumer_halted as h (pos_id, epoch, reason) \
+                 select q.id, q.epoch, $6 from {s}.position q where q.consumer = $1 \
+                 and q.topic = $2 and q.part = $3 and q.group_id = $4 \
+                 and ($5::bigint is null or q.epoch = $5) for share \
+                 on conflict (pos_id) do update set epoch = excluded.epoch, \
+                 reason = excluded.reason, at = excluded.at"
             ),
             epoch: format!("select epoch from {s}.position where id = $1"),
             dedup: dedup("do nothing"),
@@ -190,8 +201,7 @@ impl Sql {
             let _ = write!(list, "{comma}{offset}");
         }
         format!(
-            "set local lock_timeout = {lock_timeout_ms}; \
-             set local idle_in_transaction_session_timeout = {idle_timeout_ms}; \
+            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms}); \
              select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
              '{{{list}}}', {})",
             leader_epoch.map_or_else(|| "null".to_owned(), |epoch| epoch.to_string())
@@ -203,10 +213,25 @@ impl Sql {
         let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
         let ClaimKey { position, epoch, .. } = key;
         format!(
-            "set local lock_timeout = {lock_timeout_ms}; \
-             set local idle_in_transaction_session_timeout = {idle_timeout_ms}; \
+            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms}); \
              select {schema}.lane_begin({position}, {epoch})"
         )
+    }
+
+    /// Behind a handler: undoes what it set in its session. `next`: the handler of
+    /// another event follows.
+    pub(crate) fn undo_session(&self, next: bool) -> String {
+        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
+        format!(
+            "reset session authorization; reset role; \
+             select {schema}.undo_session({lock_timeout_ms}, {idle_timeout_ms}, {next})"
+        )
+    }
+
+    /// Rolls the handler's transaction back, and what a rollback leaves of its
+    /// session. Another transaction has begun then, which has to end.
+    pub(crate) fn roll_back(&self) -> String {
+        format!("rollback; select {}.forget_session(); begin", self.schema)
     }
 
     pub(crate) fn lane_end(&self, key: &ClaimKey) -> String {
@@ -247,14 +272,15 @@ pub(crate) fn idle_timeout_ms(handler_timeout_ms: u64) -> u64 {
 /// Rights on the tables, and on which: the one list of them.
 pub(crate) const GRANTS: [(&str, &[&str]); 4] = [
     ("select, insert, update", &["position", "done", "consumer"]),
-    ("select, insert, update, delete", &["consumer_parked", "consumer_lane"]),
+    ("select, insert, update, delete", &["consumer_parked", "consumer_lane", "consumer_halted"]),
     ("select, insert", &["consumer_reset"]),
     ("select, delete", &["consumer_again"]),
 ];
 /// Those that a consumer calls.
-const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end'";
+const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end', \
+                         'begin_session', 'undo_session', 'forget_session'";
 /// The newest table of the set, which a consumer of this version needs.
-pub(crate) const NEWEST: &str = "consumer_lane";
+pub(crate) const NEWEST: &str = "consumer_halted";
 
 /// What a role needs, in words.
 pub(crate) fn needed_rights() -> String {

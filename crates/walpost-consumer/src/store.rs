@@ -4,7 +4,7 @@
 //! No public API: only crates of the same version use it.
 
 use std::{
-    borrow::Cow, error::Error as StdError, fmt, future::Future, panic::AssertUnwindSafe,
+    borrow::Cow, error::Error as StdError, fmt, future::Future, panic::AssertUnwindSafe, sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use tracing::{Instrument, Span};
 use crate::{
     BoxError, Event, Guard, HandlerError, SliceError,
     calls::{Calls, event_span},
-    database_error::Verdict,
+    database_error::{Patience, Verdict},
     failpoint::Failpoint,
     points::{Points, Spot},
     report::{report, said_text},
@@ -83,6 +83,10 @@ pub struct Batch<'a> {
     /// What goes before the end: a parked event leaves.
     pub(crate) leave: Option<&'a str>,
     pub(crate) end: String,
+    /// Between the handler and the end.
+    pub(crate) undo: String,
+    /// Instead of a rollback.
+    pub(crate) roll_back: String,
     pub(crate) dedup: Option<Dedup<'a>>,
     pub(crate) events: &'a [Event],
     /// Forgets what is parked of these offsets, which follow: where a replay
@@ -99,6 +103,12 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// Rolls the transaction back, and what a rollback leaves of the session. Another
+    /// transaction has begun then, to be rolled back by the client.
+    pub fn roll_back(&self) -> String {
+        self.roll_back.clone()
+    }
+
     /// Everything between BEGIN and COMMIT.
     ///
     /// # Errors
@@ -119,6 +129,10 @@ impl Batch<'_> {
             }
             events.len() as u64
         };
+        // The rest is ours, and not for a role that the handler took.
+        if !events.is_empty() && (self.unpark.is_some() || self.leave.is_some()) {
+            tx.run(&self.undo).await.map_err(StoreFailure::at_end)?;
+        }
         if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
             let offsets: Vec<String> =
                 events.iter().map(|event| event.offset().to_string()).collect();
@@ -128,8 +142,13 @@ impl Batch<'_> {
         if let Some(leave) = self.leave {
             tx.run(leave).await?;
         }
-        tx.run(&self.end).await.map_err(StoreFailure::at_end)?;
+        let end = if events.is_empty() { self.end.clone() } else { self.end_of_handler() };
+        tx.run(&end).await.map_err(StoreFailure::at_end)?;
         Ok(Done { new, duplicates: total - new })
+    }
+
+    fn end_of_handler(&self) -> String {
+        format!("{}; {}", self.undo, self.end)
     }
 
     async fn new_events(
@@ -175,7 +194,7 @@ impl Batch<'_> {
         if failed.discard {
             return failed.into();
         }
-        match tx.run(&self.end).await {
+        match tx.run(&self.end_of_handler()).await {
             Err(error) if error.verdict() == Verdict::HandlerEnded => StoreFailure::at_end(error),
             _ => failed.into(),
         }
@@ -215,6 +234,17 @@ pub fn one_of<T>(
     handled.instrument(span)
 }
 
+tokio::task_local! {
+    static UNDO: Arc<str>;
+}
+
+/// What goes between two events that are handled one after another in one
+/// transaction, so that nothing of the session reaches the second one. `None` outside of a
+/// consumer.
+pub fn undo_session() -> Option<Arc<str>> {
+    UNDO.try_with(Arc::clone).ok()
+}
+
 /// Waits for a handler, within its time, and catches its panics.
 pub(crate) async fn handling(
     calls: &Calls,
@@ -222,7 +252,7 @@ pub(crate) async fn handling(
     events: &[Event],
     limit_ms: u64,
 ) -> Result<(), HandlerFailed> {
-    let handling = AssertUnwindSafe(handler).catch_unwind();
+    let handling = AssertUnwindSafe(UNDO.scope(calls.undo(), handler)).catch_unwind();
     let handling = timeout(Duration::from_millis(limit_ms), handling);
     let outcome = calls.measure(events, handling, |ended| matches!(ended, Ok(Ok(Ok(()))))).await;
     let alone = match events {
@@ -350,9 +380,14 @@ pub struct StoreError {
 
 #[derive(Debug)]
 enum Cause {
-    Server { state: String, constraint: Option<String> },
+    Server {
+        state: String,
+        constraint: Option<String>,
+    },
     Away,
     Data,
+    /// Another event may bring the row.
+    NoRow,
     Unusable,
 }
 
@@ -371,6 +406,11 @@ impl StoreError {
         Self { text: text.into(), cause: Cause::Away }
     }
 
+    /// A statement that had to return a row returned none.
+    pub fn no_row(text: impl Into<String>) -> Self {
+        Self { text: text.into(), cause: Cause::NoRow }
+    }
+
     /// A value that the client could not send or read.
     pub fn data(text: impl Into<String>) -> Self {
         Self { text: text.into(), cause: Cause::Data }
@@ -385,8 +425,16 @@ impl StoreError {
         match &self.cause {
             Cause::Server { state, .. } => Verdict::of_state(state),
             Cause::Away => Verdict::Transient,
-            Cause::Data => Verdict::Data,
+            Cause::Data | Cause::NoRow => Verdict::Data,
             Cause::Unusable => Verdict::Unknown,
+        }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        match &self.cause {
+            Cause::Server { state, .. } => Patience::of_state(state),
+            Cause::NoRow => Patience::Brief,
+            Cause::Away | Cause::Data | Cause::Unusable => Patience::None,
         }
     }
 
@@ -394,7 +442,7 @@ impl StoreError {
     pub(crate) fn state(&self) -> Option<&str> {
         match &self.cause {
             Cause::Server { state, .. } => Some(state),
-            Cause::Away | Cause::Data | Cause::Unusable => None,
+            Cause::Away | Cause::Data | Cause::NoRow | Cause::Unusable => None,
         }
     }
 

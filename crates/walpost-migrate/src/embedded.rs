@@ -142,16 +142,24 @@ const CONSUMER: &[Migration] = &[
     Migration::new(8, "lane_rows", include_str!("../migrations/consumer/0008_lane_rows.sql")),
     Migration::new(9, "nulls", include_str!("../migrations/consumer/0009_nulls.sql")),
     Migration::new(10, "identity", include_str!("../migrations/consumer/0010_identity.sql")),
+    Migration::new(11, "session", include_str!("../migrations/consumer/0011_session.sql")),
+    Migration::new(12, "halted", include_str!("../migrations/consumer/0012_halted.sql")),
 ];
 
-const INBOX: &[Migration] =
-    &[Migration::new(1, "inbox", include_str!("../migrations/inbox/0001_inbox.sql"))];
+const INBOX: &[Migration] = &[
+    Migration::new(1, "inbox", include_str!("../migrations/inbox/0001_inbox.sql")),
+    Migration::new(2, "session", include_str!("../migrations/inbox/0002_session.sql")),
+];
 
-const IDEMPOTENCY: &[Migration] = &[Migration::new(
-    1,
-    "idempotency",
-    include_str!("../migrations/idempotency/0001_idempotency.sql"),
-)];
+const IDEMPOTENCY: &[Migration] = &[
+    Migration::new(
+        1,
+        "idempotency",
+        include_str!("../migrations/idempotency/0001_idempotency.sql"),
+    ),
+    Migration::new(2, "session", include_str!("../migrations/idempotency/0002_session.sql")),
+];
+
 const WEBHOOK: &[Migration] = &[
     Migration::new(1, "webhook", include_str!("../migrations/webhook/0001_webhook.sql")),
     Migration::new(2, "archive", include_str!("../migrations/webhook/0002_archive.sql")),

@@ -4,4 +4,5 @@
 
 mod apply;
 mod poison;
+mod session;
 mod support;

@@ -47,7 +47,7 @@ async fn a_poison_event_is_parked_without_contents_and_the_others_go_on() {
         .client
         .query_one("select event_id, attempts, reason from walpost.consumer_parked", &[]);
     let row = row.await.unwrap();
-    assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), ("a4", 2));
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), ("a4", 1));
     let reason: &str = row.get(2);
     assert_eq!(reason, "the handler failed: ERROR 22P02 (invalid text representation)");
 }

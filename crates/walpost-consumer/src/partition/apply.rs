@@ -69,6 +69,8 @@ impl<H: Handler> Partition<H> {
         new.sort_unstable();
         points.reached(Failpoint::AfterBegin, events.first().map(Spot::from)).await;
         let new = select_new(events, &new);
+        let is_handled = matches!(work, Work::Handle) && !new.is_empty();
+        let end = if is_handled { self.end_of_handler(&end) } else { end };
         let applied = match work {
             Work::Handle => self.make(&tx, place, &new, lane.replay.repeats(events)).await,
             Work::Park { reason, attempts } => {
@@ -78,7 +80,7 @@ impl<H: Handler> Partition<H> {
         };
         let applied = match applied {
             Ok(applied) => applied,
-            Err(failure) => return Err(roll_back(tx, &end, failure).await),
+            Err(failure) => return Err(self.roll_back(tx, &end, failure).await),
         };
         let [before_commit, after_commit] = fence.failpoints();
         points.reached(before_commit, events.first().map(Spot::from)).await;
@@ -119,7 +121,8 @@ impl<H: Handler> Partition<H> {
         repeats: bool,
     ) -> Result<Applied, Failure> {
         self.handle(tx, new).await?;
-        if repeats {
+        if repeats && !new.is_empty() {
+            tx.batch_execute(&self.shared.sql.undo_session(false)).await?;
             let offsets: Vec<i64> = new.iter().map(Event::offset).collect();
             let made: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&place.position, Type::INT4), (&offsets, Type::INT8_ARRAY)];
@@ -156,6 +159,39 @@ impl<H: Handler> Partition<H> {
         let aside = new.iter().map(|event| set_aside(tx, sql, place, event, Aside::Waiting));
         try_join_all(aside).await.map_err(Failure::Database)?;
         Ok(Applied { new: 0, waiting: new.len() as u64 })
+    }
+
+    /// The last statements of a transaction with a handler.
+    pub(super) fn end_of_handler(&self, end: &str) -> String {
+        format!("{}; {end}", self.shared.sql.undo_session(false))
+    }
+
+    /// A connection that may still be busy is not waited for. That a handler which
+    /// failed has ended its transaction, as `end` tells, comes before its failure:
+    /// what it wrote behind that stays, and must not be made again.
+    pub(super) async fn roll_back(
+        &self,
+        tx: Transaction<'_>,
+        end: &str,
+        failure: Failure,
+    ) -> Failure {
+        if let Failure::Handler { discard: true, .. } = failure {
+            return failure;
+        }
+        if let Failure::Handler { .. } = failure
+            && let Err(error) = tx.batch_execute(end).await
+            && Verdict::of(&error) == Verdict::HandlerEnded
+        {
+            return error.into();
+        }
+        let rolled_back = async {
+            tx.batch_execute(&self.shared.sql.roll_back()).await?;
+            tx.rollback().await
+        };
+        match rolled_back.await {
+            Ok(()) => failure,
+            Err(error) => Failure::Database(error),
+        }
     }
 
     pub(super) async fn handle(
@@ -202,27 +238,8 @@ pub(super) async fn finish(tx: Transaction<'_>, end: &str) -> Result<(), tokio_p
     ended.and(committed)
 }
 
-async fn drain(stream: SimpleQueryStream) -> Result<(), tokio_postgres::Error> {
+pub(crate) async fn drain(stream: SimpleQueryStream) -> Result<(), tokio_postgres::Error> {
     let mut stream = std::pin::pin!(stream);
     while stream.try_next().await?.is_some() {}
     Ok(())
-}
-
-/// A connection that may still be busy is not waited for. That a handler which
-/// failed has ended its transaction, as `end` tells, comes before its failure:
-/// what it wrote behind that stays, and must not be made again.
-pub(super) async fn roll_back(tx: Transaction<'_>, end: &str, failure: Failure) -> Failure {
-    if let Failure::Handler { discard: true, .. } = failure {
-        return failure;
-    }
-    if let Failure::Handler { .. } = failure
-        && let Err(error) = tx.batch_execute(end).await
-        && Verdict::of(&error) == Verdict::HandlerEnded
-    {
-        return error.into();
-    }
-    match tx.rollback().await {
-        Ok(()) => failure,
-        Err(error) => Failure::Database(error),
-    }
 }

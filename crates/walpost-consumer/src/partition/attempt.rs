@@ -13,7 +13,9 @@ use super::{
     lane::{Fence, Lane},
     trials::Condemned,
 };
-use crate::{Counts, Event, Handler, HandlerError, PartitionState, tell::tell};
+use crate::{
+    Counts, Event, Handler, HandlerError, PartitionState, database_error::Patience, tell::tell,
+};
 
 /// What an attempt came to.
 #[derive(Debug, Default)]
@@ -109,22 +111,36 @@ impl<H: Handler> Partition<H> {
             }
             HandlerError::Retry(_) | HandlerError::Park(_) => {
                 let attempts = lane.trials.sizing.failed_alone(offset);
-                let last = attempts >= self.shared.settings.max_attempts;
                 tracing::warn!(%partition, offset, attempts, reason, "an event failed");
-                if last || matches!(error, HandlerError::Park(_)) {
+                let wait = self.next_attempt(&error, attempts, self.shared.settings.max_attempts);
+                let stands_still =
+                    error.patience() == Patience::Brief && wait.is_some_and(|wait| !wait.is_zero());
+                let wait = wait.filter(|_| !stands_still || lane.trials.may_wait(Instant::now()));
+                if wait.is_none() {
                     lane.trials.condemned = Some(Condemned { offset, attempts, reason });
-                    None
-                } else {
-                    self.shared.settings.retry_schedule.delay(attempts, jitter())
                 }
+                wait
             }
         };
-        if let Some(wait) = wait {
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
             self.set_state(PartitionState::Retrying);
             self.stop.clone().sleep(wait).await?;
             self.set_state(PartitionState::Running);
         }
         Ok(())
+    }
+
+    /// How long an event waits that failed alone so many times; `None` for no further attempt.
+    pub(super) fn next_attempt(
+        &self,
+        error: &HandlerError,
+        attempts: u32,
+        allowed: u32,
+    ) -> Option<Duration> {
+        if attempts >= allowed {
+            return None;
+        }
+        error.patience().delay(attempts, &self.shared.settings.retry_schedule, jitter())
     }
 
     /// Sets one event aside, in the transaction that counts it as done.

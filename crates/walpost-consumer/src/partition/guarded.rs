@@ -73,6 +73,8 @@ impl<H: Handler> Partition<H> {
         Batch {
             begin,
             end,
+            undo: sql.undo_session(false),
+            roll_back: sql.roll_back(),
             leave: None,
             dedup,
             events,
@@ -102,6 +104,8 @@ impl<H: Handler> Partition<H> {
         let batch = Batch {
             begin,
             end,
+            undo: sql.undo_session(false),
+            roll_back: sql.roll_back(),
             leave: Some(leave),
             dedup: Some(self.dedup(lane, fence, &sql.parked.stamp, events)),
             events,
@@ -195,6 +199,7 @@ async fn apply_here(
     batch: Batch<'_>,
 ) -> Result<Done, StoreFailure> {
     let failed = |error: tokio_postgres::Error| StoreError::from(error);
+    let roll_back = batch.roll_back();
     let tx = start(client).await.map_err(failed)?;
     match batch.run(&mut Here { tx: &tx, handler }).await {
         Ok(done) => {
@@ -205,6 +210,7 @@ async fn apply_here(
         // A connection that may still be busy is not waited for.
         Err(failure) if failure.discards() => Err(failure),
         Err(failure) => {
+            tx.batch_execute(&roll_back).await.map_err(failed)?;
             tx.rollback().await.map_err(failed)?;
             Err(failure)
         }

@@ -27,7 +27,9 @@ use super::{
     trials::Trials,
     unpark::Served,
 };
-use crate::{Event, Handler, failpoint::Failpoint, settings::Settings, sql::ClaimKey};
+use crate::{
+    Event, Handler, failpoint::Failpoint, settings::Settings, sql::ClaimKey, threads::heard,
+};
 
 /// All lanes of a claim.
 struct Lanes {
@@ -163,7 +165,7 @@ impl<H: Handler> Partition<H> {
             self.meter.next_is_of(Some(oldest));
         }
         for job in lanes.jobs(session.key, &session.lane.replay, &self.shared.settings) {
-            lanes.running.spawn(Arc::clone(self).run_job(job));
+            lanes.running.spawn(heard(Arc::clone(self).run_job(job)));
         }
         self.move_behind(session, lanes, self.commit_interval()).await?;
         if came {

@@ -8,6 +8,7 @@ mod copies;
 mod failure;
 mod fatal;
 mod guarded;
+mod halted;
 mod halts;
 mod held;
 mod interrupt;
@@ -27,17 +28,21 @@ mod work;
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
+use metrics::Gauge;
 use uuid::Uuid;
 use walpost_event::RetrySchedule;
 
 #[cfg(test)]
 pub(crate) use self::replay::{Again, Range, Replay};
 pub(crate) use self::{
-    apply::start,
+    apply::{drain, start},
     fatal::Fatal,
     interrupt::Interrupt,
     stop::{Stop, StopRequest},
@@ -45,6 +50,7 @@ pub(crate) use self::{
 use self::{session::Session, trials::Trials};
 use crate::{
     Database, Handler, PartitionState, TopicPartition,
+    blocked::Polls,
     calls::Calls,
     dead_letters::{Desk, Hold},
     kafka::{AssignmentId, Kafka, heartbeat_interval_ms},
@@ -90,6 +96,8 @@ pub(crate) struct Partition<H> {
     calls: Calls,
     meter: Arc<Meter>,
     gauges: PartitionGauges,
+    /// Of the last claim, 0 before that.
+    epoch: AtomicI64,
 }
 
 impl<H: Handler> Partition<H> {
@@ -101,9 +109,25 @@ impl<H: Handler> Partition<H> {
     ) -> Self {
         let consumer = &shared.settings.consumer;
         let metrics = TopicMetrics::new(consumer, &of);
-        let calls = Calls::new(consumer, metrics.handler_seconds.clone());
+        let calls =
+            Calls::new(consumer, metrics.handler_seconds.clone(), shared.sql.undo_session(true));
         let (meter, gauges) = shared.meters.add(consumer, &of);
-        Self { shared, of, assignment, stop, metrics, calls, meter, gauges }
+        Self {
+            shared,
+            of,
+            assignment,
+            stop,
+            metrics,
+            calls,
+            meter,
+            gauges,
+            epoch: AtomicI64::new(0),
+        }
+    }
+
+    /// Which calls of the handler keep their thread, and the gauge of it.
+    pub(crate) fn watched(&self) -> (Polls, Gauge) {
+        (self.calls.polls(), self.gauges.handler_blocked_seconds.clone())
     }
 
     /// Until it is asked to stop.
@@ -151,7 +175,8 @@ impl<H: Handler> Partition<H> {
                         "the partition is halted, others go on"
                     );
                     self.metrics.halts.increment(1);
-                    self.set_state(PartitionState::Halted { reason });
+                    self.set_state(PartitionState::Halted { reason: reason.clone() });
+                    self.note_halted(&reason).await;
                     self.stop.clone().requested().await;
                     return;
                 }
@@ -177,7 +202,9 @@ impl<H: Handler> Partition<H> {
         letters: &mut Option<Hold>,
     ) -> Interrupt {
         let begun = async {
+            self.epoch.store(0, Ordering::Relaxed);
             let claimed = self.claim().await?;
+            self.epoch.store(claimed.epoch, Ordering::Relaxed);
             self.shared.board.count(|counts| counts.claims += 1);
             self.metrics.claims.increment(1);
             self.begin(claimed).await

@@ -1,12 +1,18 @@
 //! What failed attempts have taught about the next events: pure.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use crate::sizing::Sizing;
 
 /// Parked events of which failed retries are remembered; beyond that all are
 /// forgotten, and attempts are counted anew.
 const MAX_REFUSED: usize = 1_000;
+
+/// How often the partition may stand still for an event that another one may cure.
+const WAIT_EVERY: Duration = Duration::from_secs(10);
 
 /// Suspicions, and the counts that lead to parking and halting.
 ///
@@ -23,6 +29,8 @@ pub(super) struct Trials {
     pub(super) done_before: Option<i64>,
     pub(super) transient_failures: u32,
     pub(super) parked_in_row: u32,
+    /// When the partition last stood still for an event that another one may cure.
+    waited_at: Option<Instant>,
     max_batch_events: usize,
     standing: Option<Standing>,
 }
@@ -66,6 +74,7 @@ impl Trials {
             done_before: None,
             transient_failures: 0,
             parked_in_row: 0,
+            waited_at: None,
             max_batch_events,
             standing: None,
         }
@@ -88,6 +97,16 @@ impl Trials {
         if let Some(standing) = &mut self.standing {
             standing.next_offset = end;
         }
+    }
+
+    /// Whether the partition may stand still for an event that another one may cure: many such
+    /// events must not cost a wait each. Then that counts as done.
+    pub(super) fn may_wait(&mut self, now: Instant) -> bool {
+        let may = self.waited_at.is_none_or(|at| now.duration_since(at) >= WAIT_EVERY);
+        if may {
+            self.waited_at = Some(now);
+        }
+        may
     }
 
     /// A retry of the parked event of the row `id` has failed.
@@ -160,6 +179,15 @@ mod tests {
             trials.refuse(id, refused(None));
             assert!(trials.refused.len() <= MAX_REFUSED && trials.refused.contains_key(&id));
         }
+    }
+
+    #[test]
+    fn waits_for_a_cure_are_rare() {
+        let (mut trials, now) = (tried(), Instant::now());
+        assert!(trials.may_wait(now));
+        assert!(!trials.may_wait(now + WAIT_EVERY / 2));
+        assert!(trials.may_wait(now + WAIT_EVERY));
+        assert!(!trials.may_wait(now + WAIT_EVERY));
     }
 
     #[test]

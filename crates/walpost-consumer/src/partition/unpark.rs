@@ -13,7 +13,7 @@ use walpost_event::RetrySchedule;
 
 use super::{
     Interrupt, Partition,
-    apply::{finish, new_offsets, roll_back, start},
+    apply::{finish, new_offsets, start},
     failure::Failure,
     jitter,
     lane::{Fence, Lane},
@@ -130,8 +130,19 @@ impl<H: Handler> Partition<H> {
             let (fenced, stamped) = join(tx.batch_execute(&begin), new_offsets(&tx, &stamp)).await;
             fenced.map_err(Failure::Database)?;
             made = !stamped.map_err(Failure::Database)?.is_empty();
-            if made && let Err(failure) = self.handle(&tx, events).await {
-                return Err(roll_back(tx, &end, failure).await);
+            if made {
+                let handled = match self.handle(&tx, events).await {
+                    // The rest is ours, and not for a role that the handler took.
+                    Ok(()) => {
+                        let undo = self.shared.sql.undo_session(false);
+                        tx.batch_execute(&undo).await.map_err(Failure::from)
+                    }
+                    failed => failed,
+                };
+                if let Err(failure) = handled {
+                    let end = self.end_of_handler(&end);
+                    return Err(self.roll_back(tx, &end, failure).await);
+                }
             }
         } else {
             tx.batch_execute(&begin).await.map_err(Failure::Database)?;
@@ -233,8 +244,9 @@ impl<H: Handler> Partition<H> {
             tracing::warn!(%partition, offset, id, reason, "a parked event failed again");
             attempts += 1;
             let allowed = if row.waiting { settings.max_attempts } else { 1 };
-            is_last = !matches!(error, HandlerError::Retry(_)) || attempts >= allowed;
-            settings.retry_schedule.delay(attempts, jitter()).filter(|_| !is_last)
+            let wait = self.next_attempt(error, attempts, allowed);
+            is_last = wait.is_none();
+            wait
         };
         let not_before = wait.map(|wait| Instant::now() + wait);
         let key = row.event.key().map(Into::into);

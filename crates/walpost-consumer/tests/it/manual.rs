@@ -116,7 +116,7 @@ fn the_contract_names_the_grants_of_the_manual() {
             count += 1;
         }
     }
-    assert_eq!(count, 7, "{manual}");
+    assert_eq!(count, 8, "{manual}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

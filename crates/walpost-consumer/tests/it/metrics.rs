@@ -27,13 +27,13 @@ const LAG: &str = "walpost_consumer_lag_events";
 const AGE: &str = "walpost_consumer_log_end_age_seconds";
 
 /// What an exporter shows of the consumers of this thread.
-struct Shown {
+pub(crate) struct Shown {
     handle: PrometheusHandle,
     _guard: metrics::LocalRecorderGuard<'static>,
 }
 
 impl Shown {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let recorder = Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
         let handle = recorder.handle();
         Self { handle, _guard: metrics::set_default_local_recorder(recorder) }
@@ -43,7 +43,7 @@ impl Shown {
         sum(&self.handle, name, labels)
     }
 
-    async fn until(&self, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) {
+    pub(crate) async fn until(&self, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) {
         until(&self.handle, name, labels, wanted).await;
     }
 }

@@ -118,6 +118,10 @@ impl Handler for Odd {
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
         match event.id() {
             "park" => Err(HandlerError::park("no customer")),
+            "block" => {
+                std::thread::sleep(LIMIT);
+                Ok(())
+            }
             "wait" => {
                 tx.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
                 effect(tx, event).await
@@ -129,6 +133,26 @@ impl Handler for Odd {
             _ => Ok(()),
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_that_block_all_threads_are_told_and_a_stop_ends_in_time() {
+    let world = World::new(6).await;
+    for partition in 0..6 {
+        world.publish(partition, ["block"]).await;
+    }
+    let (broker, database) = (testkit::kafka().bootstrap(), world.database.url());
+    let process = start_as(&world, broker, database, false, "300");
+    until_told(&process, "the handler blocks its thread", 2).await;
+    let log = process.log();
+    let line = log.lines().find(|line| line.contains("blocks its thread")).unwrap();
+    for part in [&*format!("partition={}[", world.topic), " offset=0", " blocked=1."] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    process.signal(Signal::Terminate);
+    assert!(process.wait(LIMIT / 5).success(), "{}", process.log());
+    assert!(told(&process, "leaving without it") > 0, "{}", process.log());
+    assert_eq!(world.stored().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,73 @@
+//! What a handler sets in its session, and what is left of it for the next event.
+
+use std::sync::{Arc, Mutex};
+
+use walpost_consumer::{Event, HandlerError};
+use walpost_consumer_sqlx::{
+    Failed, SqlxHandler,
+    sqlx::{self, Executor, PgTransaction},
+};
+
+use crate::support::{World, effect, run};
+
+/// By itself, each of these reaches beyond a transaction or an event.
+const SETS: [&str; 9] = [
+    "set app.tenant = '7'",
+    "set local app.tenant = '7'",
+    "set search_path = pg_catalog",
+    "set role pg_monitor",
+    "set local role pg_monitor",
+    "create temp table left_over (n int); prepare left_over as select 1",
+    "select pg_advisory_lock(7); listen left_over",
+    "set constraints all immediate",
+    "reset all; set app.tenant = '7'",
+];
+
+const SESSION: &str = "select concat_ws(' ', current_user, current_setting('search_path'), \
+    coalesce(current_setting('app.tenant', true), ''), \
+    coalesce(to_regclass('pg_temp.left_over')::text, '-'), \
+    (select count(*) from pg_prepared_statements where from_sql), \
+    (select count(*) from pg_listening_channels()), \
+    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() \
+     and classid = 0))";
+
+/// Runs the statements that the event's id numbers, fails after them, or notes what
+/// it finds in the session.
+#[derive(Clone, Default)]
+struct Sets {
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl SqlxHandler for Sets {
+    async fn handle(&self, tx: &mut PgTransaction<'_>, event: &Event) -> Result<(), Failed> {
+        effect(tx, event).await?;
+        let Some((what, number)) = event.id().split_once('-') else {
+            let found = sqlx::query_scalar::<_, String>(SESSION).fetch_one(&mut **tx).await?;
+            self.found.lock().unwrap().push(found);
+            return Ok(());
+        };
+        (&mut **tx).execute(SETS[number.parse::<usize>().unwrap()]).await?;
+        if what == "fail" { Err(HandlerError::park("no such customer"))? } else { Ok(()) }
+    }
+}
+
+#[tokio::test]
+async fn a_session_does_not_reach_the_next_event() {
+    for max_batch_events in [1, 500] {
+        let (world, sets) = (World::new(1).await, Sets::default());
+        world.publish(0, ["look"]).await;
+        for number in 0..SETS.len() {
+            world.publish(0, [format!("set-{number}"), format!("look{number}")]).await;
+            world.publish(0, [format!("fail-{number}"), format!("look{number}b")]).await;
+        }
+        let consumer = world.builder().max_batch_events(max_batch_events);
+        let mut running = run(consumer.handler(world.sqlx(sets.clone())).unwrap());
+        let count = SETS.len() as u64;
+        running.until_applied(3 * count + 1).await;
+        running.until("what failed", |status| status.counts.parked == count).await;
+        running.stop().await.unwrap();
+        let found = sets.found.lock().unwrap().clone();
+        assert!(found.iter().all(|session| *session == found[0]), "{found:#?}");
+        assert!(found[0].ends_with(" - 0 0 0"), "{found:?}");
+    }
+}
