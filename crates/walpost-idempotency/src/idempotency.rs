@@ -1,6 +1,6 @@
 use std::{mem::ManuallyDrop, sync::Arc, time::Duration};
 
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use tokio_postgres::{
     Error as PgError, Row, Transaction,
     types::{ToSql, Type},
@@ -93,6 +93,13 @@ pub struct Claimed {
     gone_ms: Option<i64>,
 }
 
+#[cfg(feature = "axum")]
+impl Claimed {
+    pub(crate) fn lookup(&self) -> &Lookup {
+        &self.lookup
+    }
+}
+
 impl Default for Idempotency {
     fn default() -> Self {
         Self::new()
@@ -155,7 +162,7 @@ impl Idempotency {
         policy: &Policy,
     ) -> Result<Claim<Claimed>, Error> {
         // Behind that of whoever waits, who knows better what to do.
-        let limit_ms = millis(policy.handler_timeout).saturating_mul(2);
+        let limit_ms = limit_ms(policy);
         let looked = self.look(tx, lookup, Some(limit_ms), policy);
         let (looked, saved) = join(looked, tx.batch_execute(SAVEPOINT)).await;
         let failed = |error: PgError| self.failed("claiming a request", &error);
@@ -200,13 +207,31 @@ impl Idempotency {
         claimed: &Claimed,
         response: &Response,
     ) -> Result<(), Error> {
+        self.commit_behind(tx, None, claimed, response).await
+    }
+
+    /// The same behind a statement as text.
+    pub(crate) async fn commit_behind(
+        &self,
+        tx: Transaction<'_>,
+        before: Option<&str>,
+        claimed: &Claimed,
+        response: &Response,
+    ) -> Result<(), Error> {
         // COMMIT is sent behind the other statement, not once that has answered,
         // for which `tx` must be borrowed. It is over then, so nothing is left for
         // its `Drop` to do.
         let tx = ManuallyDrop::new(tx);
+        let before = async {
+            match before {
+                Some(statement) => tx.batch_execute(statement).await,
+                None => Ok(()),
+            }
+        };
         let stored = self.store(&tx, claimed, response);
-        let (stored, committed) = join(stored, tx.batch_execute("commit")).await;
-        stored.and(committed).map_err(|error| self.failed("storing a response", &error))
+        let (before, stored, committed) = join3(before, stored, tx.batch_execute("commit")).await;
+        let ended = before.and(stored).and(committed);
+        ended.map_err(|error| self.failed("storing a response", &error))
     }
 
     /// Undoes what was written on `tx` since the claim, and goes on though a
@@ -271,6 +296,11 @@ impl Idempotency {
     ) -> Error {
         Error::from_driver(attempted, (&self.sql.schema, kind), error)
     }
+}
+
+/// How long a statement of a request may take, and how long its session may be idle.
+pub(crate) fn limit_ms(policy: &Policy) -> i64 {
+    millis(policy.handler_timeout).saturating_mul(2)
 }
 
 /// A response as parameters.

@@ -2,6 +2,9 @@
 
 use postgres_protocol::escape::escape_identifier;
 
+#[cfg(feature = "axum")]
+use crate::Lookup;
+
 /// Everything of a row but its response and its fingerprint.
 const ENTRY: &str = "lookup, route, status, created_at, completed_at, expires_at, gone_until, \
                      lease_until, recovery_point, response_status, \
@@ -19,6 +22,9 @@ pub(crate) struct Sql {
     /// The schema, quoted.
     pub(crate) schema: String,
     pub(crate) look: String,
+    /// First of a transaction with a handler.
+    #[cfg(feature = "axum")]
+    pub(crate) keep_session: String,
     pub(crate) complete: String,
     pub(crate) take: String,
     pub(crate) keep_gone: String,
@@ -37,6 +43,34 @@ pub(crate) struct Sql {
     pub(crate) prune_rows: String,
 }
 
+#[cfg(feature = "axum")]
+impl Sql {
+    /// Behind a handler: undoes what it set in its session, but for the limits of
+    /// statements and of being idle that its transaction began with, in milliseconds.
+    pub(crate) fn undo_session(
+        &self,
+        lookup: Option<&Lookup>,
+        statement_ms: Option<i64>,
+        idle_ms: Option<i64>,
+    ) -> String {
+        let number = |ms: Option<i64>| ms.map_or_else(|| "null".to_owned(), |ms| ms.to_string());
+        let marker = lookup.map_or_else(|| "null".to_owned(), |lookup| format!("'{lookup}'"));
+        format!(
+            "reset session authorization; reset role; \
+             select {}.idempotency_undo_session({marker}, {}, {})",
+            self.schema,
+            number(statement_ms),
+            number(idle_ms)
+        )
+    }
+
+    /// Rolls a transaction with a handler back, and what a rollback leaves of its
+    /// session. Another transaction has begun then, which has to end.
+    pub(crate) fn roll_back(&self) -> String {
+        format!("rollback; select {}.idempotency_forget_session(); begin", self.schema)
+    }
+}
+
 impl Sql {
     pub(crate) fn new(schema: &str) -> Self {
         let schema = escape_identifier(schema);
@@ -44,6 +78,8 @@ impl Sql {
         let mine = "lookup = $1 and fence = $2 and status = 'in_progress'";
         Self {
             look: format!("select * from {schema}.idempotency_look($1, $2, $3)"),
+            #[cfg(feature = "axum")]
+            keep_session: format!("select {schema}.idempotency_keep_session()"),
             complete: format!(
                 "select {schema}.idempotency_complete($1, $2, $3, $4, $5, $6, $7, $8, $9)"
             ),

@@ -7,9 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join};
 use tokio::time::{timeout, timeout_at};
-use tokio_postgres::{Client, Transaction, types::Type};
+use tokio_postgres::{
+    Client, Transaction,
+    types::{ToSql, Type},
+};
 use walpost_event::{RetrySchedule, jitter};
 
 use crate::{
@@ -30,6 +33,9 @@ const CONFLICT_CAP_MS: u64 = 500;
 /// Between attempts that failed for a passing fault, doubling.
 const TRANSIENT_FIRST_MS: u64 = 500;
 const TRANSIENT_CAP_MS: u64 = 60_000;
+
+/// A parameter of a statement.
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// A claimed event, and what is to be done with it.
 pub(crate) struct Attempt<H: Handler> {
@@ -113,25 +119,36 @@ impl<H: Handler> Attempt<H> {
         let tx = client.build_transaction().isolation_level(settings.isolation).start().await?;
         let limit_ms = i64::from(settings.handler_timeout_ms);
         let idle_ms = i64::from(settings.lease_ms);
-        let begun = tx
-            .query_typed_one(
-                &sql.begin,
-                &[
-                    (&number, Type::INT8),
-                    (&fence, Type::INT8),
-                    (&limit_ms, Type::INT8),
-                    (&idle_ms, Type::INT8),
-                ],
-            )
-            .await?;
-        let event = Event::new(self.claim.head.clone(), begun.get(0));
+        let marker = format!("{number}:{fence}");
+        let (keep, begin): ([Parameter<'_>; 1], [Parameter<'_>; 4]) = (
+            [(&marker, Type::TEXT)],
+            [
+                (&number, Type::INT8),
+                (&fence, Type::INT8),
+                (&limit_ms, Type::INT8),
+                (&idle_ms, Type::INT8),
+            ],
+        );
+        let begun = tx.query_typed_one(&sql.begin, &begin);
+        let (kept, begun) = join(tx.execute_typed(&sql.keep_session, &keep), begun).await;
+        kept?;
+        let event = Event::new(self.claim.head.clone(), begun?.get(0));
         if let Err(mut failure) = self.handle(&tx, &event).await {
             if !failure.discard {
-                failure.discard = tx.rollback().await.is_err();
+                let rolled_back = async {
+                    tx.batch_execute(&sql.roll_back()).await?;
+                    tx.rollback().await
+                };
+                failure.discard = rolled_back.await.is_err();
             }
             return Err(failure);
         }
-        tx.query_typed(&sql.succeed, &[(&number, Type::INT8), (&fence, Type::INT8)]).await?;
+        let undo = sql.undo_session(&marker, limit_ms, idle_ms);
+        let ending: [Parameter<'_>; 2] = [(&number, Type::INT8), (&fence, Type::INT8)];
+        let succeeded = tx.query_typed(&sql.succeed, &ending);
+        let (undone, succeeded) = join(tx.batch_execute(&undo), succeeded).await;
+        undone?;
+        succeeded?;
         tx.commit().await?;
         Ok(())
     }

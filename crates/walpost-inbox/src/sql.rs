@@ -42,6 +42,8 @@ pub(crate) struct Sql {
     pub(crate) begin: String,
     /// The same without the payload.
     pub(crate) begin_unread: String,
+    /// $1 what `inbox_begin` sets as its marker. First of an effect's transaction.
+    pub(crate) keep_session: String,
     pub(crate) succeed: String,
     pub(crate) fail: String,
     pub(crate) operator: OperatorSql,
@@ -81,6 +83,21 @@ impl Sql {
         if source.is_some() { &self.of_source } else { &self.of_all }
     }
 
+    /// Behind a handler: undoes what it set in its session.
+    pub(crate) fn undo_session(&self, marker: &str, statement_ms: i64, idle_ms: i64) -> String {
+        let Self { schema, .. } = self;
+        format!(
+            "reset session authorization; reset role; \
+             select {schema}.inbox_undo_session('{marker}', {statement_ms}, {idle_ms})"
+        )
+    }
+
+    /// Rolls an effect back, and what a rollback leaves of its session. Another
+    /// transaction has begun then, which has to end.
+    pub(crate) fn roll_back(&self) -> String {
+        format!("rollback; select {}.inbox_forget_session(); begin", self.schema)
+    }
+
     pub(crate) fn new(schema: &str) -> Self {
         let schema = escape_identifier(schema);
         let inbox = format!("{schema}.inbox");
@@ -114,6 +131,7 @@ impl Sql {
             ),
             begin: format!("select {schema}.inbox_begin($1, $2, $3, $4)"),
             begin_unread: format!("select {schema}.inbox_begin($1, $2, $3, $4) is not null"),
+            keep_session: format!("select {schema}.inbox_keep_session($1)"),
             succeed: format!("select {schema}.inbox_succeed($1, $2)"),
             fail: format!("select {schema}.inbox_fail($1, $2, $3, $4, $5)"),
             operator: OperatorSql::new(&schema, &inbox),

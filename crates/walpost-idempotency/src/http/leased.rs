@@ -12,7 +12,7 @@ use std::{
 
 use axum_core::{BoxError, body::Body};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use http::{Request, Response};
 use tokio::{
     select,
@@ -34,6 +34,9 @@ use super::{
     respond::{problem, stored, stored_problem},
 };
 use crate::{Error, Lease, OnStoreFailure, Problem, failpoint::Failpoint};
+
+const BEGINNING: &str = "beginning a phase";
+const ENDING: &str = "ending a phase";
 
 /// A lease, and what is under way in it.
 pub(super) struct Held {
@@ -141,9 +144,17 @@ impl Held {
         let mut lent = self.connection().await.map_err(failed)?;
         let _phase = Phase::begin(&self.phases);
         let tx = idempotency.begin(lent.client()).await.map_err(failed)?;
-        idempotency.hold(&tx, &self.lease).await.map_err(failed)?;
+        let keep = tx.batch_execute(&idempotency.sql.keep_session);
+        let (kept, held) = join(keep, idempotency.hold(&tx, &self.lease)).await;
+        kept.map_err(|error| failed(idempotency.failed(BEGINNING, &error)))?;
+        held.map_err(failed)?;
         let done = work(&tx).await?;
-        idempotency.reach(&tx, &self.lease, Some(recovery_point)).await.map_err(failed)?;
+        let Lease { lookup, lease_ms, .. } = &self.lease;
+        let undo = idempotency.sql.undo_session(Some(lookup), None, Some(*lease_ms));
+        let reach = idempotency.reach(&tx, &self.lease, Some(recovery_point));
+        let (undone, reached) = join(tx.batch_execute(&undo), reach).await;
+        undone.map_err(|error| failed(idempotency.failed(ENDING, &error)))?;
+        reached.map_err(failed)?;
         let committed = tx.commit().await;
         committed.map_err(|error| failed(idempotency.failed("committing a phase", &error)))?;
         lent.give_back();

@@ -16,7 +16,7 @@ use super::{
     request::Asked,
     respond::stored,
 };
-use crate::{Claimed, Error, failpoint::Failpoint};
+use crate::{Claimed, Error, failpoint::Failpoint, idempotency::limit_ms};
 
 /// Claims the request and carries it out, or says why not; takes `call` only
 /// when it is carried out.
@@ -58,6 +58,8 @@ where
         Ok(tx) => tx,
         Err(error) => return (Step::failed(&error, is_used), false),
     };
+    // Sent without waiting: a failure of it is that of the next statement as well.
+    let _ = tx.client().simple_query_raw(&shared.idempotency.sql.keep_session).await;
     let claimed = match call.as_ref().and_then(|(_, asked)| asked.claim) {
         None => None,
         Some((lookup, fingerprint)) => {
@@ -125,7 +127,9 @@ async fn keep(
         shared.idempotency.undo(&tx).await?;
     }
     Failpoint::BeforeCommit.reached();
-    shared.idempotency.complete_and_commit(tx, claimed, response).await?;
+    let limit_ms = Some(limit_ms(&shared.policy));
+    let undo = shared.idempotency.sql.undo_session(Some(claimed.lookup()), limit_ms, limit_ms);
+    shared.idempotency.commit_behind(tx, Some(&undo), claimed, response).await?;
     Failpoint::AfterCommit.reached();
     Ok(())
 }
@@ -133,7 +137,11 @@ async fn keep(
 /// Whether the connection has nothing open.
 async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> bool {
     const ATTEMPTED: &str = "rolling back";
-    let ended = async { tx.rollback().await.map_err(|e| shared.idempotency.failed(ATTEMPTED, &e)) };
+    let ended = async {
+        let rolled_back = tx.batch_execute(&shared.idempotency.sql.roll_back()).await;
+        let ended = rolled_back.and(tx.rollback().await);
+        ended.map_err(|error| shared.idempotency.failed(ATTEMPTED, &error))
+    };
     shared.database.in_time(ATTEMPTED, ended).await.is_ok()
 }
 
@@ -142,6 +150,7 @@ async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> bool {
 async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<(), Error> {
     // It is over then, so nothing is left for its `Drop` to do.
     let tx = ManuallyDrop::new(tx);
-    let committed = tx.batch_execute("select 1; commit").await;
+    let undo = shared.idempotency.sql.undo_session(None, None, None);
+    let committed = tx.batch_execute(&format!("select 1; {undo}; commit")).await;
     committed.map_err(|error| shared.idempotency.failed("committing a request", &error))
 }

@@ -16,5 +16,6 @@ mod load;
 mod member;
 mod outage;
 mod pruner;
+mod session;
 mod support;
 mod twins;

@@ -14,5 +14,6 @@ mod order;
 mod processing;
 mod prune;
 mod pruner;
+mod session;
 mod support;
 mod transitions;

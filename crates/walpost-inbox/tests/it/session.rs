@@ -1,0 +1,92 @@
+//! What a handler sets in its session, and what is left of it for the next event.
+
+use std::sync::{Arc, Mutex};
+
+use walpost_inbox::{
+    Event, Handler, HandlerError, Head, Order, State, tokio_postgres::Transaction,
+};
+
+use crate::support::{World, run};
+
+/// By itself, each of these reaches beyond a transaction.
+const SETS: [&str; 11] = [
+    "set app.tenant = '7'",
+    "set search_path = pg_catalog; set timezone = 'Asia/Tokyo'",
+    "set statement_timeout = '77s'",
+    "set role pg_monitor",
+    "set local role pg_monitor",
+    "set session authorization pg_monitor",
+    "create temp table left_over (n int); prepare left_over as select 1",
+    "select pg_advisory_lock(7); listen left_over",
+    "declare left_over cursor with hold for select 1",
+    "reset all",
+    "reset all; set app.tenant = '7'; set role pg_monitor",
+];
+
+const SESSION: &str = "select concat_ws(' ', current_user, session_user, \
+    current_setting('search_path'), current_setting('timezone'), \
+    current_setting('statement_timeout'), coalesce(current_setting('app.tenant', true), ''), \
+    coalesce(to_regclass('pg_temp.left_over')::text, '-'), \
+    (select count(*) from pg_prepared_statements where from_sql), \
+    (select count(*) from pg_listening_channels()), \
+    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() \
+     and classid = 0), (select count(*) from pg_cursors where name = 'left_over'))";
+
+/// Runs the statements of an event of the type `set`, and those of `fail` as well,
+/// before it gives the event up.
+#[derive(Clone, Default)]
+struct Sets {
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl Handler for Sets {
+    type Work = String;
+
+    fn select(&self, event: &Head) -> Option<String> {
+        Some(event.event_type().to_owned())
+    }
+
+    async fn process(
+        &self,
+        tx: &Transaction<'_>,
+        work: &String,
+        event: &Event,
+    ) -> Result<(), HandlerError> {
+        let number = event.head().event_id().trim_start_matches(char::is_alphabetic);
+        if work == "look" {
+            let row = tx.query_one(SESSION, &[]).await?;
+            self.found.lock().unwrap().push(row.get(0));
+            return Ok(());
+        }
+        tx.batch_execute(SETS[number.parse::<usize>().unwrap()]).await?;
+        if work == "fail" { Err(HandlerError::give_up("as the test wants it")) } else { Ok(()) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_does_not_reach_the_next_event() {
+    for kind in ["set", "fail"] {
+        let (world, sets) = (World::new().await, Sets::default());
+        world.receive("look", ["look".to_owned()]).await;
+        for number in 0..SETS.len() {
+            world.receive(kind, [format!("set{number}")]).await;
+            world.receive("look", [format!("look{number}")]).await;
+        }
+        let running = run(world.processor().order(Order::Serial), sets.clone());
+        let count = SETS.len() as i64;
+        let done = if kind == "set" { 2 * count + 1 } else { count + 1 };
+        world.until(State::Succeeded, done).await;
+        running.stop().await;
+        let found = sets.found.lock().unwrap().clone();
+        assert_eq!(found.len(), SETS.len() + 1);
+        for (at, session) in found.iter().enumerate() {
+            assert_eq!(
+                *session,
+                found[0],
+                "{kind}: after {:?}",
+                at.checked_sub(1).map(|at| SETS[at])
+            );
+        }
+        assert!(found[0].ends_with(" - 0 0 0 0"), "{found:?}");
+    }
+}
