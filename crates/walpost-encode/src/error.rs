@@ -60,6 +60,30 @@ impl fmt::Display for Part {
     }
 }
 
+/// What PostgreSQL allows in a type and Debezium, whose form is asked for, does not,
+/// and what to do.
+fn of_type(type_oid: u32) -> &'static str {
+    match type_oid {
+        1700 | 1231 => {
+            ": NaN and the infinities of numeric have none where decimal.handling.mode is precise; \
+             set it to string or double"
+        }
+        1266 | 1270 => {
+            ": a time whose offset has seconds has none in Debezium; store it with another offset, \
+             or cast the column"
+        }
+        1186 | 1187 => {
+            ": the infinities of interval have none in Debezium; store another value, or cast the \
+             column"
+        }
+        790 | 791 => {
+            ": an amount whose currency has several letters has none in Debezium; set lc_monetary \
+             to another locale, or cast the column"
+        }
+        _ => "",
+    }
+}
+
 /// Why a record cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -77,7 +101,7 @@ pub enum EncodeErrorKind {
         len: usize,
     },
     /// Text that its type cannot have.
-    #[error("{len} bytes of text are no value of the type with oid {type_oid}")]
+    #[error("{len} bytes of text have no form in the type with oid {type_oid}{}", of_type(*.type_oid))]
     Malformed {
         /// OID of the type.
         type_oid: u32,

@@ -36,6 +36,19 @@ pub(crate) fn classify(error: &KafkaError) -> DeliveryErrorKind {
     }
 }
 
+/// What a delivery error is told as: with what to do where its own text names a
+/// cause that nobody would look for.
+pub(crate) fn detail(error: &KafkaError) -> String {
+    match error.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::InvalidTimestamp) => format!(
+            "{error}; the record's time is too far from the broker's: raise \
+             message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic, or \
+             take another column for router.event_timestamp"
+        ),
+        _ => error.to_string(),
+    }
+}
+
 /// Whether the batch, not a message, was too large.
 pub(crate) fn is_batch_too_large(error: &KafkaError) -> bool {
     use RDKafkaErrorCode as Code;

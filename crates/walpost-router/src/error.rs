@@ -187,7 +187,10 @@ pub enum RouteErrorKind {
         type_oid: u32,
     },
     /// A timestamp that is not in ISO format.
-    #[error("the timestamp cannot be read, set DateStyle to ISO")]
+    #[error(
+        "the timestamp cannot be read; write it in ISO 8601 with an offset, such as \
+         2026-05-01T12:00:00Z"
+    )]
     MalformedTimestamp,
     /// A timestamp that Kafka cannot hold: before 1970, or infinite.
     #[error("the timestamp is before 1970 or infinite, which no record can carry")]

@@ -61,21 +61,26 @@ pub(crate) fn timestamp_ms(
             if matches!(since_2000_us, i64::MIN | i64::MAX) {
                 return Err(RouteErrorKind::TimestampOutOfRange);
             }
-            since_2000_us
-                .checked_add(POSTGRES_EPOCH_US)
-                .ok_or(RouteErrorKind::TimestampOutOfRange)?
+            Micros::from(since_2000_us) + Micros::from(POSTGRES_EPOCH_US)
         }
     };
     match since_1970_us / 1000 {
         -1 => Ok(None),
         ..-1 => Err(RouteErrorKind::TimestampOutOfRange),
-        since_1970_ms => Ok(Some(since_1970_ms)),
+        since_1970_ms => {
+            let since_1970_ms = i64::try_from(since_1970_ms);
+            since_1970_ms.map(Some).map_err(|_| RouteErrorKind::TimestampOutOfRange)
+        }
     }
 }
 
+/// Microseconds since 1970. Those of PostgreSQL's last years do not fit into 64 bits.
+type Micros = i128;
+
 /// Microseconds since 1970 of `2019-03-24 20:46:19.777[+01[:30[:15]]][ BC]`,
-/// with a `T` for the blank and a `Z` for the offset allowed.
-fn parse(text: &[u8], zone: Zone) -> Option<i64> {
+/// with a `T` for the blank and a `Z` for the offset allowed, and a sign before a
+/// year, as Java and JavaScript write those beyond 9999.
+fn parse(text: &[u8], zone: Zone) -> Option<Micros> {
     let text = std::str::from_utf8(text).ok()?;
     let (text, is_bc) = match text.strip_suffix(" BC") {
         Some(text) => (text, true),
@@ -90,8 +95,8 @@ fn parse(text: &[u8], zone: Zone) -> Option<i64> {
         }
     };
     let days = parse_date(date, is_bc)?;
-    let local_us = days.checked_mul(DAY_US)?.checked_add(parse_time_us(time)?)?;
-    local_us.checked_sub(offset_s * 1_000_000)
+    let local_us = Micros::from(days) * Micros::from(DAY_US) + Micros::from(parse_time_us(time)?);
+    Some(local_us - Micros::from(offset_s * 1_000_000))
 }
 
 fn parse_offset_s(text: &str) -> Option<i64> {
@@ -130,8 +135,18 @@ fn parse_time_us(text: &str) -> Option<i64> {
 
 /// Days since 1970.
 fn parse_date(text: &str, is_bc: bool) -> Option<i64> {
+    // Year 0 of ISO 8601 is 1 BC.
+    let (sign, text) = match text.as_bytes().first()? {
+        b'+' => (1, &text[1..]),
+        b'-' => (-1, &text[1..]),
+        _ => (0, text),
+    };
     let mut parts = text.split('-');
-    let year = digits(parts.next()?, 4..=6)?;
+    let year = match sign {
+        0 => digits(parts.next()?, 4..=6)?,
+        1 => digits(parts.next()?, 5..=6)?,
+        _ => -digits(parts.next()?, 4..=6)?,
+    };
     let month = digits(parts.next()?, 2..=2)?;
     let day = digits(parts.next()?, 2..=2)?;
     let is_legal = (1..=12).contains(&month) && (1..=31).contains(&day) && parts.next().is_none();
@@ -164,9 +179,12 @@ mod tests {
             ("1970-01-01 00:00:00", Zone::Utc, 0),
             ("2000-02-29 00:00:00.5", Zone::Utc, 951_782_400_500_000),
             ("2000-03-01 00:00:00", Zone::Utc, 951_868_800_000_000),
-            ("2000-01-01 00:00:00", Zone::Utc, POSTGRES_EPOCH_US),
+            ("2000-01-01 00:00:00", Zone::Utc, Micros::from(POSTGRES_EPOCH_US)),
             ("2100-12-31 23:59:59.999999", Zone::Utc, 4_133_980_799_999_999),
             ("12345-06-07 08:09:10", Zone::Utc, 327_416_976_550_000_000),
+            ("294276-12-31 23:59:59.999999", Zone::Utc, 9_224_318_015_999_999_999),
+            ("+012345-06-07T08:09:10Z", Zone::Offset, 327_416_976_550_000_000),
+            ("-000001-01-01T00:00:00Z", Zone::Offset, -62_198_755_200_000_000),
             ("1970-01-01 01:00:00+01", Zone::Offset, 0),
             ("1969-12-31 20:30:00-03:30", Zone::Offset, 0),
             ("1970-01-01 00:19:32+00:19:32", Zone::Offset, 0),
@@ -197,6 +215,7 @@ mod tests {
             ("2019-03-24 20:46:19.12345ä", Zone::Utc),
             ("Sun Mar 24 20:46:19 2019", Zone::Utc),
             ("24/03/2019 20:46:19", Zone::Utc),
+            ("+2019-03-24 20:46:19", Zone::Utc),
         ];
         for (text, zone) in cases {
             assert_eq!(parse(text.as_bytes(), zone), None, "{text}");

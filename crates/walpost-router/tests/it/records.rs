@@ -224,7 +224,12 @@ fn a_binary_timestamp_is_read_too() {
     };
     let Routed::Record(routed) = record(1_999).unwrap() else { panic!("a record") };
     assert_eq!(routed.timestamp_ms, Some(946_684_800_001));
-    for infinite in [i64::MIN, i64::MAX, i64::MAX - 1] {
+    // PostgreSQL's last day.
+    let Routed::Record(routed) = record(9_223_371_331_199_999_999).unwrap() else {
+        panic!("a record")
+    };
+    assert_eq!(routed.timestamp_ms, Some(9_224_318_015_999_999));
+    for infinite in [i64::MIN, i64::MAX] {
         assert_eq!(*record(infinite).unwrap_err().kind(), RouteErrorKind::TimestampOutOfRange);
     }
 }
@@ -238,6 +243,9 @@ fn a_timestamp_that_no_record_can_carry_is_an_error() {
     for text in ["infinity", "-infinity", "1969-12-31 23:59:58", "0044-03-15 12:00:00 BC"] {
         assert_eq!(refused(type_oid::TIMESTAMP, text), RouteErrorKind::TimestampOutOfRange);
     }
+    let last = Some("294276-12-31 23:59:59.999999");
+    let routed = route(&[(TIMESTAMP, "at")], user(&[("at", type_oid::TIMESTAMP, last)]));
+    assert_eq!(routed.timestamp_ms, Some(9_224_318_015_999_999));
     let german = "24.03.2019 20:46:19";
     assert_eq!(refused(type_oid::TIMESTAMP, german), RouteErrorKind::MalformedTimestamp);
 }
