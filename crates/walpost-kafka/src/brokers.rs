@@ -1,13 +1,14 @@
 use std::{
+    collections::HashMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdkafka::{
-    metadata::{Metadata, MetadataBroker},
+    metadata::{Metadata, MetadataBroker, MetadataTopic},
     producer::{BaseProducer, Producer},
     types::RDKafkaErrorCode,
 };
@@ -17,13 +18,15 @@ use walpost_librdkafka::{
 
 use crate::{
     creation::{Creation, make_missing},
-    deliveries::{Answer, Context, Found, Origin, Reports, Unusable},
+    deliveries::{Answer, Context, Found, Origin, Reports, Unusable, lock},
     questions::{Asked, Question},
-    topic::{MaxMessageBytes, TopicLimits, explain, unanswered},
+    topic::{MaxMessageBytes, TopicLimits, collides, colliding_topics, explain, unanswered},
 };
 
 /// Bound on each request to a broker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at all topics for the sake of one that is missing.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
 
 /// Asks the brokers about topics, through the producer's own connections.
@@ -34,11 +37,14 @@ pub(crate) struct Brokers {
     pub(crate) denial_said: Arc<AtomicBool>,
     /// How topics are made that do not exist.
     pub(crate) creation: Option<Creation>,
+    /// Topics that are missing, and what is in their way: when all topics were
+    /// looked at for it.
+    pub(crate) looked: Mutex<HashMap<String, (Instant, Option<Unusable>)>>,
 }
 
 impl Brokers {
     /// Asks, and leaves what was learnt with the reports. Blocks for at most
-    /// seven [`REQUEST_TIMEOUT`]s, and one for each partition of a new topic.
+    /// eight [`REQUEST_TIMEOUT`]s, and one for each partition of a new topic.
     pub(crate) fn ask(&self, question: &Question) -> Asked {
         match question {
             Question::Topic(topic) => {
@@ -53,12 +59,52 @@ impl Brokers {
                 }
                 Asked::Answered
             }
+            Question::Reach => {
+                if topics_in_use(self.producer.client(), REQUEST_TIMEOUT).is_ok() {
+                    self.reports.reached();
+                }
+                Asked::Answered
+            }
         }
     }
 
     /// Where the brokers have auto.create.topics.enable, and nobody has said how
     /// the topic is to be made, this creates the topic.
     fn resolve(&self, topic: &str) -> Result<Found, Unusable> {
+        self.ask_for(topic).map_err(|unusable| match unusable.is_missing {
+            true => self.colliding(topic).unwrap_or(unusable),
+            false => unusable,
+        })
+    }
+
+    /// Whether what keeps a topic from being there is another one's name, which no
+    /// advice to create it would help.
+    fn colliding(&self, topic: &str) -> Option<Unusable> {
+        if !topic.contains(['.', '_']) {
+            return None;
+        }
+        let mut looked = lock(&self.looked);
+        if let Some((at, found)) = looked.get(topic)
+            && at.elapsed() < LOOK_AGAIN
+        {
+            return found.clone();
+        }
+        let found = self.find_colliding(topic);
+        looked.insert(topic.to_owned(), (Instant::now(), found.clone()));
+        found
+    }
+
+    fn find_colliding(&self, topic: &str) -> Option<Unusable> {
+        let all = self.producer.client().fetch_metadata(None, REQUEST_TIMEOUT).ok()?;
+        let names = || all.topics().iter().map(MetadataTopic::name);
+        if names().any(|name| name == topic) {
+            return None;
+        }
+        let other = colliding_topics(topic, names()).next()?;
+        Some(collides(topic, other))
+    }
+
+    fn ask_for(&self, topic: &str) -> Result<Found, Unusable> {
         if let Some(settings) = self.creation.as_ref().and_then(|of| of(topic)) {
             make_missing(self.producer.client(), topic, &settings, REQUEST_TIMEOUT)?;
         }

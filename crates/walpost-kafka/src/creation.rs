@@ -112,7 +112,8 @@ fn told(topic: &str, settings: &TopicSettings, refused: &NotCreated) -> Unusable
         }
     };
     let reason = format!("topic {topic:?} does not exist and was not created: {detail}; {what}");
-    Unusable { reason: reason.into(), is_its_own }
+    let is_missing = *code == Code::InvalidTopic;
+    Unusable { reason: reason.into(), is_its_own, is_missing }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use walpost_librdkafka::{NoAccess, may_have_landed};
 use walpost_relay::{DeliveryError, DeliveryErrorKind, TransactionOutcome as Outcome};
 
 use crate::{
-    classify::{classify, is_batch_too_large},
+    classify::{classify, detail, is_batch_too_large},
     log::note,
     queue::Slot,
     reach::Reach,
@@ -79,6 +79,8 @@ pub(crate) struct Unusable {
     pub(crate) reason: Arc<str>,
     /// The brokers have answered, and mean this topic alone.
     pub(crate) is_its_own: bool,
+    /// It does not exist, or its name is refused.
+    pub(crate) is_missing: bool,
 }
 
 /// A topic as the brokers tell it.
@@ -187,6 +189,19 @@ impl Reports {
         }
     }
 
+    /// A broker has answered though nothing was sent to it.
+    pub(crate) fn reached(&self) {
+        self.answered();
+        self.clear_trouble();
+        // The sink's own trouble is read anew.
+        self.wake.notify_one();
+    }
+
+    /// No broker has answered lately.
+    pub(crate) fn is_silent(&self) -> bool {
+        lock(&self.trouble).is_some()
+    }
+
     /// A broker answered.
     pub(crate) fn clear_trouble(&self) {
         *lock(&self.trouble) = None;
@@ -254,7 +269,7 @@ impl ProducerContext for Context {
                 error: DeliveryError {
                     kind: kind(error, message),
                     topic: message.topic().into(),
-                    detail: error.to_string().into(),
+                    detail: detail(error).into(),
                 },
                 too_large: is_batch_too_large(error),
             }),

@@ -46,4 +46,5 @@ pub use crate::{
     settings::ConfigError,
     sink::KafkaSink,
     tail::{Tail, TailRecord},
+    topic::colliding_topics,
 };

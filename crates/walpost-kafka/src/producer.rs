@@ -1,7 +1,7 @@
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -98,15 +98,17 @@ impl NotTaken {
 
 impl Producer {
     /// Opens a producer and waits until a broker answers. One that writes in
-    /// transactions has fenced off every other of its id then. Blocks.
+    /// transactions has fenced off every other of its id then. Blocks, at most
+    /// until `stopped`.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) fn open(
         connector: &KafkaConnector,
         reports: Arc<Reports>,
+        stopped: &AtomicBool,
     ) -> Result<Self, NotOpened> {
-        let client = Arc::new(connect(connector, reports.clone())?);
+        let client = Arc::new(connect(connector, reports.clone(), stopped)?);
         let no_thread = |error| format!("no thread for the producer: {error}");
         let mut others = Vec::new();
         let mut transactor = None;
@@ -120,8 +122,16 @@ impl Producer {
         }
         let denial_said = connector.denial_said.clone();
         let creation = connector.creation.clone();
-        let brokers = Brokers { producer: client.clone(), reports, denial_said, creation };
-        let started = Questions::start(move |question| brokers.ask(question));
+        let silent = reports.clone();
+        let brokers = Brokers {
+            producer: client.clone(),
+            reports,
+            denial_said,
+            creation,
+            looked: Mutex::default(),
+        };
+        let started =
+            Questions::start(move |question| brokers.ask(question), move || silent.is_silent());
         let (questions, asking) = started.map_err(no_thread)?;
         others.push(asking);
         let duty = Arc::new(AtomicU8::new(POLL_ON));
@@ -207,6 +217,7 @@ impl Drop for Producer {
 fn connect(
     connector: &KafkaConnector,
     reports: Arc<Reports>,
+    stopped: &AtomicBool,
 ) -> Result<BaseProducer<Context>, NotOpened> {
     let brokers = connector.bootstrap_servers();
     let context = Context { reports };
@@ -217,8 +228,16 @@ fn connect(
         NoAccess::in_refusal(&text).map_or_else(other, NotOpened::Access)
     })?;
     let start = Instant::now();
-    // librdkafka learns the id with the first answer, and forgets it never.
-    while client.client().fetch_cluster_id(LOOK).is_none() {
+    loop {
+        // librdkafka learns the id with the first answer, and forgets it never.
+        let has_answered = client.client().fetch_cluster_id(LOOK).is_some();
+        if stopped.load(Ordering::Relaxed) {
+            // Nor may it fence anybody off.
+            return Err("nobody waits for a connection any more".to_owned().into());
+        }
+        if has_answered {
+            break;
+        }
         // Serves what the connections have to say.
         client.poll(Duration::ZERO);
         let refusal = client.context().reports.refusal();
@@ -250,10 +269,14 @@ fn connect(
 ///
 /// # Errors
 /// Why it cannot be known that the other one is fenced off.
-pub(crate) fn fence(connector: &KafkaConnector, id: &str) -> Result<(), NotOpened> {
+pub(crate) fn fence(
+    connector: &KafkaConnector,
+    id: &str,
+    stopped: &AtomicBool,
+) -> Result<(), NotOpened> {
     let connector = connector.clone().transactional(id, Duration::ZERO);
     let connector = connector.map_err(|error| error.to_string())?;
-    let client = connect(&connector, Arc::new(connector.reports()))?;
+    let client = connect(&connector, Arc::new(connector.reports()), stopped)?;
     Ok(take_over(&client, id)?)
 }
 

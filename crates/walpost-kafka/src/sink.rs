@@ -63,7 +63,9 @@ impl KafkaSink {
         let reports = Arc::new(connector.reports());
         let batch_bytes = connector.batch_bytes.get();
         let (opening, given) = (connector.clone(), reports.clone());
-        let opened = tokio::task::spawn_blocking(move || Producer::open(&opening, given));
+        let stop = StopOnDrop::default();
+        let stopped = stop.0.clone();
+        let opened = tokio::task::spawn_blocking(move || Producer::open(&opening, given, &stopped));
         let opened = opened.await.map_err(|error| failed(error.to_string()))?;
         let producer = opened.map_err(|why| not_opened(&connector, why))?;
         Ok(Self {
@@ -195,7 +197,9 @@ impl KafkaSink {
             if found.is_ok() {
                 self.reports.clear_trouble();
             }
-            let reason = found.as_ref().err().map(|unusable| unusable.reason.clone());
+            // Of a topic alone whoever sends there says it, if it lasts.
+            let unusable = found.as_ref().err().filter(|unusable| !unusable.is_its_own);
+            let reason = unusable.map(|unusable| unusable.reason.clone());
             if self.topics.answered(&topic, found)
                 && let Some(reason) = reason
             {
@@ -289,7 +293,10 @@ impl Sink for KafkaSink {
             return Ok(());
         }
         let (connector, id) = (self.connector.clone(), predecessor.to_owned());
-        let fencing = tokio::task::spawn_blocking(move || producer::fence(&connector, &id));
+        let stop = StopOnDrop::default();
+        let stopped = stop.0.clone();
+        let fencing =
+            tokio::task::spawn_blocking(move || producer::fence(&connector, &id, &stopped));
         let fenced = fencing.await.map_err(|error| failed(error.to_string()))?;
         fenced.map_err(|why| not_opened(&self.connector, why))
     }
@@ -392,7 +399,7 @@ fn unsent(refusal: Refusal, message: Message) -> Unsent {
     }
 }
 
-/// Ends a reading that nobody waits for any more.
+/// Ends what blocks a thread and nobody waits for any more.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
 

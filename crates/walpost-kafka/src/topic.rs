@@ -108,6 +108,37 @@ pub(crate) fn is_legal_name(name: &str) -> bool {
     (1..=249).contains(&name.len()) && name.bytes().all(legal) && name != "." && name != ".."
 }
 
+/// Those of `names` that keep the brokers from creating a topic of this name: they
+/// take `.` and `_` for one in the names of their metrics, and refuse the second.
+///
+/// ```
+/// use walpost_kafka::colliding_topics;
+///
+/// let names = ["shop_order", "shop.order", "shop-order"];
+/// assert_eq!(colliding_topics("shop.order", names).collect::<Vec<_>>(), ["shop_order"]);
+/// ```
+pub fn colliding_topics<'a>(
+    name: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = &'a str> {
+    let same =
+        |one: u8, other: u8| one == other || matches!((one, other), (b'.', b'_') | (b'_', b'.'));
+    names.into_iter().filter(move |other| {
+        let mut bytes = name.bytes().zip(other.bytes());
+        *other != name && other.len() == name.len() && bytes.all(|(one, other)| same(one, other))
+    })
+}
+
+/// Why the brokers will not create a topic, and what to do about it.
+pub(crate) fn collides(topic: &str, other: &str) -> Unusable {
+    let reason = format!(
+        "topic {topic:?} does not exist, and Kafka refuses to create it beside topic {other:?}: \
+         its metrics take \".\" and \"_\" for one; route these events to a topic of another \
+         name, or delete {other:?} if it is not used"
+    );
+    Unusable { reason: reason.into(), is_its_own: true, is_missing: true }
+}
+
 /// Why a topic cannot be used, and what to do about it.
 pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> Unusable {
     use RDKafkaErrorCode as Code;
@@ -127,6 +158,11 @@ pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> Unusable {
             "the broker denies access to topic {topic:?}; grant Describe, DescribeConfigs, \
              Read and Write on it"
         ),
+        Code::InvalidTopic if is_legal_name(topic) => format!(
+            "the broker refuses topic {topic:?}, though its name is legal; see with \
+             kafka-topics.sh --list whether there is one that differs by '.' and '_' alone, and \
+             route these events to another name"
+        ),
         Code::InvalidTopic => {
             format!("{topic:?} is no topic name: letters, digits, '.', '_' and '-', at most 249")
         }
@@ -135,7 +171,8 @@ pub(crate) fn explain(topic: &str, code: RDKafkaErrorCode) -> Unusable {
              --topic {topic} whether its partitions have leaders"
         ),
     };
-    Unusable { reason: reason.into(), is_its_own }
+    let is_missing = is_its_own && code != Code::TopicAuthorizationFailed;
+    Unusable { reason: reason.into(), is_its_own, is_missing }
 }
 
 /// Why a question about a topic has no answer yet, and what to do about it.
@@ -144,7 +181,7 @@ pub(crate) fn unanswered(topic: &str, asked_for: &str, reason: &dyn Display) -> 
         "cannot read {asked_for} of topic {topic:?}: {reason}; it is tried again, see whether the \
          brokers run and can be reached"
     );
-    Unusable { reason: reason.into(), is_its_own: false }
+    Unusable { reason: reason.into(), is_its_own: false, is_missing: false }
 }
 
 #[cfg(test)]
@@ -165,6 +202,15 @@ mod tests {
         for name in ["", ".", "..", "a b", "ä", "a/b", "a!", &"x".repeat(250)] {
             assert!(!is_legal_name(name), "{name}");
         }
+    }
+
+    #[test]
+    fn names_collide_by_dots_and_underscores_alone() {
+        let names = ["a_b.c", "a.b.c", "a.b_c", "a.b.cd", "a-b.c", "a.b", ""];
+        let colliding = |name| colliding_topics(name, names).collect::<Vec<_>>();
+        assert_eq!(colliding("a.b.c"), ["a_b.c", "a.b_c"]);
+        assert_eq!(colliding("a_b_c"), ["a_b.c", "a.b.c", "a.b_c"]);
+        assert!(colliding("a.b.d").is_empty());
     }
 
     #[test]
@@ -226,6 +272,8 @@ mod tests {
             (explain(Code::UnknownTopicOrPartition), "--create --topic shop", true),
             (explain(Code::TopicAuthorizationFailed), "grant Describe", true),
             (explain(Code::LeaderNotAvailable), "--describe --topic shop", false),
+            (explain(Code::InvalidTopic), "differs by '.' and '_' alone", true),
+            (collides("shop", "s_op"), "delete \"s_op\"", true),
             (unanswered("shop", "the metadata", &"timed out"), "see whether the brokers", false),
         ] {
             let text = unusable.reason;

@@ -278,7 +278,11 @@ mod tests {
         let message = message("a", Some("k"));
         assert_eq!(place(&mut topics, &message), Err(Refusal::Later));
         assert_eq!(topics.trouble(), None);
-        let unusable = |reason: &str, is_its_own| Unusable { reason: reason.into(), is_its_own };
+        let unusable = |reason: &str, is_its_own| Unusable {
+            reason: reason.into(),
+            is_its_own,
+            is_missing: is_its_own,
+        };
         assert!(topics.answered("a", Err(unusable("no answer", false))), "news");
         assert_eq!(place(&mut topics, &message), Err(Refusal::Later), "of all topics, perhaps");
         assert!(topics.answered("a", Err(unusable("a is missing", true))), "news");

@@ -8,6 +8,9 @@ const TOPICS_MAX: usize = 1_000;
 /// costs the whole session. Doubled each time.
 const TRY_FIRST: Duration = Duration::from_secs(5);
 const TRY_MAX: Duration = Duration::from_secs(300);
+/// After which a topic that does not exist is told: brokers that create topics by
+/// themselves say at first that it does not.
+const TELL_AFTER: Duration = Duration::from_secs(3);
 
 /// Topics that cannot be used while others can: they do not exist, or refuse us.
 ///
@@ -29,6 +32,8 @@ struct Away {
     /// Records that were refused where the topic was said to be there.
     refusals: u32,
     next_try: Instant,
+    /// It was told.
+    told: bool,
 }
 
 impl AwayTopics {
@@ -36,30 +41,41 @@ impl AwayTopics {
         self.topics.is_empty()
     }
 
-    /// The topic is not there; whether that is news. `None` when there is no
-    /// room to remember it.
-    pub(crate) fn missing(
-        &mut self,
-        topic: &Arc<str>,
-        detail: Arc<str>,
-        now: Instant,
-    ) -> Option<bool> {
+    /// The topic is not there; whether there is room to remember it.
+    pub(crate) fn missing(&mut self, topic: &Arc<str>, detail: Arc<str>, now: Instant) -> bool {
         if let Some(away) = self.topics.get_mut(topic) {
             away.detail = detail;
-            return Some(false);
+            return true;
         }
         if self.topics.len() >= TOPICS_MAX {
-            return None;
+            return false;
         }
         let taken_before = self.taken;
-        let away = Away { since: now, taken_before, detail, refusals: 0, next_try: now };
+        let (refusals, told) = (0, false);
+        let away = Away { since: now, taken_before, detail, refusals, next_try: now, told };
         self.topics.insert(topic.clone(), away);
-        Some(true)
+        true
+    }
+
+    /// Why a topic is not there, once for each that has not been for long enough.
+    pub(crate) fn news(&mut self, now: Instant) -> impl Iterator<Item = Arc<str>> {
+        self.topics.values_mut().filter_map(move |away| {
+            let is_due = now.saturating_duration_since(away.since) >= TELL_AFTER;
+            // A refusal was told when it came.
+            let is_news = is_due && !away.told && away.refusals == 0;
+            away.told |= is_news;
+            is_news.then(|| away.detail.clone())
+        })
+    }
+
+    /// Whether it was told that the topic is away.
+    pub(crate) fn is_told(&self, topic: &str) -> bool {
+        self.topics.get(topic).is_some_and(|away| away.told || away.refusals > 0)
     }
 
     /// The topic has refused a record; whether that is news.
     pub(crate) fn refused(&mut self, topic: &Arc<str>, detail: Arc<str>, now: Instant) -> bool {
-        if self.missing(topic, detail, now).is_none() {
+        if !self.missing(topic, detail, now) {
             return false;
         }
         let away = self.topics.get_mut(topic).expect("it was just noted");
@@ -121,14 +137,28 @@ mod tests {
     fn a_missing_topic_is_tried_at_any_time_and_overdue_from_the_first_time_on() {
         let (mut topics, start) = (AwayTopics::default(), Instant::now());
         let topic: Arc<str> = "a".into();
-        assert_eq!(topics.missing(&topic, "gone".into(), start), Some(true));
-        assert_eq!(topics.missing(&topic, "still gone".into(), start + LIMIT / 2), Some(false));
+        assert!(topics.missing(&topic, "gone".into(), start));
+        assert!(topics.missing(&topic, "still gone".into(), start + LIMIT / 2));
         assert!(topics.may_try("a", start) && topics.overdue("a", start, LIMIT).is_none());
         assert_eq!(topics.overdue("a", start + LIMIT, LIMIT).as_deref(), Some("still gone"));
         assert_eq!(topics.overdue("b", start + LIMIT, LIMIT), None);
         assert_eq!(topics.trouble(), None, "the sink says that itself");
         topics.found("a");
         assert!(topics.is_empty());
+    }
+
+    #[test]
+    fn a_topic_that_is_missing_for_a_moment_is_not_told_and_another_once() {
+        let (mut topics, start) = (AwayTopics::default(), Instant::now());
+        let news = |topics: &mut AwayTopics, now| topics.news(now).collect::<Vec<_>>();
+        for topic in ["created by the brokers", "missing"] {
+            topics.missing(&topic.into(), topic.into(), start);
+        }
+        assert!(news(&mut topics, start + TELL_AFTER / 2).is_empty());
+        topics.found("created by the brokers");
+        assert_eq!(news(&mut topics, start + TELL_AFTER), ["missing".into()]);
+        assert!(topics.is_told("missing") && !topics.is_told("created by the brokers"));
+        assert!(news(&mut topics, start + 2 * TELL_AFTER).is_empty(), "told once");
     }
 
     #[test]
@@ -168,9 +198,9 @@ mod tests {
     fn no_more_are_remembered_than_there_is_room_for() {
         let (mut topics, now) = (AwayTopics::default(), Instant::now());
         for n in 0..TOPICS_MAX {
-            assert_eq!(topics.missing(&n.to_string().into(), "gone".into(), now), Some(true));
+            assert!(topics.missing(&n.to_string().into(), "gone".into(), now));
         }
-        assert_eq!(topics.missing(&"one more".into(), "gone".into(), now), None);
-        assert_eq!(topics.missing(&"0".into(), "gone".into(), now), Some(false));
+        assert!(!topics.missing(&"one more".into(), "gone".into(), now));
+        assert!(topics.missing(&"0".into(), "gone".into(), now));
     }
 }

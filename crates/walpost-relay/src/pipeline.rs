@@ -403,6 +403,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     async fn tick(&mut self, is_over: bool) -> Result<(), RelayError> {
         self.source.keep_alive().await?;
+        self.tell_missing_topics();
         self.park_aside(is_over)?;
         self.look_across();
         let due = self.progress.last_checkpoint.elapsed()

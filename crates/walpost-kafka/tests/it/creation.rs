@@ -117,3 +117,19 @@ async fn a_topic_that_the_brokers_refuse_is_told_and_waited_for() {
     assert_eq!(driver.sink.trouble(), None);
     driver.sink.close().await;
 }
+
+#[tokio::test]
+async fn a_topic_beside_one_of_nearly_its_name_gets_no_advice_to_create_it() {
+    let other = unique_name("shop_order");
+    create_topic(kafka().bootstrap(), &other, 1, &[]).await;
+    let topic = other.replace("shop_order", "shop.order");
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    assert!(driver.sink.try_send(0, message(&topic, "a", "1")).is_err());
+    until(LIMIT, "the trouble with the topic", async || {
+        driver.wait().await;
+        let trouble = driver.sink.trouble().unwrap_or_default();
+        trouble.contains(&format!("beside topic {other:?}")) && !trouble.contains("--create")
+    })
+    .await;
+    driver.sink.close().await;
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rdkafka::mocking::MockCluster;
 use walpost_relay::Sink;
 use walpost_testkit::{Direction, create_topic, end_offsets, read_all, until};
 
@@ -179,4 +180,23 @@ async fn a_sink_closed_behind_a_half_open_connection_lets_go_and_sends_nothing_m
     successor.sink.close().await;
     until(LIMIT, "the end of all connections", async || kafka.proxy.open() == 0).await;
     landed_once_in_order(&direct, "closed", 20).await;
+}
+
+#[tokio::test]
+async fn an_idle_sink_notices_that_brokers_answer_again() {
+    let broker = MockCluster::new(1).unwrap();
+    broker.create_topic("idle", 1, 1).unwrap();
+    let mut driver = Driver::connect(&connector(&broker.bootstrap_servers(), &[])).await;
+    driver.send(message("idle", "a", "1")).await.unwrap();
+    driver.settle().await;
+    let seconds = Duration::from_secs;
+    for _ in 0..2 {
+        broker.broker_down(1).unwrap();
+        until(seconds(30), "the trouble", async || driver.sink.trouble().is_some()).await;
+        broker.broker_up(1).unwrap();
+        // Nothing is sent that would tell.
+        let told = async || driver.sink.trouble().is_none();
+        until(seconds(10), "the end of the trouble", told).await;
+    }
+    driver.sink.close().await;
 }

@@ -117,17 +117,22 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// is no room to remember the topic.
     pub(super) fn miss_topic(&mut self, event: Event, detail: Arc<str>) -> Option<Event> {
         let topic = event.message.topic.clone();
-        match self.carried.away.missing(&topic, detail.clone(), Instant::now()) {
-            None => return Some(event),
-            Some(true) => tracing::warn!(
-                reason = &*detail,
-                parked_after_ms = self.config.missing_topic_timeout_ms,
-                "events of one topic are set aside; the others go on"
-            ),
-            Some(false) => {}
+        if !self.carried.away.missing(&topic, detail, Instant::now()) {
+            return Some(event);
         }
         self.set_aside(event);
         None
+    }
+
+    /// Says which topics are not there.
+    pub(super) fn tell_missing_topics(&mut self) {
+        for reason in self.carried.away.news(Instant::now()) {
+            tracing::warn!(
+                reason = &*reason,
+                parked_after_ms = self.config.missing_topic_timeout_ms,
+                "events of one topic are set aside; the others go on"
+            );
+        }
     }
 
     /// Sends what can be sent again.
@@ -139,6 +144,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             if !self.carried.away.may_try(&topic, Instant::now()) {
                 continue;
             }
+            let was_told = self.carried.away.is_told(&topic);
             while self.may_send()
                 && let Some(event) = self.progress.aside.pop(&topic)
             {
@@ -155,7 +161,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                     }
                 }
             }
-            if !self.progress.aside.has(&topic) {
+            if was_told && !self.progress.aside.has(&topic) {
                 tracing::info!(topic = &*topic, "no event is set aside for this topic any more");
             }
         }

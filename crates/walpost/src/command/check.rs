@@ -4,11 +4,11 @@ mod webhooks;
 
 use std::path::PathBuf;
 
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataTopic};
 use serde_json::{Value, json};
 use walpost_connector::Connector;
 use walpost_event::error_chain;
-use walpost_kafka::KafkaConnector;
+use walpost_kafka::{KafkaConnector, colliding_topics};
 use walpost_postgres::Database;
 use walpost_relay::{CheckResult, Outcome, PollingConfig, RelayConfig, check_retention};
 use walpost_router::RouterConfig;
@@ -209,7 +209,11 @@ fn topic_beside(
     is_made: bool,
 ) -> CheckResult {
     let ok = |detail| CheckResult { name, outcome: Outcome::Ok, detail, next_step: None };
-    match metadata.topics().iter().any(|found| found.name() == topic) {
+    let names = || metadata.topics().iter().map(MetadataTopic::name);
+    if let Some(collides) = collision(name, topic, names()) {
+        return collides;
+    }
+    match names().any(|found| found == topic) {
         true => ok(format!("topic {topic} is there")),
         false if is_made => ok(format!("topic {topic} will be created")),
         false => CheckResult {
@@ -223,12 +227,39 @@ fn topic_beside(
     }
 }
 
+/// A topic that is missing and that no broker will create, for the sake of another
+/// one's name.
+fn collision<'a>(
+    name: &'static str,
+    topic: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Option<CheckResult> {
+    if names.clone().any(|found| found == topic) {
+        return None;
+    }
+    let other = colliding_topics(topic, names).next()?;
+    Some(CheckResult {
+        name,
+        outcome: Outcome::Fail,
+        detail: format!(
+            "topic {topic} does not exist, and Kafka creates none beside {other}: its metrics \
+             take \".\" and \"_\" for one"
+        ),
+        next_step: Some(format!("choose another name, or delete {other} if it is not used")),
+    })
+}
+
 /// Which topics the events go to is known only when they come, so this is a
 /// hint and no verdict.
 fn topics(metadata: &Metadata, wanted: &WantedTopics) -> CheckResult {
     let WantedTopics { replacement, are_made, .. } = wanted;
     let prefix = replacement.split(['$', '\\']).next().unwrap_or_default();
-    let mut names: Vec<&str> = metadata.topics().iter().map(|topic| topic.name()).collect();
+    let mut names: Vec<&str> = metadata.topics().iter().map(MetadataTopic::name).collect();
+    if prefix == replacement
+        && let Some(collides) = collision("topics", replacement, names.iter().copied())
+    {
+        return collides;
+    }
     names.retain(|name| name.starts_with(prefix) && !name.starts_with("__"));
     names.sort_unstable();
     let count = names.len();
@@ -315,6 +346,16 @@ mod tests {
         };
         let fine = result("server", Outcome::Ok, None);
         [("Kafka", vec![fine, result("topics", Outcome::Fail, Some("create"))])]
+    }
+
+    #[test]
+    fn a_topic_that_kafka_will_not_create_fails_with_the_name_in_its_way() {
+        let names = ["shop_order", "shop-order"];
+        let found = |topic| collision("topics", topic, names.into_iter());
+        let told = found("shop.order").unwrap();
+        assert_eq!(told.outcome, Outcome::Fail);
+        assert!(told.detail.contains("beside shop_order"), "{}", told.detail);
+        assert!(found("shop_order").is_none() && found("other").is_none());
     }
 
     #[test]
