@@ -186,21 +186,23 @@ impl Database {
         }
     }
 
+    /// `connect_timeout` is for all of it: also a server that answers the login may
+    /// say nothing behind it, as a pooler without a free connection.
     async fn connect_to(&self, host: &Host, port: u16) -> Result<Client, ConnectError> {
+        let timeout = self.timeout();
+        tokio::time::timeout(timeout, self.connect_unbounded(host, port))
+            .await
+            .map_err(|_| ConnectError::TimedOut { target: describe(host, port), timeout })?
+    }
+
+    async fn connect_unbounded(&self, host: &Host, port: u16) -> Result<Client, ConnectError> {
         let target = describe(host, port);
-        let stream = self.open_to(host, port).await?;
+        let stream = self.open_unbounded(host, port, &target).await?;
         let mut config = self.config().clone();
         // The stream is encrypted already where it has to be.
         config.ssl_mode(NoSsl::Disable);
         let refused = |source| ConnectError::of_login(&target, source);
-        let start = config.connect_raw(stream, NoTls);
-        let (client, connection) = tokio::time::timeout(self.timeout(), start)
-            .await
-            .map_err(|_| ConnectError::TimedOut {
-                target: target.clone(),
-                timeout: self.timeout(),
-            })?
-            .map_err(refused)?;
+        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(refused)?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a PostgreSQL session ended");

@@ -97,9 +97,11 @@ pub struct RelayConfig {
     /// a quarter for events on their way, a quarter for the last checkpoint. The
     /// sink's own release comes after that. Default 10,000 ms.
     pub drain_timeout_ms: u64,
-    /// Give up when the pipeline has not streamed within this time after the
-    /// process began; `None` for trying for ever. Once it has streamed, it
-    /// always goes on trying. Default 60,000 ms.
+    /// Gives up when a start has waited for servers for this time: one deadline
+    /// for connecting, checking and the waits between attempts; `None` for trying
+    /// for ever. Creating the slot, the initial load and reading topics back have
+    /// bounds of their own and do not count. Once it has streamed, it always goes
+    /// on trying. Default 60,000 ms.
     pub start_timeout_ms: Option<u64>,
     /// How long the slot may stand still, or the sink take nothing, while there
     /// is something to do, before the relay is not ready; of the slot, which is

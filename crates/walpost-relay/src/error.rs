@@ -206,6 +206,13 @@ impl RelayError {
         }
     }
 
+    /// Whether the server names the process `pid` as the holder of the slot.
+    pub(crate) fn names_process(&self, pid: i32) -> bool {
+        let Self::Source(SourceError::SlotInUse { detail, .. }) = self else { return false };
+        let pid = pid.to_string();
+        detail.split(|letter: char| !letter.is_ascii_digit()).any(|number| number == pid)
+    }
+
     pub(crate) fn sql(attempt: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
         move |source| match rights::hides(&source) {
             Some(hides) => hides,

@@ -43,6 +43,7 @@ pub struct ReadyWatch {
     trouble: Unchanged<()>,
     sink: Unchanged<u64>,
     holder: Unchanged<(i32, i64)>,
+    taking: Unchanged<i32>,
     working: Unchanged<Lsn>,
     slot: Unchanged<Step>,
     /// Somebody else moves the slot.
@@ -157,6 +158,7 @@ impl ReadyWatch {
             trouble: Unchanged(None),
             sink: Unchanged(None),
             holder: Unchanged(None),
+            taking: Unchanged(None),
             working: Unchanged(None),
             slot: Unchanged(None),
             is_slot_foreign: !config.confirm_slot,
@@ -171,6 +173,8 @@ impl ReadyWatch {
         let waits = streams && status.flow.pending > 0;
         let sink_for = self.sink.look(waits.then_some(status.flow.settled), now);
         let holder_for = self.holder.look(foreign_holder(status), now);
+        let taking = status.own_walsender.filter(|own| held_by(status) == Some(*own));
+        let taking_for = self.taking.look(taking, now);
         let standstill = self.standstill(status, now);
         let not_ready = |reason: String| Readiness { ready: false, reason };
         match &status.phase {
@@ -182,6 +186,7 @@ impl ReadyWatch {
             Phase::Waiting { error } => not_ready(format!("waiting to try again: {error}")),
             Phase::Paused => not_ready("paused, and publishes nothing".to_owned()),
             Phase::Stopped => not_ready("stopped".to_owned()),
+            Phase::Standby if taking.is_some() => self.taking_over(taking_for),
             Phase::Standby => self.standby(status, holder_for, standstill),
             Phase::Streaming => {
                 let trouble = status.trouble.as_ref().filter(|_| troubled > TROUBLE_MAX);
@@ -199,6 +204,18 @@ impl ReadyWatch {
         }
     }
 
+    /// It has the slot already, and what comes before the first event is bounded.
+    fn taking_over(&self, taking_for: Duration) -> Readiness {
+        let ready = taking_for < self.slot_limit;
+        let for_long = match ready {
+            true => String::new(),
+            false => format!(", for {} s; see its log", taking_for.as_secs()),
+        };
+        let reason =
+            format!("taking over: this relay has the slot and is about to publish{for_long}");
+        Readiness { ready, reason }
+    }
+
     /// Whoever stands by could take over, unless the slot's holder is no relay.
     fn standby(
         &self,
@@ -206,7 +223,7 @@ impl ReadyWatch {
         holder_for: Duration,
         standstill: Option<String>,
     ) -> Readiness {
-        let pid = status.slot.as_ref().and_then(|sight| sight.active_pid);
+        let pid = held_by(status);
         if let Some(pid) = pid
             && status.walsender == Some(pid)
         {
@@ -247,7 +264,9 @@ impl ReadyWatch {
         let unconfirmed = wal.bytes_since(confirmed);
         let step = match &status.phase {
             Phase::Streaming => Step::of(status, wal, confirmed),
-            Phase::Standby if recent.is_some() => Some(Step::Held { confirmed }),
+            Phase::Standby if recent.is_some() && status.own_walsender.is_none() => {
+                Some(Step::Held { confirmed })
+            }
             _ => None,
         };
         let counts = unconfirmed >= UNCONFIRMED_MIN_BYTES && !self.is_slot_foreign;
@@ -306,6 +325,11 @@ fn gone_as(sight: &SlotSight) -> Option<String> {
     };
     let why = sight.invalidation.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
     Some(format!("the slot is {state}{why}; `walpost check` says how to go on"))
+}
+
+/// The process of the server that holds the slot.
+fn held_by(status: &PipelineStatus) -> Option<i32> {
+    status.slot.as_ref()?.active_pid
 }
 
 /// The slot's holder and its client's last sign of life, for one who stands by

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::{
     runtime::Runtime,
     sync::{oneshot, watch},
-    time::{Instant, interval},
+    time::interval,
 };
 use walpost_event::{RetrySchedule, error_chain, jitter};
 use walpost_postgres::Database;
@@ -21,7 +21,7 @@ use crate::{
     policy::Carried,
     session::Session,
     sink::Sink,
-    status::{Phase, PipelineStatus, StatusReporter, TroubleWatch},
+    status::{Phase, PipelineStatus, StartStep, StatusReporter, TroubleWatch},
     wal::preflight,
     watch::Watch,
 };
@@ -129,6 +129,7 @@ impl Relay {
             };
             let outcome = tokio::select! {
                 outcome = session.run(stop.clone(), &mut connect_sink) => outcome,
+                () = retries.late(status) => return Err(retries.too_late(status)),
                 // Before the stream there is nothing to drain.
                 () = stopped_while_starting(&mut stop, status) => return Ok(()),
             };
@@ -190,16 +191,27 @@ pub(crate) fn is_final(error: &RelayError) -> bool {
 pub(crate) struct Retries {
     schedule: RetrySchedule,
     failures: u32,
-    give_up: Option<Instant>,
+    /// How long a start may wait for servers; `None` for ever.
+    give_up: Option<Duration>,
+    /// The last failure of a start, and what it did.
+    last: Option<(StartStep, RelayError)>,
 }
+
+/// Longest wait for a server that cannot be reached: each attempt costs little,
+/// and so long a server may be back without anything being published.
+const UNREACHABLE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The shortest time after which a start is cut off, so that it can say why.
+const CUT_OFF_MIN: Duration = Duration::from_secs(1);
+/// The shortest wait before the last attempts of a start.
+const LAST_WAIT: Duration = Duration::from_millis(50);
 
 impl Retries {
     pub(crate) fn new(config: &RelayConfig) -> Self {
-        let start_timeout = config.start_timeout_ms.map(Duration::from_millis);
         Self {
             schedule: RetrySchedule::backoff(Duration::from_millis(100), Duration::from_secs(30)),
             failures: 0,
-            give_up: start_timeout.map(|limit| Instant::now() + limit),
+            give_up: config.start_timeout_ms.map(Duration::from_millis),
+            last: None,
         }
     }
 
@@ -225,20 +237,22 @@ impl Retries {
         status: &StatusReporter,
     ) -> Result<Duration, RelayError> {
         if is_standby(&error, status) {
-            if status.standing_by() {
-                tracing::info!(
-                    reason = error_chain(&error),
-                    "standing by; this relay takes over when the other one is gone"
-                );
-            }
+            stand_by(&error, status);
             self.give_up = None;
             return Ok(STANDBY_INTERVAL);
         }
-        if self.give_up.is_some_and(|limit| Instant::now() >= limit) {
+        let start = status.current().start;
+        let left = self.give_up.map(|limit| limit.saturating_sub(start.waited(now())));
+        if left.is_some_and(|left| left < LAST_WAIT) {
             return Err(error);
         }
         self.failures += 1;
-        let wait = self.schedule.delay(self.failures, jitter()).unwrap_or(STANDBY_INTERVAL);
+        let mut wait = self.schedule.delay(self.failures, jitter()).unwrap_or(STANDBY_INTERVAL);
+        if is_unreachable(&error) {
+            wait = wait.min(UNREACHABLE_WAIT_MAX);
+        }
+        // The deadline is one for the waits as well, with time for another attempt.
+        wait = left.map_or(wait, |left| wait.min((left / 2).max(LAST_WAIT)));
         let reason = error_chain(&error);
         tracing::warn!(
             error = reason,
@@ -249,8 +263,85 @@ impl Retries {
             status.failed_sessions += 1;
             status.phase = Phase::Waiting { error: reason };
         });
+        if self.give_up.is_some() {
+            self.last = Some((start.step(), error));
+        }
         Ok(wait)
     }
+
+    /// Waits until a start has waited for servers for too long; for ever where it
+    /// is at work, or there is no limit.
+    pub(crate) async fn late(&self, status: &StatusReporter) {
+        let Some(limit) = self.give_up.map(|limit| limit.max(CUT_OFF_MIN)) else {
+            return std::future::pending().await;
+        };
+        let mut changes = status.subscribe();
+        loop {
+            let left = {
+                let status = changes.borrow_and_update();
+                let counts = status.start.step() != StartStep::Work;
+                counts.then(|| limit.saturating_sub(status.start.waited(now())))
+            };
+            let cut_off = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = cut_off => return,
+                // The sender is ours.
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    /// What a start ends with that was cut off: its last failure, unless that is of
+    /// something that has answered since.
+    pub(crate) fn too_late(&mut self, status: &StatusReporter) -> RelayError {
+        let limit = self.give_up.unwrap_or_default().max(CUT_OFF_MIN);
+        let step = status.current().start.step();
+        match self.last.take() {
+            Some((of, error)) if of == step => error,
+            _ if step == StartStep::Sink => RelayError::Sink {
+                detail: format!("it was not connected within {} ms", limit.as_millis()),
+                transient: true,
+            },
+            _ => RelayError::SqlTimeout { attempt: "connecting to PostgreSQL", limit },
+        }
+    }
+}
+
+/// A server gives no connection, or has not answered yet.
+fn is_unreachable(error: &RelayError) -> bool {
+    let connect = match error {
+        RelayError::Connect(error) | RelayError::Source(SourceError::Connect(error)) => error,
+        RelayError::Sink { transient, .. } => return *transient,
+        _ => return false,
+    };
+    connect.is_transient()
+}
+
+/// Says once why this relay waits for the slot.
+fn stand_by(error: &RelayError, status: &StatusReporter) {
+    let own = status.current().walsender;
+    let awaits_own = own.is_some_and(|pid| error.names_process(pid));
+    if !status.standing_by(awaits_own) {
+        return;
+    }
+    let reason = error_chain(error);
+    let what = match awaits_own {
+        true => {
+            "the server still holds the slot for the session that this relay has lost; this relay \
+             goes on when that has ended, after wal_sender_timeout_ms at the latest"
+        }
+        false => "standing by; this relay takes over when the other one is gone",
+    };
+    tracing::info!(reason, "{what}");
+}
+
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 /// Another relay has the slot: no failure, but a second one's work. One that
@@ -334,7 +425,7 @@ mod tests {
         let moved = RelayError::TakenOver { pipeline: "main".into() };
         status.starting();
         assert!(!is_standby(&moved, &status));
-        status.standing_by();
+        status.standing_by(false);
         status.starting();
         assert!(is_standby(&moved, &status));
         let away = RelayError::Sink { detail: "x".into(), transient: true };
@@ -357,7 +448,7 @@ mod tests {
     fn wait(retries: &mut Retries, streamed: bool, worked: bool) -> Duration {
         let (status, _receiver) = StatusReporter::new();
         retries.ended(streamed, worked);
-        let error = RelayError::Sink { detail: "x".into(), transient: true };
+        let error = RelayError::Source(SourceError::Ended);
         retries.after(error, &status).unwrap()
     }
 
@@ -370,6 +461,21 @@ mod tests {
         assert!(wait(&mut retries, true, false) >= Duration::from_secs(15));
         assert!(wait(&mut retries, true, true) <= Duration::from_millis(100));
         assert!(wait(&mut retries, true, false) > Duration::from_millis(90));
+    }
+
+    #[test]
+    fn who_cannot_be_reached_is_tried_often_and_within_what_is_left() {
+        let (status, _receiver) = StatusReporter::new();
+        let away = || RelayError::Sink { detail: "x".into(), transient: true };
+        let mut config = RelayConfig::new("shop");
+        config.start_timeout_ms = None;
+        let mut retries = Retries::new(&config);
+        let waits = (0..12).map(|_| retries.after(away(), &status).unwrap());
+        assert!(waits.max().unwrap() <= UNREACHABLE_WAIT_MAX);
+        config.start_timeout_ms = Some(4_000);
+        let mut retries = Retries::new(&config);
+        let waits = (0..12).map(|_| retries.after(away(), &status).unwrap());
+        assert!(waits.max().unwrap() <= Duration::from_secs(2), "half of what is left");
     }
 
     #[test]

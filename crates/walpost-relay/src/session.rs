@@ -35,7 +35,7 @@ use crate::{
     source::Source,
     sql::Sql,
     start::{self, SlotFate},
-    status::{Phase, StatusReporter},
+    status::{Phase, StartStep, StatusReporter},
     wal::{
         ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
@@ -150,6 +150,9 @@ impl Session<'_> {
         let start = self.stream_start(&found);
         match self.config.source {
             SourceKind::Native => {
+                // Whoever looks at the slot knows it before it is taken.
+                let own = replication.backend_pid().await?;
+                self.status.update(|status| status.own_walsender = Some(own));
                 let mut source = WalSource::start(replication, &start).await?;
                 self.hold(&mut found, source.backend_pid(), &mut source).await?;
                 self.stream(&found, source, stop, connect_sink).await
@@ -290,7 +293,9 @@ impl Session<'_> {
             }
         };
         slot::check(&slot, self.config, self.database.dbname())?;
-        self.status.update(|status| status.walsender = Some(holder));
+        self.status.update(|status| {
+            (status.walsender, status.own_walsender) = (Some(holder), Some(holder));
+        });
         self.own(found, slot.confirmed.unwrap_or_default()).await?;
         // Beside the stream, which no diagnosis keeps from starting.
         let (database, config) = (found.database.clone(), self.config.clone());
@@ -389,7 +394,9 @@ impl Session<'_> {
         let mut parked =
             resume::prepare(&mut source, self.config, "reading what is parked", parked).await?;
         let (before, store) = (&found.checkpoint, &found.checkpoints);
+        self.status.step(StartStep::Sink);
         let mut sink = resume::connect(&mut source, connect_sink, before, store).await?;
+        self.status.step(StartStep::Work);
         let from = found.resuming(confirmed, parked.sending());
         let (published, until, retried) =
             resume::read_back(&mut source, &mut sink, from, self.config).await?;

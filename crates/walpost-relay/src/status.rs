@@ -53,6 +53,12 @@ pub struct PipelineStatus {
     pub(crate) has_loaded: bool,
     /// Process of the server that our session streamed from last.
     pub(crate) walsender: Option<i32>,
+    /// Process of the server that the session at hand streams from, or will.
+    pub(crate) own_walsender: Option<i32>,
+    /// The slot is held for a session that this relay has lost, and for no other
+    /// relay.
+    pub(crate) awaits_own: bool,
+    pub(crate) start: StartClock,
     work: Option<Work>,
 }
 
@@ -60,6 +66,55 @@ impl PipelineStatus {
     /// Since when the session publishes, if it does.
     pub(crate) fn working_since(&self) -> Option<Instant> {
         self.work.map(|work| work.since)
+    }
+}
+
+/// How long a start has waited for servers, for `start_timeout_ms`. What has a
+/// bound of its own does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StartClock {
+    /// When it began; `None` where nobody counts.
+    pub(crate) began: Option<Instant>,
+    /// What is done now.
+    step: StartStep,
+    step_since: Option<Instant>,
+    /// Spent in steps with a bound of their own.
+    excused: Duration,
+}
+
+/// What a start does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StartStep {
+    /// It connects to the database and checks what it finds, or waits to try again.
+    #[default]
+    Database,
+    /// It connects to the sink.
+    Sink,
+    /// It makes the slot, reads topics back or publishes rows, each with a bound
+    /// of its own.
+    Work,
+}
+
+impl StartClock {
+    fn enter(&mut self, step: StartStep, now: Instant) {
+        if let (StartStep::Work, Some(since)) = (self.step, self.step_since) {
+            self.excused += now.saturating_duration_since(since);
+        }
+        (self.step, self.step_since) = (step, Some(now));
+    }
+
+    pub(crate) fn step(&self) -> StartStep {
+        self.step
+    }
+
+    /// How long servers were waited for.
+    pub(crate) fn waited(&self, now: Instant) -> Duration {
+        let since = |since: Option<Instant>| {
+            since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        };
+        let work =
+            if self.step == StartStep::Work { since(self.step_since) } else { Duration::ZERO };
+        since(self.began).saturating_sub(self.excused + work)
     }
 }
 
@@ -153,7 +208,9 @@ pub(crate) struct StatusReporter {
 
 impl StatusReporter {
     pub(crate) fn new() -> (Self, watch::Receiver<PipelineStatus>) {
-        let (sender, receiver) = watch::channel(PipelineStatus::default());
+        let mut status = PipelineStatus::default();
+        status.start.began = Some(Instant::now());
+        let (sender, receiver) = watch::channel(status);
         (Self { sender }, receiver)
     }
 
@@ -174,12 +231,19 @@ impl StatusReporter {
         self.update(|status| status.phase = phase);
     }
 
-    /// Another relay has the slot. Whether that is new.
-    pub(crate) fn standing_by(&self) -> bool {
+    /// What a start does now.
+    pub(crate) fn step(&self, step: StartStep) {
+        self.update(|status| status.start.enter(step, Instant::now()));
+    }
+
+    /// Another relay has the slot, or the server holds it for a session that this
+    /// one has lost. Whether that is new.
+    pub(crate) fn standing_by(&self, awaits_own: bool) -> bool {
         let mut is_new = false;
         self.update(|status| {
-            is_new = status.phase != Phase::Standby;
+            is_new = status.phase != Phase::Standby || status.awaits_own != awaits_own;
             status.phase = Phase::Standby;
+            status.awaits_own = awaits_own;
         });
         is_new
     }
@@ -193,6 +257,8 @@ impl StatusReporter {
             }
             status.work = None;
             status.waits = None;
+            status.own_walsender = None;
+            status.start.enter(StartStep::Database, Instant::now());
         });
     }
 
@@ -201,8 +267,9 @@ impl StatusReporter {
     pub(crate) fn working(&self, phase: Phase, confirmed: Lsn) -> bool {
         let mut stood_by = false;
         self.update(|status| {
-            stood_by = status.phase == Phase::Standby;
+            stood_by = status.phase == Phase::Standby && !status.awaits_own;
             status.phase = phase;
+            status.start.enter(StartStep::Work, Instant::now());
             status.confirmed = confirmed;
             status.flow = Flow::default();
             status.work = Some(Work { since: Instant::now(), confirmed });
@@ -218,6 +285,8 @@ impl StatusReporter {
             status.outstanding = 0;
             status.trouble = None;
             status.flow = Flow::default();
+            status.own_walsender = None;
+            status.start.enter(StartStep::Database, Instant::now());
             let work = status.work.take();
             worked = work.is_some_and(|work| work.is_worth_it(status.confirmed, Instant::now()));
         });
@@ -243,16 +312,33 @@ mod tests {
     fn standing_by_and_taking_over_are_each_new_once() {
         let (reporter, _receiver) = StatusReporter::new();
         reporter.starting();
-        assert!(reporter.standing_by());
+        assert!(reporter.standing_by(false));
         for _ in 0..3 {
             reporter.starting();
             reporter.ended();
-            assert!(!reporter.standing_by());
+            assert!(!reporter.standing_by(false));
         }
         reporter.starting();
         assert!(reporter.working(Phase::Streaming, Lsn::from(10)));
         assert!(!reporter.working(Phase::Streaming, Lsn::from(10)));
-        assert!(reporter.standing_by());
+        assert!(reporter.standing_by(false));
+    }
+
+    #[test]
+    fn a_start_counts_its_waits_for_servers_and_no_work_that_has_a_bound_of_its_own() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let waited = |clock: &StartClock, seconds| clock.waited(at(seconds)).as_secs();
+        let mut clock = StartClock { began: Some(begin), ..StartClock::default() };
+        assert_eq!(waited(&clock, 3), 3);
+        clock.enter(StartStep::Work, at(3));
+        assert_eq!(waited(&clock, 600), 3);
+        clock.enter(StartStep::Sink, at(600));
+        assert_eq!((waited(&clock, 602), clock.step()), (5, StartStep::Sink));
+        clock.enter(StartStep::Work, at(602));
+        clock.enter(StartStep::Database, at(700));
+        assert_eq!(waited(&clock, 710), 15);
+        assert_eq!(StartClock::default().waited(at(9)), Duration::ZERO);
     }
 
     #[test]

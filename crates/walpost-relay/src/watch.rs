@@ -137,7 +137,10 @@ impl Watcher {
         }
         self.status.update(|status| {
             // The process of our last session is gone, and its number free.
-            if status.phase == Phase::Standby && sight.active_pid != status.walsender {
+            if status.phase == Phase::Standby
+                && status.own_walsender.is_none()
+                && sight.active_pid != status.walsender
+            {
                 status.walsender = None;
             }
             status.slot = Some(sight);

@@ -4,4 +4,5 @@
 
 mod replication;
 mod server;
+mod silent;
 mod tls;

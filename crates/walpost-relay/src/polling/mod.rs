@@ -139,7 +139,10 @@ impl PollingRelay {
                 gate: Gate::Relays,
             };
             let before = status.current().published;
-            let outcome = session.run(&mut connect_sink).await;
+            let outcome = tokio::select! {
+                outcome = session.run(&mut connect_sink) => outcome,
+                () = retries.late(status) => return Err(retries.too_late(status)),
+            };
             let ended = status.current();
             let worked = ended.published > before;
             status.ended();

@@ -29,7 +29,7 @@ use crate::{
     headers::OwnHeaders,
     sink::Sink,
     sql::Sql,
-    status::{Phase, StatusReporter},
+    status::{Phase, StartStep, StatusReporter},
     wal::snapshot::SESSION_SETTINGS,
 };
 
@@ -101,6 +101,7 @@ impl PollingSession<'_> {
     ) -> Result<(), RelayError> {
         self.status.starting();
         let mut work = self.open().await?;
+        self.status.step(StartStep::Work);
         self.status.phase(Phase::Streaming);
         let result = self.poll(&mut work, &mut connect_sink).await;
         if let Some(sink) = work.sink.take() {

@@ -239,6 +239,26 @@ fn who_waits_for_a_process_that_nobody_talks_to_is_not_ready() {
 }
 
 #[test]
+fn a_standby_that_takes_over_blames_no_other_process() {
+    let mut scene = Scene::new(Phase::Standby);
+    scene.sight().holder.reported_us = Some(5);
+    // The process of the session at hand, which is about to publish.
+    scene.status.own_walsender = Some(1);
+    for holder in [None, Some(1)] {
+        scene.status.walsender = holder;
+        let told = scene.second(MIB, |_| {});
+        assert!(told.ready && told.reason.starts_with("taking over"), "{}", told.reason);
+    }
+    let (second, reason) = scene.red(40, MIB, |_| {}).unwrap();
+    assert!((18..=24).contains(&second) && reason.starts_with("taking over"), "{second} {reason}");
+    assert!(!reason.contains("pg_terminate_backend"), "{reason}");
+    // The slot is not ours yet.
+    scene.sight().active_pid = Some(7);
+    let told = scene.second(0, |_| {});
+    assert!(told.reason.contains("another relay has the slot, process 7"), "{}", told.reason);
+}
+
+#[test]
 fn who_begins_loads_or_waits_is_not_ready_and_says_so() {
     for (phase, word) in [
         (Phase::Starting, "starting"),

@@ -19,6 +19,7 @@ use crate::{
     snapshot_modes::{self, FirstLoad},
     sql::Sql,
     start::SlotFate,
+    status::StartStep,
     wal::{
         ReplicationClient, ServerIdentity, preflight,
         slot::{self, Slot},
@@ -49,7 +50,9 @@ impl Session<'_> {
         // Another relay that makes the first start has a sink, which ours would
         // fence off.
         self.alone(&found.sql).await?;
+        self.status.step(StartStep::Sink);
         let sink = resume::connect_first(connect_sink).await?;
+        self.status.step(StartStep::Database);
         // That may have taken long.
         let slot = slot::inspect(&found.sql, &self.config.slot).await?;
         if slot.is_some() != there.slot.is_some() {
@@ -140,6 +143,7 @@ impl Session<'_> {
         found: &mut Found,
         replication: &mut ReplicationClient,
     ) -> Result<(), RelayError> {
+        self.status.step(StartStep::Work);
         let version = found.server.version;
         let new = slot::create(replication, &found.sql, self.config, version).await?;
         let (reader, _) = self.connect_to(&found.database).await?;
@@ -163,6 +167,7 @@ impl Session<'_> {
         }
         self.note_slot(found, new.consistent, &boundary, load).await?;
         found.new_slot = Some(new);
+        self.status.step(StartStep::Database);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::{
     sink::Sink,
     snapshot_modes,
     source::Source,
-    status::Phase,
+    status::{Phase, StartStep},
     wal::snapshot::{Boundary, SnapshotSource, load_position, until_visible},
 };
 
@@ -34,6 +34,7 @@ impl Session<'_> {
             }
             _ => "those that the lost slot has not brought".to_owned(),
         };
+        self.status.step(StartStep::Work);
         tracing::info!(%position, what, "publishing the rows that were there before the slot");
         let rows = match &found.new_slot {
             Some(new) => Boundary::Exported(&new.snapshot),

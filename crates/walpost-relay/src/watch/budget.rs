@@ -138,12 +138,7 @@ pub(crate) fn cause(
         return cause(why, "run `walpost check`, which says how to go on");
     }
     match &status.phase {
-        Phase::Standby => {
-            let holder =
-                sight.active_pid.map_or_else(String::new, |pid| format!(", process {pid}"));
-            let why = format!("another relay has the slot{holder}");
-            return cause(why, "look at the log and /ready of that relay");
-        }
+        Phase::Standby => return standby(status, sight),
         Phase::Waiting { error } => {
             let why = format!("the pipeline is interrupted: {error}");
             return cause(why, "mend what the error names; the relay then goes on by itself");
@@ -191,6 +186,21 @@ pub(crate) fn cause(
             "wait for it to catch up; if it falls further behind, look at its CPU and at the \
              network",
         ),
+    }
+}
+
+/// The same of a relay that stands by, or is about to take over.
+fn standby(status: &PipelineStatus, sight: &SlotSight) -> Cause {
+    if sight.active_pid.is_some() && sight.active_pid == status.own_walsender {
+        return Cause {
+            why: "this relay takes over, and has not published anything yet".to_owned(),
+            next_step: "wait; if it goes on, look at the log of `walpost run`",
+        };
+    }
+    let holder = sight.active_pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+    Cause {
+        why: format!("another relay has the slot{holder}"),
+        next_step: "look at the log and /ready of that relay",
     }
 }
 

@@ -58,6 +58,7 @@ mod sink;
 mod slot_states;
 mod snapshot_modes;
 mod standby;
+mod start_deadline;
 mod suspects;
 mod switching;
 mod switching_refusals;

@@ -62,7 +62,7 @@ impl Rig {
         let mut config = RelayConfig::new("shop");
         config.slot = unique_name("slot").replace('-', "_");
         config.checkpoint_interval_ms = 50;
-        config.start_timeout_ms = Some(5_000);
+        config.start_timeout_ms = Some(12_000);
         // A thread that gets no processor for long costs no session.
         config.wal_sender_timeout_ms = 60_000;
         Self { database, client, config, router: RouterConfig::default(), world: World::default() }

@@ -6,7 +6,7 @@ mod none;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_postgres::Client;
 use walpost_connector::{Connector, Origin, Verdict};
 use walpost_event::error_chain;
@@ -40,7 +40,10 @@ pub(crate) async fn load(args: &ConfigArgs) -> Result<Config, Failure> {
 
 /// Asks the database which tables the connector's filters mean, once it is there.
 pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Failure> {
-    match reach_patiently(config, |_| {}).await? {
+    let begun = Instant::now();
+    let reach = reach_patiently(config, |_| {}).await?;
+    config.has_waited(begun.elapsed());
+    match reach {
         Some(reach) => choose_tables(config, reach),
         None => Ok(()),
     }
@@ -60,14 +63,15 @@ pub(crate) async fn reach_patiently(
     let deadline = limit.map(|limit| Instant::now() + Duration::from_millis(limit));
     let mut told = None;
     let client = loop {
-        match database.connect().await {
+        match connect_by(&database, deadline).await {
             Ok(client) => break client,
             Err(error)
                 if error.is_transient() && deadline.is_none_or(|end| Instant::now() < end) =>
             {
                 tell(&error, &mut told);
                 waits(&error);
-                sleep(PAUSE).await;
+                let pause = Instant::now() + PAUSE;
+                sleep_until(deadline.map_or(pause, |end| pause.min(end))).await;
             }
             Err(error) => return Err(Failure::of_connect(error)),
         }
@@ -76,6 +80,21 @@ pub(crate) async fn reach_patiently(
         tracing::info!("PostgreSQL answers");
     }
     look(config, connector, &client).await.map(Some)
+}
+
+/// One attempt, which takes no longer than all of them may.
+async fn connect_by(
+    database: &Database,
+    deadline: Option<Instant>,
+) -> Result<Client, ConnectError> {
+    let begun = Instant::now();
+    match deadline {
+        None => database.connect().await,
+        Some(end) => timeout_at(end, database.connect()).await.unwrap_or_else(|_| {
+            let timeout = begun.elapsed();
+            Err(ConnectError::TimedOut { target: database.to_string(), timeout })
+        }),
+    }
 }
 
 /// Logs why the database is waited for, unless that was just `told`.

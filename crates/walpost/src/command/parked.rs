@@ -258,7 +258,8 @@ fn list(parked: &[Parked], json: bool) -> String {
         return "nothing is parked\n".to_owned();
     }
     let mut table =
-        Table::titled(["id", "parked at", "state", "reason", "aggregate", "event", "detail"]);
+        Table::titled(["id", "parked at", "state", "reason", "aggregate", "event", "detail"])
+            .right([0]);
     for one in parked {
         let text = |name| one.text(name, CELL_MAX_CHARS);
         let aggregate = format!("{}/{}", text("aggregate_type"), text("aggregate_id"));

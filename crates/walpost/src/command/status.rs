@@ -204,7 +204,8 @@ async fn pipelines(
         // What the others have in their configuration is not known here.
         let own = relay.wal_budget_bytes.filter(|_| row.get::<_, &str>(0) == relay.pipeline);
         let server = u64::try_from(row.get::<_, i64>(14)).ok();
-        let budget = retained_bytes.and_then(|bytes| WalBudget::new(bytes, own, server));
+        // A slot that is lost keeps nothing, and has its budget all the same.
+        let budget = WalBudget::new(retained_bytes.unwrap_or(0), own, server);
         Pipeline {
             pipeline: row.get(0),
             slot: row.get(1),
@@ -216,7 +217,7 @@ async fn pipelines(
             wal_status: row.get(7),
             invalidation_bytes: row.get::<_, Option<i64>>(13).map(count),
             budget_bytes: budget.map(|budget| budget.limit_bytes),
-            budget_percent: budget.map(|budget| budget.percent()),
+            budget_percent: retained_bytes.and(budget).map(|budget| budget.percent()),
             budget_set_by: budget.map(|budget| budget.set_by.as_str()),
             walsender_pid: row.get(8),
             checkpoint_age_seconds: row.get(9),
@@ -331,19 +332,29 @@ fn budget_line(pipeline: &Pipeline) -> String {
     let left = pipeline.invalidation_bytes.map_or_else(String::new, |left| {
         format!("; after {} more the server may give the slot up", bytes(left))
     });
-    let parts = (pipeline.retained_bytes, pipeline.budget_bytes, pipeline.budget_percent);
-    let (Some(used), Some(limit), Some(percent)) = parts else {
+    let Some(limit) = pipeline.budget_bytes.map(bytes) else {
         return format!(
             "WAL budget ({name}) none: set pipeline.wal_budget_bytes, or the server's \
              max_slot_wal_keep_size{left}\n"
         );
     };
-    format!(
-        "WAL budget ({name}) {percent} %: {} of {}, by {}{left}\n",
-        bytes(used),
-        bytes(limit),
-        pipeline.budget_set_by.unwrap_or_default()
-    )
+    let set_by = pipeline.budget_set_by.unwrap_or_default();
+    match (pipeline.retained_bytes, pipeline.budget_percent) {
+        (Some(used), Some(percent)) => {
+            let used = bytes(used);
+            format!("WAL budget ({name}) {percent} %: {used} of {limit}, by {set_by}{left}\n")
+        }
+        _ => {
+            let why = match health(pipeline) {
+                Health::Lost => "the slot is lost, and keeps no WAL",
+                Health::Missing => "there is no slot",
+                Health::Unread | Health::Stalled | Health::Read => {
+                    "a standby does not say how much is kept"
+                }
+            };
+            format!("WAL budget ({name}) {limit}, by {set_by}: {why}{left}\n")
+        }
+    }
 }
 
 /// Up to when rows are known to be published or parked.
@@ -497,6 +508,25 @@ mod tests {
         assert!(text(pipeline()).contains(line), "{}", text(pipeline()));
         let none = Pipeline { budget_bytes: None, invalidation_bytes: None, ..pipeline() };
         assert!(text(none).contains("WAL budget (main) none: set pipeline.wal_budget_bytes"));
+    }
+
+    #[test]
+    fn a_slot_that_keeps_nothing_has_its_budget_all_the_same() {
+        let server = || Pipeline {
+            retained_bytes: None,
+            invalidation_bytes: None,
+            budget_percent: None,
+            budget_set_by: Some("max_slot_wal_keep_size"),
+            ..pipeline()
+        };
+        let lost = Pipeline { wal_status: Some("lost".into()), ..server() };
+        let missing = Pipeline { wal_status: None, walsender_pid: None, ..server() };
+        for (pipeline, why) in [(lost, "the slot is lost, and"), (missing, "there is no slot")] {
+            let text = text(pipeline);
+            let line = format!("WAL budget (main) 4.0 KiB, by max_slot_wal_keep_size: {why}");
+            assert!(text.contains(&line), "{text}");
+            assert!(!text.contains("none: set"), "{text}");
+        }
     }
 
     #[test]

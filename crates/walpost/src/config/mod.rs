@@ -18,6 +18,8 @@ mod settings;
 mod text;
 mod webhooks;
 
+use std::time::Duration;
+
 use walpost_connector::Connector;
 use walpost_relay::TableName;
 
@@ -92,6 +94,16 @@ impl Config {
     /// Sets what the filters mean.
     pub(crate) fn set_found_tables(&mut self, tables: Vec<TableName>) {
         self.found_tables = Some(tables);
+    }
+
+    /// The database was waited for already: what is left of the time for a start is
+    /// the pipeline's.
+    pub(crate) fn has_waited(&mut self, waited: Duration) {
+        let limit = &mut self.settings.pipeline.start_timeout_ms;
+        if *limit > 0 {
+            let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+            *limit = limit.saturating_sub(waited_ms).max(1);
+        }
     }
 
     /// Has the connector's filters, if there are any, mean a table, for a look at
