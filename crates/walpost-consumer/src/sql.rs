@@ -33,7 +33,7 @@ pub(crate) struct Sql {
     /// $1 position, $2 run, $3 next offset: how far resets have still to go, the
     /// latest first, each farther than the one before: mode, end, limit.
     pub(crate) ranges: String,
-    /// $1 position: the epoch.
+    /// $1 position: the epoch and the stored offset.
     pub(crate) epoch: String,
     /// $1 consumer, $2 topic, $3 part, $4 group, $5 epoch or null, $6 reason: the
     /// partition is halted, unless somebody has claimed it since.
@@ -116,7 +116,7 @@ impl Sql {
                  on conflict (pos_id) do update set epoch = excluded.epoch, \
                  reason = excluded.reason, at = excluded.at"
             ),
-            epoch: format!("select epoch from {s}.position where id = $1"),
+            epoch: format!("select epoch, next_offset from {s}.position where id = $1"),
             dedup: dedup("do nothing"),
             dedup_rerun: dedup(
                 "(consumer, source, event_id) do update set run = excluded.run \

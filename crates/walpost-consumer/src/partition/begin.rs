@@ -200,7 +200,7 @@ impl<H: Handler> Partition<H> {
         let position: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
             [(&claimed.position, Type::INT4)];
         let row = claimed.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
-        self.is_of_epoch(claimed.epoch, row)
+        self.is_as_left(claimed.epoch, claimed.next_offset, row)
     }
 
     /// Continues where the effects of this database end. Nothing is committed to

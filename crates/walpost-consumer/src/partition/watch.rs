@@ -25,18 +25,20 @@ impl<H: Handler> Partition<H> {
         let position =
             [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
         let row = session.lane.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
-        self.is_of_epoch(session.key.epoch, row)
+        self.is_as_left(session.key.epoch, Some(session.key.next_offset), row)
     }
 
-    /// Whether the claim of `epoch` holds, by the row that was asked for.
-    pub(super) fn is_of_epoch(
+    /// Whether the row that was asked for is as the claim of `epoch` left it. A
+    /// database that went back to an earlier state may have its epoch again.
+    pub(super) fn is_as_left(
         &self,
         epoch: i64,
+        next_offset: Option<i64>,
         row: Result<Option<tokio_postgres::Row>, tokio_postgres::Error>,
     ) -> Result<(), Interrupt> {
         let row = row.map_err(|error| self.failed("looking at the owner of a partition", error))?;
-        match row.map(|row| row.get::<_, i64>(0)) {
-            Some(found) if found == epoch => Ok(()),
+        match row.map(|row| (row.get::<_, i64>(0), row.get::<_, Option<i64>>(1))) {
+            Some(found) if found == (epoch, next_offset) => Ok(()),
             _ => Err(Interrupt::GivenUp("it was claimed or reset by somebody else".to_owned())),
         }
     }
