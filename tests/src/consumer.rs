@@ -1,6 +1,6 @@
 //! A consumer that writes one row per event, for tests to kill and to pause.
 //!
-//! `walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC`. Environment:
+//! `walpost-test-consumer DATABASE_URL BOOTSTRAP NAME TOPIC[,TOPIC…]`. Environment:
 //! `TEST_STOP_IN_HANDLER=N` raises SIGSTOP within the handler of the N-th event
 //! of the process; an event with `"poison": true` fails in the database, one
 //! with `"panic": true` panics; `TEST_ON_RESET=rerun|fill|refuse`;
@@ -78,7 +78,7 @@ async fn main() {
     let consumer = Consumer::builder(name)
         .kafka("bootstrap.servers", bootstrap)
         .kafka_settings(more)
-        .topics([topic])
+        .topics(topic.split(','))
         .database(Database::config(url.parse().unwrap()))
         .session_timeout_ms(number("TEST_SESSION_TIMEOUT_MS", 6_000))
         .handler_timeout_ms(number("TEST_HANDLER_TIMEOUT_MS", 30_000))

@@ -160,7 +160,17 @@ impl KafkaConnector {
         Ok(Self { transactions: Some((id.into(), interval)), ..self })
     }
 
-    pub(crate) fn transactional_id(&self) -> Option<&str> {
+    /// Appends to the `transactional.id`, where there is one.
+    #[must_use]
+    pub fn named_after(mut self, name: &str) -> Self {
+        if let Some((id, _)) = &mut self.transactions {
+            *id = format!("{id}-{name}").into();
+        }
+        self
+    }
+
+    /// The `transactional.id`.
+    pub fn transactional_id(&self) -> Option<&str> {
         self.transactions.as_ref().map(|(id, _)| &**id)
     }
 

@@ -188,6 +188,13 @@ impl Producer {
         }
     }
 
+    /// Whether another producer has taken over the `transactional.id`.
+    pub(crate) fn is_fenced(&self) -> bool {
+        use RDKafkaErrorCode::{Fenced, InvalidProducerEpoch, ProducerFenced};
+        let fatal = self.client.as_ref().and_then(|client| client.client().fatal_error());
+        matches!(fatal, Some((Fenced | InvalidProducerEpoch | ProducerFenced, _)))
+    }
+
     /// Has what is queued given up, after a delivery failed. What is in flight
     /// gets its answer, and what comes back to the queue from there is given up
     /// as well: librdkafka itself empties the queue once, and would keep that.

@@ -49,6 +49,8 @@ pub struct KafkaSink {
     transaction: Option<Transaction>,
     /// A delivery has failed: nothing more is taken.
     failed: bool,
+    /// It is logged that another producer has the `transactional.id`.
+    fencing_logged: bool,
     settled: Vec<Report>,
 }
 
@@ -80,6 +82,7 @@ impl KafkaSink {
             topics: Topics::default(),
             batch_bytes,
             failed: false,
+            fencing_logged: false,
             settled: Vec::new(),
         })
     }
@@ -252,6 +255,26 @@ impl KafkaSink {
         }
     }
 
+    /// librdkafka purges what a fenced producer has, and names that as the reason.
+    fn report_fencing(&mut self, deliveries: &mut [Delivery]) {
+        let Some(id) = self.connector.transactional_id() else { return };
+        let detail: Arc<str> = format!(
+            "another producer took over the transactional.id {id:?}, which fenced this one off; \
+             if no other relay of this pipeline runs, give each pipeline of the Kafka cluster its \
+             own sink.transactional_id"
+        )
+        .into();
+        for error in deliveries.iter_mut().filter_map(|one| one.result.as_mut().err()) {
+            (error.kind, error.detail) = (DeliveryErrorKind::Refused, detail.clone());
+        }
+        if !std::mem::replace(&mut self.fencing_logged, true) {
+            tracing::error!(
+                transactional_id = id,
+                "fenced: another producer took over the transactional.id; not publishing"
+            );
+        }
+    }
+
     /// What a failure says about its record. The next producer has smaller
     /// batches, where it was the batch that was too large.
     fn judge(
@@ -372,6 +395,9 @@ impl Sink for KafkaSink {
         self.learn();
         self.settle(deliveries);
         self.advance(outcome, deliveries);
+        if self.failed && self.producer.is_fenced() {
+            self.report_fencing(deliveries);
+        }
     }
 
     fn outstanding(&self) -> usize {

@@ -165,7 +165,7 @@ impl Open {
                 Read::Record(record) => {
                     self.next = record.offset() + 1;
                     if record.offset() < self.span.end {
-                        note(marks(&record));
+                        note(marks(&record, &self.span));
                     }
                     looked = Looked::Advanced;
                 }
@@ -188,8 +188,9 @@ impl Open {
     }
 }
 
-fn marks<'a>(record: &'a LogRecord<'_>) -> Marks<'a> {
-    let mut marks = Marks::default();
+fn marks<'a>(record: &'a LogRecord<'_>, span: &'a Span) -> Marks<'a> {
+    let (topic, partition) = (&*span.topic, span.partition);
+    let mut marks = Marks { topic, partition, offset: record.offset(), ..Marks::default() };
     for (name, value) in record.headers() {
         if name == POSITION_HEADER.as_bytes() {
             marks.position = value;

@@ -125,6 +125,7 @@ const RELAY: &[Migration] = &[
     Migration::new(10, "archive", include_str!("../migrations/relay/0010_archive.sql")),
     Migration::new(11, "days", include_str!("../migrations/relay/0011_days.sql")),
     Migration::new(12, "taken_over", include_str!("../migrations/relay/0012_taken_over.sql")),
+    Migration::new(13, "identity", include_str!("../migrations/relay/0013_identity.sql")),
 ];
 
 const CONSUMER: &[Migration] = &[
@@ -167,6 +168,7 @@ const WEBHOOK: &[Migration] = &[
     Migration::new(4, "given_back", include_str!("../migrations/webhook/0004_given_back.sql")),
     Migration::new(5, "order", include_str!("../migrations/webhook/0005_order.sql")),
     Migration::new(6, "breaker", include_str!("../migrations/webhook/0006_breaker.sql")),
+    Migration::new(7, "identity", include_str!("../migrations/webhook/0007_identity.sql")),
 ];
 
 const CONNECT: &[Migration] =

@@ -10,6 +10,7 @@ use std::{
 };
 
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 use walpost_encode::{
     Part, UnknownSchema,
     avro::{Registry, RegistryConfig, RegistryError, RegistryErrorKind},
@@ -20,6 +21,7 @@ use crate::{
     catalog::{self, TableDescription},
     encoding::{EventEncoding, Registries},
     error::RelayError,
+    id_space::IdSpaceTable,
     sql::Sql,
 };
 
@@ -28,6 +30,8 @@ use crate::{
 pub(crate) enum Question {
     /// What the catalog says of the table of this relation.
     Describe(Arc<Relation>),
+    /// The id space of the table of this relation.
+    IdSpace(Arc<Relation>, Arc<IdSpaceTable>),
     /// The id of a schema of this part of a record.
     Id { part: Part, schema: Box<UnknownSchema> },
 }
@@ -36,6 +40,7 @@ pub(crate) enum Question {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Described(Arc<Relation>, TableDescription),
+    IdSpace(Arc<Relation>, Uuid),
     Id {
         part: Part,
         schema: Box<UnknownSchema>,
@@ -106,6 +111,10 @@ impl Asker {
                 Question::Describe(relation) => {
                     let description = catalog::describe(&sql, &relation).await?;
                     Ok(Answer::Described(relation, description))
+                }
+                Question::IdSpace(relation, table) => {
+                    let id = table.of_relation(&sql, &relation).await?;
+                    Ok(Answer::IdSpace(relation, id))
                 }
                 Question::Id { part, schema } => registries.id(part, schema, &told).await,
             }

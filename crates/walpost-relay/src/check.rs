@@ -13,10 +13,12 @@ use walpost_router::{Router, RouterConfig};
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
-    config::RelayConfig,
+    config::{RelayConfig, TableName},
     dead_letters,
     error::RelayError,
-    history, marking, recovery, snapshot_modes,
+    history,
+    id_space::{Begins, IdSpaceTable},
+    marking, recovery, snapshot_modes,
     sql::Sql,
     start::{self, SlotFate},
     wal::{
@@ -112,6 +114,10 @@ async fn database_checks(
     let took_messages = checkpoint.as_ref().is_some_and(|row| row.has_messages);
     results.extend(advice::untaken_messages(config, took_messages));
     results.push(checkpoint_check(checkpoint.as_ref(), config, &server));
+    if !has_failed(results, OUTBOX) {
+        let begins = Begins::of(checkpoint.as_ref(), slot.as_ref(), config);
+        results.extend(id_space_check(&sql, config, &router.event_id, begins).await?);
+    }
     if checkpoint.as_ref().is_some_and(|row| row.feed.expect_wal(config).is_err()) {
         // It has no slot then, and nothing is wrong with that.
         return Ok(());
@@ -142,6 +148,33 @@ async fn database_checks(
         step(results, "first start", decided);
     }
     Ok(())
+}
+
+/// Whether a start gives the events of each table one source.
+async fn id_space_check(
+    sql: &Sql,
+    config: &RelayConfig,
+    id_column: &str,
+    begins: Begins,
+) -> Result<Vec<CheckResult>, RelayError> {
+    let name = "id space";
+    let table = IdSpaceTable::new(config);
+    if let Err(error) = table.try_ensure(sql, config, id_column, begins).await {
+        return Ok(vec![failed(name, &error)]);
+    }
+    let ambiguous = table.ambiguous(sql, config, id_column).await?;
+    if ambiguous.is_empty() {
+        return Ok(vec![ok(name, format!("scope {}", table.scope()))]);
+    }
+    let names: Vec<String> = ambiguous.iter().map(TableName::to_string).collect();
+    let detail = format!(
+        "source_header is off, and ids of tables {} are not globally unique: in one topic equal \
+         ids are one event for consumers",
+        names.join(", ")
+    );
+    let next_step = "set pipeline.source_header = true before the first publication, or route the \
+                     tables to different topics";
+    Ok(vec![warn(name, detail, next_step)])
 }
 
 /// Whether a start can go on from the slot.

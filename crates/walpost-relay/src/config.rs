@@ -3,7 +3,8 @@ use std::{fmt, str::FromStr};
 use walpost_router::NameFilter;
 
 use crate::{
-    filters::SkippedOperations, heartbeat::Heartbeat, moves::crossing, snapshot_modes::Snapshot,
+    filters::SkippedOperations, heartbeat::Heartbeat, moves::crossing, published::RecordPlace,
+    snapshot_modes::Snapshot,
 };
 
 /// Bound on [`RelayConfig::row_filter`].
@@ -114,8 +115,12 @@ pub struct RelayConfig {
     pub wal_budget_bytes: Option<u64>,
     /// Add the header `walpost-position` to every record. Default true.
     pub position_header: bool,
-    /// Add the header `walpost-source` with the pipeline's name. Default true.
+    /// Add the header `walpost-source` with the id space of the event's table. Default
+    /// true.
     pub source_header: bool,
+    /// Records of other programs that say that they are the pipeline's; nothing is
+    /// known by them. Default none.
+    pub ignored_records: Vec<RecordPlace>,
     /// Columns of the router's `additional_placement` that stand there for
     /// another key, each with it, such as `router.event_type`: what errors tell
     /// to mend. Default none.
@@ -199,6 +204,7 @@ impl RelayConfig {
             wal_budget_bytes: None,
             position_header: true,
             source_header: true,
+            ignored_records: Vec::new(),
             placed_columns: Vec::new(),
             heartbeat: None,
             snapshot: Snapshot::default(),

@@ -5,7 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 use walpost_encode::Encoding;
 use walpost_event::{
-    Identity, Message, Operation, Record, Relation, ReplicaIdentity, Row, RowChange, error_chain,
+    Header, Identity, Message, Operation, Record, Relation, ReplicaIdentity, Row, RowChange,
+    error_chain,
 };
 use walpost_pgoutput::LogicalMessage;
 use walpost_router::{Routed, Router, SkipReason};
@@ -18,6 +19,8 @@ use crate::{
     encoding::EventEncoding,
     error::RelayError,
     filters::{Columns, Prefixes, SkippedOperations},
+    headers::set_source,
+    id_space::{IdSpace, IdSpaceTable, IdSpaces},
     parked::{Contents, ParkReason, Parking},
 };
 
@@ -67,6 +70,9 @@ pub(crate) struct Converter {
     dead_letter_topic: Option<String>,
     placed_columns: Vec<(String, String)>,
     last_relation: Option<(Arc<Relation>, bool)>,
+    spaces: IdSpaces,
+    /// Where an id space is read that is not known yet; `None` where none is sent.
+    space_table: Option<Arc<IdSpaceTable>>,
     updates: u64,
     dropped: u64,
 }
@@ -128,9 +134,28 @@ impl Converter {
             dead_letter_topic: config.dead_letter_topic.clone(),
             placed_columns: config.placed_columns.clone(),
             last_relation: None,
+            spaces: IdSpaces::default(),
+            space_table: config.source_header.then(|| IdSpaceTable::new(config).into()),
             updates: 0,
             dropped: 0,
         }
+    }
+
+    /// The same, with the id spaces that are known already.
+    pub(crate) fn with_spaces(self, spaces: IdSpaces) -> Self {
+        Self { spaces, ..self }
+    }
+
+    /// The id space of the event of a row, or of a logical message.
+    pub(crate) fn id_space(&self, relation: &Relation, is_message: bool) -> Option<&IdSpace> {
+        match is_message {
+            true => self.space_of_messages(),
+            false => self.spaces.of(relation),
+        }
+    }
+
+    pub(crate) fn space_of_messages(&self) -> Option<&IdSpace> {
+        self.spaces.of_messages()
     }
 
     /// Whether rows of this relation are events.
@@ -193,12 +218,33 @@ impl Converter {
     }
 
     /// The message of an insert, or of the row that a logical message of this
-    /// content stands for.
+    /// content stands for, with its source.
     pub(crate) fn message(
         &mut self,
         change: &RowChange,
         content: Option<&Bytes>,
     ) -> Result<Message, Unmade> {
+        let relation = change.row.relation();
+        let source = self.id_space(relation, content.is_some()).map(IdSpace::header);
+        if let (None, Some(table)) = (&source, &self.space_table) {
+            return Err(Unmade::Ask(Question::IdSpace(relation.clone(), table.clone())));
+        }
+        self.message_of(change, content, source)
+    }
+
+    /// The same of an event whose source is known.
+    pub(crate) fn message_of(
+        &mut self,
+        change: &RowChange,
+        content: Option<&Bytes>,
+        source: Option<Header>,
+    ) -> Result<Message, Unmade> {
+        let mut message = self.unmarked(change, content)?;
+        set_source(&mut message.headers, source.filter(|_| self.space_table.is_some()));
+        Ok(message)
+    }
+
+    fn unmarked(&mut self, change: &RowChange, content: Option<&Bytes>) -> Result<Message, Unmade> {
         let Self { router, making, columns, dead_letter_topic, placed_columns, .. } = self;
         let change = &*columns.of(change);
         let judge_topic = |topic: &str| apart_from(dead_letter_topic.as_deref(), topic);
@@ -221,6 +267,10 @@ impl Converter {
 
     /// What was asked for.
     pub(crate) fn learn(&mut self, answer: Answer) {
+        if let Answer::IdSpace(relation, id) = answer {
+            self.spaces.learn(&relation, id);
+            return;
+        }
         if let Making::Connect(connect) = &mut self.making {
             connect.learn(answer);
         }

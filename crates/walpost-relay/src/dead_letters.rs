@@ -151,6 +151,7 @@ impl Writer {
             envelope: Envelope {
                 topic: topic.into(),
                 pipeline: config.pipeline.clone(),
+                has_source_header: config.source_header,
                 payload_column: router.event_payload.clone(),
                 key_column: router.event_key.clone(),
             },

@@ -59,6 +59,19 @@ impl EventEncoding {
     }
 }
 
+impl EventEncoding {
+    /// Whether headers have texts as they are.
+    pub(crate) fn has_plain_headers(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Connect(options) => matches!(
+                options.converters.header,
+                HeaderConverter::Simple | HeaderConverter::Of(Converter::String)
+            ),
+        }
+    }
+}
+
 fn asks(converter: &Converter) -> bool {
     match converter {
         Converter::Avro(_) | Converter::JsonSchema(_) | Converter::Protobuf(_) => true,

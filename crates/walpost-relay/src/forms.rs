@@ -77,7 +77,9 @@ impl Forms {
             match answer.map_err(|error| error_chain(&error))? {
                 Answer::Id { part, schema, id } => converters.learn(&part, &schema, id),
                 Answer::Refused { detail, .. } => return Err(detail),
-                Answer::Described(..) => return Err("the registry has described a table".into()),
+                Answer::Described(..) | Answer::IdSpace(..) => {
+                    return Err("the registry has described a table".into());
+                }
             }
         }
     }

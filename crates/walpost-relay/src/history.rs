@@ -6,6 +6,7 @@ use crate::{
     checkpoint::Checkpoint,
     config::RelayConfig,
     error::RelayError,
+    published::RecordPlace,
     wal::{Switch, preflight::Server},
 };
 
@@ -110,19 +111,26 @@ pub(crate) fn left_at(
 pub(crate) fn not_set_back(
     config: &RelayConfig,
     published: Lsn,
+    record: Option<&RecordPlace>,
     flushed: Lsn,
 ) -> Result<(), RelayError> {
     if published < flushed || published == Lsn::ZERO {
         return Ok(());
     }
+    let record = record.map(RecordPlace::to_string).unwrap_or_default();
     Err(RelayError::prerequisite(
         format!(
-            "pipeline {:?} has published an event from {published}, and the server's WAL ends at \
-             {flushed}: it was set back without a new timeline, as by a snapshot of its disk, or \
-             it is a copy; what was committed since is not in this database",
+            "pipeline {:?} has published an event from {published}, record {record}, and the \
+             server's WAL ends at {flushed}: it was set back without a new timeline, as by a \
+             snapshot of its disk, or it is a copy, and what was committed since is not in this \
+             database; or another program has written the record",
             config.pipeline
         ),
-        go_on_here(config),
+        format!(
+            "look at the record: if another program has written it, set pipeline.ignored_records \
+             = [{record:?}], and nothing comes a second time; else {}",
+            go_on_here(config)
+        ),
     ))
 }
 
@@ -250,10 +258,14 @@ mod tests {
     #[test]
     fn what_was_published_is_on_the_servers_disk() {
         let config = RelayConfig::new("shop");
-        assert!(not_set_back(&config, Lsn::from(9), Lsn::from(10)).is_ok());
-        assert!(not_set_back(&config, Lsn::ZERO, Lsn::ZERO).is_ok());
-        let error = not_set_back(&config, Lsn::from(16), Lsn::from(16)).unwrap_err().to_string();
-        assert!(error.contains("an event from 0/10, and the server's WAL ends at 0/10"), "{error}");
+        assert!(not_set_back(&config, Lsn::from(9), None, Lsn::from(10)).is_ok());
+        assert!(not_set_back(&config, Lsn::ZERO, None, Lsn::ZERO).is_ok());
+        let record: RecordPlace = "orders/3@7".parse().unwrap();
+        let error = not_set_back(&config, Lsn::from(16), Some(&record), Lsn::from(16));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("event from 0/10, record orders/3@7, and the server's"), "{error}");
+        assert!(error.contains("the server's WAL ends at 0/10"), "{error}");
+        assert!(error.contains("pipeline.ignored_records = [\"orders/3@7\"]"), "{error}");
         assert!(error.contains("delete the pipeline's row"), "{error}");
     }
 

@@ -31,6 +31,7 @@ mod forms;
 mod headers;
 mod heartbeat;
 mod history;
+mod id_space;
 mod marking;
 mod metrics;
 mod moves;
@@ -82,7 +83,7 @@ pub use crate::{
         AppliesTo, PollingConfig, PollingRelay, PollingSight, Requeue, Requeued, check_polling,
         polling_sight, requeue,
     },
-    published::Marks,
+    published::{Marks, RecordPlace},
     ready::{Readiness, ReadyWatch},
     recovery::plan::{RecoveryPlan, plan_recovery, request_recovery},
     relay::{Relay, RunningRelay},

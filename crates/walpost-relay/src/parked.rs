@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 use walpost_event::{Generation, Identity, Lsn, Position};
 
 pub(crate) use self::{
@@ -51,16 +52,24 @@ pub(crate) struct Parked {
     mode: ParkMode,
     /// Ids of those with a row from an earlier session. A position has more than
     /// one where deleted rows shift the ordinals of a load.
-    events: HashMap<Position, Vec<Option<String>>>,
+    events: HashMap<Position, Vec<ParkedId>>,
     /// While a lost slot is recovered: by id those with a row, and whose
     /// aggregate waits behind them from their place on.
-    by_id: HashMap<String, Option<Aggregate>>,
+    by_id: HashMap<ParkedId, Option<Aggregate>>,
     /// Those with open rows. With `park = "event"` nothing waits for them.
     waiting: Waiting,
     /// What the run before this one was sending on.
     sending: Vec<Sending>,
     collected: Batch,
     writing: Option<JoinHandle<Result<Vec<ParkedEvent>, RelayError>>>,
+}
+
+/// The id of an event that has a row. Without an id space the row is of an earlier
+/// version, and its event may be of any table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ParkedId {
+    pub(crate) space: Option<Uuid>,
+    pub(crate) id: Option<String>,
 }
 
 /// An event on its way to its row.
@@ -70,6 +79,7 @@ pub(crate) struct ParkedEvent {
     pub(crate) identity: Identity,
     /// Outbox table, or prefix of the logical message.
     pub(crate) source: String,
+    pub(crate) id_space: Option<Uuid>,
     pub(crate) parking: Parking,
     /// Deliveries that the sink has refused.
     pub(crate) attempts: u32,
@@ -234,10 +244,10 @@ impl Parked {
     ) -> Result<(), RelayError> {
         self.waiting = Waiting::default();
         for row in self.table.read_gap(config, proven, id).await? {
-            let Gap { event_id, aggregate } = row;
-            match (event_id, aggregate) {
-                (Some(event_id), aggregate) => {
-                    self.by_id.insert(event_id, aggregate);
+            let Gap { event, aggregate } = row;
+            match (event, aggregate) {
+                (Some(event), aggregate) => {
+                    self.by_id.insert(event, aggregate);
                 }
                 (None, Some(aggregate)) => self.waiting.load(aggregate, Position::default())?,
                 (None, None) => {}
@@ -258,15 +268,18 @@ impl Parked {
         &mut self,
         position: Position,
         identity: &Identity,
+        space: Option<Uuid>,
     ) -> Result<bool, RelayError> {
         let id = column_text(identity.event_id.as_ref());
-        if let Some(aggregate) = id.as_ref().and_then(|id| self.by_id.get(id)) {
+        let known = [space, None].map(|space| ParkedId { space, id: id.clone() });
+        if let Some(aggregate) = known.iter().find_map(|known| self.by_id.get(known)) {
             if let Some(aggregate) = aggregate {
                 self.waiting.load(aggregate.clone(), position)?;
             }
             return Ok(true);
         }
-        Ok(self.events.get(&position).is_some_and(|ids| ids.contains(&id)))
+        let at_position = self.events.get(&position);
+        Ok(at_position.is_some_and(|ids| known.iter().any(|known| ids.contains(known))))
     }
 
     /// Whether the event has to wait behind one of its aggregate. What stands
@@ -373,6 +386,7 @@ mod tests {
             position,
             identity: Identity::default(),
             source: "walpost.outbox".to_owned(),
+            id_space: None,
             parking: Parking { reason: ParkReason::Rejected, detail: detail.to_owned() },
             attempts: 0,
             contents: Contents::Record(Message {

@@ -1,13 +1,21 @@
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     hash::{DefaultHasher, Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
 };
 
 use bytes::Bytes;
-use walpost_event::{Generation, Lsn, Position};
+use walpost_event::{Generation, Lsn, Message, Position};
 
 #[cfg(test)]
 use crate::simulation;
+use crate::{
+    config::RelayConfig,
+    headers::{ID_HEADER, SOURCE_HEADER},
+    id_space::{self, IdSpaces, is_unique},
+};
 
 /// The events above the checkpoint that are published already, as the sink
 /// gives them back: nothing of it is sent again.
@@ -15,22 +23,27 @@ use crate::simulation;
 /// Pure. An event is dropped only if its own identity is here. Where records
 /// tell generation and position, that is both of them and the id: ordinals
 /// depend on which tables are configured, and a restored server may write other
-/// events at the same positions. Else it is the id with the pipeline's own name
-/// beside it, as others may use the same ids. What lies between two events that
-/// are here proves nothing, since a log may have gaps.
+/// events at the same positions. Else it is the id with its table's id space, as
+/// other tables use the same ids, or a globally unique id alone. What lies between
+/// two events that are here proves nothing, since a log may have gaps.
 ///
 /// Memory is an entry of about 100 bytes for each 16 events of a transaction
 /// above the checkpoint; without positions the ids, up to a bound.
 #[derive(Debug)]
 pub(crate) struct Published {
     wanted: Wanted,
-    pipeline: String,
+    ours: Ours,
     /// Fingerprints of the ids of 16 ordinals each, 0 for none.
     positions: HashMap<(Lsn, u32), [u32; CHUNK]>,
     /// Further ones of a position that has one: of a server before it was
     /// restored, or of somebody who has our position from us.
     others: HashSet<(Position, u32)>,
     last: Lsn,
+    /// The record that has it.
+    last_at: Option<RecordPlace>,
+    /// Records that an operator has found to be another program's.
+    ignored: Vec<RecordPlace>,
+    /// By [`key`].
     ids: HashSet<Bytes>,
     ids_max: usize,
     ids_left_out: u64,
@@ -78,6 +91,68 @@ pub(crate) enum Wanted {
     Recovery { lost: From, now: From, commit_lsn: Lsn },
 }
 
+/// How records of this pipeline are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ours {
+    pub(crate) spaces: IdSpaces,
+    /// They have the header of the source.
+    pub(crate) has_source: bool,
+    /// They have the header of the position.
+    pub(crate) has_position: bool,
+}
+
+impl Ours {
+    pub(crate) fn of(spaces: IdSpaces, config: &RelayConfig) -> Self {
+        let RelayConfig { source_header, position_header, .. } = config;
+        Self { spaces, has_source: *source_header, has_position: *position_header }
+    }
+
+    /// Whether a record with this source, and with a position of the pipeline, is the
+    /// pipeline's.
+    fn takes(&self, source: Option<&[u8]>) -> bool {
+        match source {
+            Some(source) => self.spaces.has(source),
+            None => !self.has_source,
+        }
+    }
+
+    /// The same of a record without a position.
+    fn takes_unplaced(&self, marks: &Marks<'_>) -> bool {
+        match marks.source {
+            Some(source) => self.spaces.has(source),
+            // Records that tell nothing else are the pipeline's by such an id alone.
+            None => !self.has_source && !self.has_position && marks.id.is_some_and(is_unique),
+        }
+    }
+}
+
+/// Who an event is, by what its record would have.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) topic: Arc<str>,
+    pub(crate) source: Option<Bytes>,
+    pub(crate) id: Option<Bytes>,
+}
+
+impl Named {
+    /// The event of a message.
+    pub(crate) fn of(message: &Message) -> Self {
+        let value = |name: &str| {
+            let header = message.headers.iter().find(|header| &*header.name == name);
+            header.and_then(|header| header.value.clone())
+        };
+        Self {
+            topic: Arc::clone(&message.topic),
+            source: value(SOURCE_HEADER),
+            id: value(ID_HEADER),
+        }
+    }
+
+    fn key(&self) -> Option<Bytes> {
+        Some(key(&self.topic, self.source.as_deref(), self.id.as_deref()?))
+    }
+}
+
 /// Records of one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct From {
@@ -98,6 +173,57 @@ pub struct Marks<'a> {
     /// Value of the header [`REPLAY_HEADER`](crate::REPLAY_HEADER), empty where it
     /// is null, and of a [dead letter](crate::DEAD_LETTER_HEADER).
     pub replay: Option<&'a [u8]>,
+    /// Topic of the record.
+    pub topic: &'a str,
+    /// Partition of the record.
+    pub partition: i32,
+    /// Offset of the record.
+    pub offset: i64,
+}
+
+/// Where a record is: `orders/3@1234`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Topic.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+}
+
+impl RecordPlace {
+    fn of(marks: &Marks<'_>) -> Self {
+        let &Marks { topic, partition, offset, .. } = marks;
+        Self { topic: topic.to_owned(), partition, offset }
+    }
+
+    fn is_of(&self, marks: &Marks<'_>) -> bool {
+        self.offset == marks.offset
+            && self.partition == marks.partition
+            && self.topic == marks.topic
+    }
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}", self.topic, self.partition, self.offset)
+    }
+}
+
+impl FromStr for RecordPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (topic, place) = text.rsplit_once('/')?;
+            let (partition, offset) = place.split_once('@')?;
+            let (partition, offset) = (partition.parse().ok()?, offset.parse().ok()?);
+            Some(Self { topic: topic.to_owned(), partition, offset })
+        };
+        let refused = || format!("{text:?} is not a record such as orders/3@1234");
+        read().filter(|place| !place.topic.is_empty()).ok_or_else(refused)
+    }
 }
 
 impl Marks<'_> {
@@ -109,19 +235,27 @@ impl Marks<'_> {
 
 impl Published {
     /// Nothing yet. At most `ids_max` ids are kept.
-    pub(crate) fn new(wanted: Wanted, pipeline: &str, ids_max: usize) -> Self {
+    pub(crate) fn new(wanted: Wanted, ours: Ours, ids_max: usize) -> Self {
         Self {
             wanted,
-            pipeline: pipeline.to_owned(),
+            ours,
             positions: HashMap::new(),
             others: HashSet::new(),
             last: Lsn::ZERO,
+            last_at: None,
+            ignored: Vec::new(),
             ids: HashSet::new(),
             ids_max,
             ids_left_out: 0,
             phantoms: Phantoms::default(),
             taken_over_at: None,
         }
+    }
+
+    /// Without these records, whatever they say.
+    pub(crate) fn ignoring(mut self, records: &[RecordPlace]) -> Self {
+        self.ignored = records.to_vec();
+        self
     }
 
     /// Also those that another program has published, up to this one of its
@@ -139,7 +273,7 @@ impl Published {
 
     /// Notes a record that was read back. It may be anybody's.
     pub(crate) fn note(&mut self, marks: Marks<'_>) {
-        if marks.is_replayed() {
+        if marks.is_replayed() || self.ignored.iter().any(|place| place.is_of(&marks)) {
             return;
         }
         let position = marks.position.map(parse);
@@ -147,26 +281,30 @@ impl Published {
             (Wanted::Stream { generation, confirmed, left_at }, Some(Some((found, position))))
                 if found == generation && position.commit_lsn >= confirmed =>
             {
-                if left_at.is_some_and(|left_at| position.commit_lsn >= left_at) {
-                    return self.phantoms.note(position);
+                if !self.counts(&marks, position, left_at) {
+                    return;
                 }
-                self.last = self.last.max(position.commit_lsn);
-                self.note_position(position, fingerprint(marks.id));
+                if position.commit_lsn > self.last {
+                    self.last = position.commit_lsn;
+                    self.last_at = Some(RecordPlace::of(&marks));
+                }
+                self.note_position(position, fingerprint(marks.source, marks.id));
             }
             (Wanted::Load { generation, commit_lsn }, Some(Some((found, position))))
                 if found == generation && position.commit_lsn == commit_lsn =>
             {
-                self.note_id(marks.id);
+                if self.counts(&marks, position, None) {
+                    self.note_id(&marks);
+                }
             }
             (Wanted::Recovery { lost, now, .. }, Some(Some((found, position)))) => {
                 let from = [lost, now].into_iter().find(|from| from.generation == found);
                 let Some(From { left_at, .. }) = from else { return };
-                if left_at.is_some_and(|left_at| position.commit_lsn >= left_at) {
-                    return self.phantoms.note(position);
+                if self.counts(&marks, position, left_at) {
+                    self.note_id(&marks);
                 }
-                self.note_id(marks.id);
             }
-            (wanted, None) if marks.source == Some(self.pipeline.as_bytes()) => {
+            (wanted, None) if self.ours.takes_unplaced(&marks) => {
                 let left_at = match wanted {
                     Wanted::Stream { left_at, .. } => left_at,
                     Wanted::Recovery { lost, now, .. } => lost.left_at.or(now.left_at),
@@ -174,11 +312,24 @@ impl Published {
                 };
                 match left_at {
                     Some(_) => self.phantoms.unplaced += 1,
-                    None => self.note_id(marks.id),
+                    None => self.note_id(&marks),
                 }
             }
             (_, _) => {}
         }
+    }
+
+    /// Whether a record with a position of the pipeline is the pipeline's, and not
+    /// of an abandoned timeline.
+    fn counts(&mut self, marks: &Marks<'_>, position: Position, left_at: Option<Lsn>) -> bool {
+        if !self.ours.takes(marks.source) {
+            return false;
+        }
+        let is_left = left_at.is_some_and(|left_at| position.commit_lsn >= left_at);
+        if is_left {
+            self.phantoms.note(position);
+        }
+        !is_left
     }
 
     fn note_position(&mut self, position: Position, print: u32) {
@@ -195,18 +346,19 @@ impl Published {
         }
     }
 
-    fn note_id(&mut self, id: Option<&[u8]>) {
-        let Some(id) = id else { return };
+    fn note_id(&mut self, marks: &Marks<'_>) {
+        let Some(id) = marks.id else { return };
+        let key = key(marks.topic, marks.source, id);
         if self.ids.len() < self.ids_max {
-            self.ids.insert(Bytes::copy_from_slice(id));
-        } else if !self.ids.contains(id) {
+            self.ids.insert(key);
+        } else if !self.ids.contains(&key) {
             self.ids_left_out += 1;
         }
     }
 
     /// Whether this event is there. Asked once for each event, since an id
     /// stands for one.
-    pub(crate) fn take(&mut self, position: Position, id: impl FnOnce() -> Option<Bytes>) -> bool {
+    pub(crate) fn take(&mut self, position: Position, event: impl FnOnce() -> Named) -> bool {
         #[cfg(test)]
         if simulation::has(simulation::Bug::ResumeInsideTransaction)
             && position.commit_lsn == self.last
@@ -221,11 +373,19 @@ impl Published {
         if found == 0 && self.ids.is_empty() {
             return false;
         }
-        let id = id();
-        let print = fingerprint(id.as_deref());
-        found == print
-            || self.others.contains(&(position, print))
-            || id.is_some_and(|id| self.ids.remove(&id))
+        let event = event();
+        let print = fingerprint(event.source.as_deref(), event.id.as_deref());
+        found == print || self.others.contains(&(position, print)) || self.take_id(&event)
+    }
+
+    fn take_id(&mut self, event: &Named) -> bool {
+        let Some(key) = event.key() else { return false };
+        if !event.topic.is_empty() {
+            return self.ids.remove(&key);
+        }
+        // A row that is too large to be read whole: its topic may be unknown.
+        let found = self.ids.iter().find(|known| known.ends_with(&key)).cloned();
+        found.is_some_and(|found| self.ids.remove(&found))
     }
 
     /// Whether there is an event at this position, of whatever id.
@@ -300,6 +460,11 @@ impl Published {
         self.last
     }
 
+    /// The record that has it.
+    pub(crate) fn last_at(&self) -> Option<&RecordPlace> {
+        self.last_at.as_ref()
+    }
+
     /// Whether events come a second time that were read back and are not known
     /// any more.
     pub(crate) fn is_recovery_with_gaps(&self) -> bool {
@@ -322,10 +487,17 @@ fn place(position: Position) -> ((Lsn, u32), usize) {
     ((position.commit_lsn, (ordinal / CHUNK) as u32), ordinal % CHUNK)
 }
 
-/// Never 0.
-fn fingerprint(id: Option<&[u8]>) -> u32 {
+/// The event of a record without a place. With its topic: another pipeline may have
+/// published the event elsewhere.
+fn key(topic: &str, source: Option<&[u8]>, id: &[u8]) -> Bytes {
+    let identity = id_space::identity(source.unwrap_or_default(), id);
+    [topic.as_bytes(), b"\0", &identity].concat().into()
+}
+
+/// Never 0. The topic is no part of it, as a position is in one table.
+fn fingerprint(source: Option<&[u8]>, id: Option<&[u8]>) -> u32 {
     let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
+    id.map(|id| id_space::identity(source.unwrap_or_default(), id)).hash(&mut hasher);
     (hasher.finish() as u32).max(1)
 }
 
@@ -340,12 +512,25 @@ mod tests {
     use super::*;
 
     const GENERATION: u32 = 0x1f;
+    /// That of [`IdSpaces::simulated`].
+    const SPACE: &str = "00000000-0000-0000-0000-000000000000";
+    const UNIQUE: &str = "5f0c3b0e-9d1a-4c55-8a57-0f2f6f1f7b11";
+
     fn at(commit_lsn: u64, ordinal: u32) -> Position {
         Position { commit_lsn: Lsn::from(commit_lsn), ordinal }
     }
 
-    fn same() -> Option<Bytes> {
-        Some(Bytes::from_static(b"same"))
+    fn ours() -> Ours {
+        Ours { spaces: IdSpaces::simulated(0), has_source: true, has_position: true }
+    }
+
+    fn named(id: &'static str) -> Named {
+        let (source, id) = (Some(Bytes::from(SPACE)), Some(Bytes::from(id)));
+        Named { topic: "orders".into(), source, id }
+    }
+
+    fn same() -> Named {
+        named("same")
     }
 
     fn stream(confirmed: u64) -> Published {
@@ -355,15 +540,16 @@ mod tests {
     fn behind_a_switch(confirmed: u64, left_at: Option<u64>) -> Published {
         let (generation, confirmed) = (Generation::from(GENERATION), Lsn::from(confirmed));
         let left_at = left_at.map(Lsn::from);
-        Published::new(Wanted::Stream { generation, confirmed, left_at }, "shop", 3)
+        Published::new(Wanted::Stream { generation, confirmed, left_at }, ours(), 3)
     }
 
     fn by_position(text: &str) -> Marks<'_> {
-        Marks { position: Some(text.as_bytes()), id: Some(b"same"), ..Marks::default() }
+        Marks { position: Some(text.as_bytes()), ..by_id("same") }
     }
 
     fn by_id(id: &str) -> Marks<'_> {
-        Marks { id: Some(id.as_bytes()), source: Some(b"shop"), ..Marks::default() }
+        let (id, source) = (Some(id.as_bytes()), Some(SPACE.as_bytes()));
+        Marks { id, source, topic: "orders", ..Marks::default() }
     }
 
     #[test]
@@ -404,8 +590,8 @@ mod tests {
     fn another_event_at_the_same_position_is_not_there() {
         let mut published = stream(5);
         published.note(by_position("0000001f:0/10:0"));
-        assert!(!published.take(at(0x10, 0), || Some(Bytes::from("other"))));
-        assert!(!published.take(at(0x10, 0), || None));
+        assert!(!published.take(at(0x10, 0), || named("other")));
+        assert!(!published.take(at(0x10, 0), Named::default));
         assert!(published.is_placed(at(0x10, 0)) && !published.is_placed(at(0x10, 1)));
         assert!(published.take(at(0x10, 0), same));
     }
@@ -434,7 +620,7 @@ mod tests {
     fn an_id_without_a_position_proves_nothing_behind_a_switch() {
         let mut published = behind_a_switch(0x10, Some(0x20));
         published.note(by_id("7"));
-        assert!(!published.take(at(0x20, 0), || Some(Bytes::from("7"))));
+        assert!(!published.take(at(0x20, 0), || named("7")));
         assert!(published.is_empty());
         assert_eq!(published.phantoms(), Phantoms { unplaced: 1, ..Phantoms::default() });
         // So the floors go behind it at once, and no successor reads it.
@@ -450,7 +636,7 @@ mod tests {
             }
             assert_eq!(published.events(), 2);
             assert!(published.take(at(0x10, 0), same), "{ids:?}");
-            assert!(!published.take(at(0x10, 0), || Some(Bytes::from("third"))));
+            assert!(!published.take(at(0x10, 0), || named("third")));
         }
     }
 
@@ -470,6 +656,9 @@ mod tests {
         let replayed = Marks { replay: Some(b""), ..by_position("0000001f:0/10:0") };
         published.note(replayed);
         published.note(Marks { position: Some(b"\xff\xfe"), ..Marks::default() });
+        for source in [None, Some(b"other".as_slice())] {
+            published.note(Marks { source, ..by_position("0000001f:0/10:0") });
+        }
         published.note(Marks::default());
         for source in [None, Some(b"other".as_slice())] {
             published.note(Marks { source, ..by_id("7") });
@@ -481,8 +670,8 @@ mod tests {
     fn an_id_stands_for_one_event() {
         let mut published = stream(0);
         published.note(by_id("a"));
-        assert!(published.take(at(1, 0), || Some(Bytes::from("a"))));
-        assert!(!published.take(at(2, 0), || Some(Bytes::from("a"))));
+        assert!(published.take(at(1, 0), || named("a")));
+        assert!(!published.take(at(2, 0), || named("a")));
         published.note(by_id("b"));
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x1000));
     }
@@ -502,18 +691,17 @@ mod tests {
             id: Some(id.as_bytes()),
             ..by_position(text)
         };
-        let mut published = Published::new(recovery(None), "shop", 10);
+        let mut published = Published::new(recovery(None), ours(), 10);
         published.note(of("0000001f:0/10:0", "a"));
         published.note(of("00000020:0/FF:3", "b"));
         published.note(of("00000021:0/10:0", "c"));
         published.note(by_id("d"));
         published.note(Marks { replay: Some(b""), ..of("0000001f:0/10:0", "e") });
-        let found = ["a", "b", "c", "d", "e"]
-            .map(|id| published.take(at(0xff, 9), || Some(Bytes::from(id))));
+        let found = ["a", "b", "c", "d", "e"].map(|id| published.take(at(0xff, 9), || named(id)));
         assert_eq!(found, [true, true, false, true, false]);
         assert_eq!(published.until(Lsn::from(0x1000)), Lsn::from(0x100));
 
-        let mut published = Published::new(recovery(Some(0x20)), "shop", 2);
+        let mut published = Published::new(recovery(Some(0x20)), ours(), 2);
         published.note(of("0000001f:0/20:0", "phantom"));
         published.note(by_id("unplaced"));
         assert!(published.is_empty());
@@ -539,12 +727,107 @@ mod tests {
     fn rows_of_the_initial_load_are_known_by_id_since_ordinals_shift() {
         let generation = Generation::from(GENERATION);
         let wanted = Wanted::Load { generation, commit_lsn: Lsn::from(0xf) };
-        let mut published = Published::new(wanted, "shop", 10);
+        let mut published = Published::new(wanted, ours(), 10);
         let load =
             |id: &'static str| Marks { id: Some(id.as_bytes()), ..by_position("0000001f:0/F:7") };
         published.note(load("a"));
         published.note(Marks { id: Some(b"b"), ..by_position("0000001f:0/10:7") });
-        assert!(!published.take(at(0xf, 7), || Some(Bytes::from("b"))));
-        assert!(published.take(at(0xf, 3), || Some(Bytes::from("a"))));
+        assert!(!published.take(at(0xf, 7), || named("b")));
+        assert!(published.take(at(0xf, 3), || named("a")));
+    }
+
+    #[test]
+    fn equal_ids_of_two_tables_are_two_events() {
+        let other = "11111111-1111-4111-8111-111111111111";
+        for wanted in [
+            Wanted::Stream {
+                generation: Generation::from(GENERATION),
+                confirmed: Lsn::ZERO,
+                left_at: None,
+            },
+            Wanted::Load { generation: Generation::from(GENERATION), commit_lsn: Lsn::from(0x10) },
+        ] {
+            let mut ours = ours();
+            let relation = walpost_event::Relation {
+                oid: 2,
+                schema: String::new(),
+                name: String::new(),
+                replica_identity: walpost_event::ReplicaIdentity::Default,
+                columns: Vec::new().into(),
+            };
+            ours.spaces.learn(&relation, other.parse().unwrap());
+            let mut published = Published::new(wanted, ours, 10);
+            published.note(by_position("0000001f:0/10:0"));
+            published.note(by_id("7"));
+            let of_other = |id| Named { source: Some(Bytes::from(other)), ..named(id) };
+            assert!(!published.take(at(0x10, 0), || of_other("same")));
+            assert!(!published.take(at(0x10, 1), || of_other("7")));
+            assert!(
+                published.take(at(0x10, 0), same) && published.take(at(0x10, 1), || named("7"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_globally_unique_id_is_known_alone_where_records_tell_nothing_else() {
+        let wanted = stream(0).wanted;
+        let bare = |id: &'static str| Marks { source: None, ..by_id(id) };
+        for (has_source, has_position, expected) in
+            [(false, false, true), (true, false, false), (false, true, false)]
+        {
+            let ours = Ours { has_source, has_position, ..ours() };
+            let mut published = Published::new(wanted, ours, 10);
+            published.note(bare(UNIQUE));
+            published.note(bare("7"));
+            assert!(!published.take(at(0x10, 1), || named("7")));
+            assert_eq!(published.take(at(0x10, 0), || named(UNIQUE)), expected, "{has_source}");
+        }
+        // Whatever source it has: that of a table that was restored, for one.
+        let mut published = stream(0);
+        published.note(by_id(UNIQUE));
+        let other = || Named { source: Some("another".into()), ..named(UNIQUE) };
+        assert!(published.take(at(0x10, 0), other));
+    }
+
+    #[test]
+    fn a_position_of_this_pipeline_in_a_record_of_no_table_of_it_says_nothing() {
+        for source in [None, Some(b"main".as_slice())] {
+            let mut published = stream(0);
+            let position = "0000001f:FFFFFFFF/FFFFFFF0:0";
+            published.note(Marks { source, ..by_position(position) });
+            assert!(published.last() == Lsn::ZERO && published.is_empty(), "{source:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_an_operator_names_says_nothing() {
+        let mut far = by_position("0000001f:FFFFFFFF/FFFFFFF0:0");
+        (far.topic, far.partition, far.offset) = ("orders.v1", 3, 1_234);
+        let mut published = stream(0);
+        published.note(far);
+        let place = published.last_at().expect("a record").to_string();
+        assert_eq!(place, "orders.v1/3@1234");
+        let mut published = stream(0).ignoring(&[place.parse().unwrap()]);
+        published.note(far);
+        published.note(Marks { offset: 1_235, ..by_position("0000001f:0/10:0") });
+        assert_eq!(published.last(), Lsn::from(0x10));
+        for text in ["", "orders", "orders/3", "/3@1", "orders/x@1", "orders/3@x"] {
+            assert!(text.parse::<RecordPlace>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_source_the_topic_tells_equal_ids_apart() {
+        let wanted =
+            Wanted::Load { generation: Generation::from(GENERATION), commit_lsn: Lsn::from(0x10) };
+        let ours = Ours { has_source: false, ..ours() };
+        let mut published = Published::new(wanted, ours, 10);
+        let marks = by_position("0000001f:0/10:0");
+        published.note(Marks { source: None, topic: "bills", ..marks });
+        let of = |topic: &str| Named { topic: topic.into(), source: None, ..same() };
+        assert!(!published.take(at(0x10, 0), || of("orders")));
+        assert!(published.take(at(0x10, 0), || of("bills")));
+        published.note(Marks { source: None, topic: "bills", ..by_position("0000001f:0/10:0") });
+        assert!(published.take(at(0x10, 0), || of("")), "of a row that is too large");
     }
 }

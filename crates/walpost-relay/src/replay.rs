@@ -44,7 +44,8 @@ use crate::{
     convert::Converter,
     encoding::EventEncoding,
     error::RelayError,
-    headers::ReplayHeaders,
+    headers::ReplayHeader,
+    id_space::IdSpaceTable,
     sink::Sink,
     sql::Sql,
     status::StatusReporter,
@@ -283,6 +284,7 @@ impl Replayer {
             rows: 0,
             reported: Instant::now(),
         };
+        let spaces = IdSpaceTable::new(&self.config).read(self.checkpoints.sql()).await?;
         let mut task = JoinSet::new();
         let load = Load { relation: Arc::new(relation), cursor: CURSOR.to_owned() };
         task.spawn(async move { loader.run(vec![load]).await });
@@ -290,9 +292,10 @@ impl Replayer {
             id,
             audit: self.audit.clone(),
             sink,
-            converter: Converter::new(self.router.clone(), &self.encoding, &self.config),
+            converter: Converter::new(self.router.clone(), &self.encoding, &self.config)
+                .with_spaces(spaces),
             asker: Asker::new(self.bulk.clone(), &self.encoding)?,
-            headers: ReplayHeaders::new(&self.config, id),
+            header: ReplayHeader::new(id),
             to_topic: kept.to_topic.map(Arc::from),
             pace: Pace::new(kept.rate_per_s),
             rows,

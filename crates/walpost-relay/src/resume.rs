@@ -19,7 +19,7 @@ use crate::{
     history,
     parked::{Retried, Sending, lowered},
     pipeline::attend,
-    published::{Phantoms, Published, Wanted},
+    published::{Ours, Phantoms, Published, Wanted},
     sink::Sink,
     source::Source,
 };
@@ -89,6 +89,7 @@ pub(crate) struct Resuming<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) checkpoints: &'a CheckpointStore,
     pub(crate) wanted: Wanted,
+    pub(crate) ours: Ours,
     /// Parked events that may have been sent on.
     pub(crate) sending: &'a [Sending],
 }
@@ -110,8 +111,9 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
     let began = Instant::now();
     let settle = (!from.checkpoint.clean).then(|| Duration::from_millis(config.settle_ms));
     let empty = |sending: &[Sending]| Found {
-        published: Published::new(from.wanted, &config.pipeline, config.resume_max_ids)
-            .and_up_to(from.checkpoint.taken_over_at),
+        published: Published::new(from.wanted, from.ours.clone(), config.resume_max_ids)
+            .and_up_to(from.checkpoint.taken_over_at)
+            .ignoring(&config.ignored_records),
         retried: Retried::new(sending),
     };
     let found = Arc::new(Mutex::new(empty(from.sending)));
@@ -132,7 +134,7 @@ pub(crate) async fn read_back<S: Source, K: Sink>(
     let Found { published, retried } =
         std::mem::replace(&mut *found.lock().unwrap_or_else(PoisonError::into_inner), empty(&[]));
     let flushed = from.checkpoints.flushed().await?;
-    history::not_set_back(config, published.last(), flushed)?;
+    history::not_set_back(config, published.last(), published.last_at(), flushed)?;
     let until = published.until(flushed);
     tell_phantoms(from.checkpoint, published.phantoms());
     if !published.is_empty() {

@@ -23,12 +23,13 @@ use crate::{
     error::{RelayError, SourceError},
     headers::OwnHeaders,
     history,
+    id_space::{Begins, IdSpaceTable, IdSpaces},
     metrics::PipelineMetrics,
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
     proven::Proofs,
-    published::Wanted,
+    published::{Ours, Wanted},
     recovery::replace,
     resume::{self, Resuming},
     sink::Sink,
@@ -67,6 +68,7 @@ pub(crate) struct Found {
     pub(crate) identity: ServerIdentity,
     pub(crate) checkpoints: CheckpointStore,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) spaces: IdSpaces,
     /// From here on what is read back does not count.
     pub(crate) left_at: Option<Lsn>,
     /// Whether the checkpoint has its row.
@@ -96,7 +98,12 @@ impl Found {
 
     /// What to read back before anything above `confirmed` is sent; a load is
     /// below every position.
-    fn resuming<'a>(&'a self, confirmed: Lsn, sending: &'a [Sending]) -> Resuming<'a> {
+    fn resuming<'a>(
+        &'a self,
+        confirmed: Lsn,
+        sending: &'a [Sending],
+        config: &RelayConfig,
+    ) -> Resuming<'a> {
         let generation = self.checkpoint.generation;
         let wanted = match confirmed {
             Lsn::ZERO => match self.checkpoint.initial {
@@ -111,7 +118,8 @@ impl Found {
             confirmed => Wanted::Stream { generation, confirmed, left_at: self.left_at },
         };
         let (checkpoint, checkpoints) = (&self.checkpoint, &self.checkpoints);
-        Resuming { checkpoint, checkpoints, wanted, sending }
+        let ours = Ours::of(self.spaces.clone(), config);
+        Resuming { checkpoint, checkpoints, wanted, ours, sending }
     }
 }
 
@@ -226,7 +234,11 @@ impl Session<'_> {
         let fate =
             start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
         start::rows_decided(&sql, self.config, checkpoint.as_ref(), slot.as_ref()).await?;
+        let begins = Begins::of(checkpoint.as_ref(), slot.as_ref(), self.config);
+        let (table, id_column) = (IdSpaceTable::new(self.config), &self.router.config().event_id);
+        let spaces = table.ensure(&sql, self.config, id_column, begins).await?;
         let found = Found {
+            spaces,
             stored: checkpoint.is_some(),
             checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
             left_at,
@@ -397,7 +409,7 @@ impl Session<'_> {
         self.status.step(StartStep::Sink);
         let mut sink = resume::connect(&mut source, connect_sink, before, store).await?;
         self.status.step(StartStep::Work);
-        let from = found.resuming(confirmed, parked.sending());
+        let from = found.resuming(confirmed, parked.sending(), self.config);
         let (published, until, retried) =
             resume::read_back(&mut source, &mut sink, from, self.config).await?;
         parked.settle_sending(&retried).await?;
@@ -413,7 +425,8 @@ impl Session<'_> {
         Ok(Pipeline {
             source,
             sink,
-            converter: Converter::new(self.router.clone(), self.encoding, self.config),
+            converter: Converter::new(self.router.clone(), self.encoding, self.config)
+                .with_spaces(found.spaces.clone()),
             asker: Asker::new(found.sql.clone(), self.encoding)?,
             headers: OwnHeaders::new(self.config, generation),
             parked,

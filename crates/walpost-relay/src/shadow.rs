@@ -179,7 +179,7 @@ impl Shadow {
             source,
             asker: Asker::new(sql.clone(), &encoding)?,
             sql,
-            converter: Converter::new(router, &encoding, &config),
+            converter: Converter::new(router, &encoding, &without_source(&config)),
             config,
             slot,
             begins_at: consistent,
@@ -437,7 +437,7 @@ impl Shadow {
                 }
             }
             Answer::Id { .. } => self.refused = None,
-            Answer::Described(..) => {}
+            Answer::Described(..) | Answer::IdSpace(..) => {}
         }
         self.converter.learn(answer);
         Ok(())
@@ -451,6 +451,11 @@ impl Shadow {
         }
         Ok(())
     }
+}
+
+/// Debezium's records have no source, and nothing is written for one here.
+fn without_source(config: &RelayConfig) -> RelayConfig {
+    RelayConfig { source_header: false, ..config.clone() }
 }
 
 fn parked(id: Option<Bytes>, parking: Parking) -> ShadowMade {

@@ -30,7 +30,9 @@ use crate::{
     convert::{Converter, Unmade},
     encoding::EventEncoding,
     error::{RelayError, SourceError},
-    headers::ReplayHeaders,
+    headers::ReplayHeader,
+    id_space::IdSpaceTable,
+    parked::ParkedId,
     sink::Sink,
     snapshot_modes,
     source::SourceItem,
@@ -152,9 +154,10 @@ impl SnapshotAgain {
         let _ = published.wait_for(|status| status.done >= position).await;
         let (mut rows, _loader) = self.open(&database).await.map_err(told)?;
         let mut again = Again {
-            converter: Converter::new(self.router.clone(), &self.encoding, &self.config),
+            converter: Converter::new(self.router.clone(), &self.encoding, &self.config)
+                .with_spaces(IdSpaceTable::new(&self.config).read(&sql).await.map_err(told)?),
             asker: Asker::new(sql.clone(), &self.encoding).map_err(told)?,
-            headers: ReplayHeaders::of_start(&self.config, position),
+            header: ReplayHeader::of_start(position),
             config: &self.config,
             sql,
             away: HashMap::new(),
@@ -214,7 +217,7 @@ struct Dealt {
 struct Again<'a> {
     converter: Converter,
     asker: Asker,
-    headers: ReplayHeaders,
+    header: ReplayHeader,
     config: &'a RelayConfig,
     sql: Sql,
     /// Topics that cannot be used, and since when.
@@ -321,13 +324,19 @@ impl Again<'_> {
             .collect();
         let ids: Vec<&str> = changes.iter().filter_map(|(_, id)| id.as_deref()).collect();
         let parked = snapshot_modes::parked(&self.sql, self.config, &ids).await?;
-        let parked: HashSet<String> = parked.into_iter().collect();
-        let due =
-            changes.into_iter().filter(|(_, id)| id.as_ref().is_none_or(|id| !parked.contains(id)));
+        let parked: HashSet<ParkedId> = parked.into_iter().collect();
+        let is_parked = |converter: &Converter, change: &RowChange, id: &Option<String>| {
+            let space = converter.id_space(change.row.relation(), false).map(|space| space.id);
+            let known = [space, None].map(|space| ParkedId { space, id: id.clone() });
+            known.iter().any(|known| parked.contains(known))
+        };
         let mut messages = Vec::new();
-        for (change, _) in due {
+        for (change, id) in changes {
+            if is_parked(&self.converter, &change, &id) {
+                continue;
+            }
             if let Some(mut message) = self.message(&change).await? {
-                self.headers.add(&mut message.headers);
+                self.header.add(&mut message.headers);
                 messages.push(message);
             }
         }

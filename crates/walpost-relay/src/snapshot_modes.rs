@@ -12,6 +12,7 @@ use crate::{
     columns,
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
+    parked::ParkedId,
     sql::Sql,
     wal::{preflight, row_filter, snapshot::describe},
 };
@@ -245,15 +246,16 @@ pub(crate) async fn parked(
     sql: &Sql,
     config: &RelayConfig,
     ids: &[&str],
-) -> Result<Vec<String>, RelayError> {
+) -> Result<Vec<ParkedId>, RelayError> {
     let table = TableName { schema: config.schema.clone(), name: "parked".to_owned() };
     let query = format!(
-        "select event_id from {} where pipeline = $1 and event_id = any ($2) and state <> 'done'",
+        "select event_id, id_space from {} where pipeline = $1 and event_id = any ($2) \
+         and state <> 'done'",
         table.quoted()
     );
     let of = [(&config.pipeline as _, Type::TEXT), (&ids as _, Type::TEXT_ARRAY)];
     let rows = sql.query("looking for parked events", &query, &of).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.iter().map(|row| ParkedId { space: row.get(1), id: row.get(0) }).collect())
 }
 
 #[cfg(test)]

@@ -96,6 +96,10 @@ async fn a_zombie_that_wakes_beside_its_successor_writes_nothing() {
     zombie.settle().await;
     assert_eq!(zombie.delivered().len(), 0, "nothing of it is durable");
     assert!(zombie.failures() >= 3);
+    for failure in zombie.deliveries.iter().filter_map(|delivery| delivery.result.as_ref().err()) {
+        let text = failure.to_string();
+        assert!(text.contains("took over the transactional.id") && text.contains(&id), "{text}");
+    }
     assert_eq!(committed(&topic).await, [0, 1, 2]);
     write(&mut successor, &topic, 3, 4).await;
     successor.settle().await;

@@ -217,6 +217,7 @@ impl Connect {
 
     pub(super) fn learn(&mut self, answer: Answer) {
         match answer {
+            Answer::IdSpace(..) => {}
             Answer::Described(relation, description) => self.describe(relation, &description),
             Answer::Id { part, schema, id } => self.converters.learn(&part, &schema, id),
             Answer::Refused { schema, detail, .. } => {

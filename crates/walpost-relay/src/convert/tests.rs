@@ -70,7 +70,8 @@ fn options() -> ConnectOptions {
 
 fn converter(options: ConnectOptions) -> Converter {
     let router = Router::new(RouterConfig::default()).expect("the defaults");
-    Converter::new(router, &options.into(), &RelayConfig::new("shop"))
+    let config = RelayConfig { source_header: false, ..RelayConfig::new("shop") };
+    Converter::new(router, &options.into(), &config)
 }
 
 fn question(made: Result<Message, Unmade>) -> Question {
@@ -210,4 +211,25 @@ fn headers_of_the_context_are_of_rows_and_not_of_messages() {
     let row = converter.router.row_from_message(&content).expect("an object");
     let of_message = names(converter.message(&RowChange::insert(row), Some(&content)));
     assert_eq!(of_message, ["id"]);
+}
+
+#[test]
+fn a_table_is_asked_about_once_before_its_first_event_has_a_source() {
+    let router = Router::new(RouterConfig::default()).expect("the defaults");
+    let encoding =
+        Encoding { key: walpost_encode::Encoder::Raw, value: walpost_encode::Encoder::Raw };
+    let mut converter = Converter::new(router, &encoding.into(), &RelayConfig::new("shop"));
+    let (outbox, space) = (outbox(), uuid::Uuid::from_u128(7));
+    let Question::IdSpace(asked, _) = question(converter.message(&insert(&outbox, None), None))
+    else {
+        panic!("the table is not known")
+    };
+    converter.learn(Answer::IdSpace(asked, space));
+    // By its object id: another relation of it, as after a change of its columns.
+    let wider = relation(&["id", "aggregatetype", "aggregateid", "type", "payload", "more"]);
+    let row = [Some("e"), Some("order"), Some("a"), Some("T"), Some("1"), None];
+    let change = RowChange::insert(Row::from_text(wider, row));
+    let Ok(message) = converter.message(&change, None) else { panic!("it is no message") };
+    let source = message.headers.iter().find(|header| &*header.name == "walpost-source");
+    assert_eq!(source.unwrap().value.as_deref(), Some(space.to_string().as_bytes()));
 }

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
+use uuid::Uuid;
 use walpost_event::{Generation, Header, Headers, Message, Position, Row, Value};
 
 use crate::{
@@ -24,6 +25,7 @@ pub(super) struct Letter {
     pub(super) position: Position,
     /// Outbox table, or prefix of the logical message.
     pub(super) source: String,
+    pub(super) id_space: Option<Uuid>,
     pub(super) event_id: Option<String>,
     pub(super) aggregate_type: Option<String>,
     pub(super) aggregate_id: Option<String>,
@@ -49,6 +51,8 @@ pub(super) enum Form {
 pub(super) struct Envelope {
     pub(super) topic: Arc<str>,
     pub(super) pipeline: String,
+    /// The events' records have the header of the source.
+    pub(super) has_source_header: bool,
     /// Columns of a row that becomes no record.
     pub(super) payload_column: String,
     pub(super) key_column: String,
@@ -122,13 +126,16 @@ impl Letter {
     /// Names and values of the headers that tell what happened.
     fn marks<'a>(&'a self, envelope: &'a Envelope) -> Vec<(String, Cow<'a, str>)> {
         let row = parked_replay(self.id, self.generation, self.position);
-        let mut marks: Vec<(String, Cow<'a, str>)> = vec![
-            (DEAD_LETTER_HEADER.to_owned(), row.into()),
-            (SOURCE_HEADER.to_owned(), envelope.pipeline.as_str().into()),
+        let space = self.id_space.filter(|_| envelope.has_source_header);
+        let source = space.map(|id| (SOURCE_HEADER.to_owned(), id.to_string().into()));
+        let mut marks: Vec<(String, Cow<'a, str>)> =
+            vec![(DEAD_LETTER_HEADER.to_owned(), row.into())];
+        marks.extend(source);
+        marks.extend([
             (own("source"), self.source.as_str().into()),
             (own("reason"), self.reason.as_str().into()),
             (own("attempts"), self.attempts.to_string().into()),
-        ];
+        ]);
         let mut add = |name: String, value: Option<Cow<'a, str>>| {
             marks.extend(value.map(|value| (name, value)));
         };
@@ -188,6 +195,7 @@ mod tests {
         Envelope {
             topic: "dead".into(),
             pipeline: "shop".to_owned(),
+            has_source_header: true,
             payload_column: "payload".to_owned(),
             key_column: "aggregateid".to_owned(),
         }
@@ -199,6 +207,7 @@ mod tests {
             generation: Generation::from(0x1f),
             position: Position { commit_lsn: Lsn::from(0x10), ordinal: 3 },
             source: "walpost.outbox".to_owned(),
+            id_space: Some(Uuid::nil()),
             event_id: Some("e1".to_owned()),
             aggregate_type: Some("order".to_owned()),
             aggregate_id: Some("a".to_owned()),
@@ -272,7 +281,7 @@ mod tests {
             ("id", "e1"),
             ("eventType", "Placed"),
             ("walpost-dead-letter", "parked:7:0000001f:0/10:3"),
-            ("walpost-source", "shop"),
+            ("walpost-source", "00000000-0000-0000-0000-000000000000"),
             ("walpost-dead-letter-source", "walpost.outbox"),
             ("walpost-dead-letter-reason", "rejected"),
             ("walpost-dead-letter-attempts", "2"),
@@ -286,6 +295,10 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(told(&message), expected);
+
+        let without = Envelope { has_source_header: false, ..envelope() };
+        let message = letter("rejected", Some(record(&before))).message(&Form::Whole, &without);
+        assert_eq!(header_of(&message, "walpost-source"), None);
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Table {
         let sql = format!(
             "select generation, commit_lsn, ordinal, source, event_id, aggregate_type, \
                  aggregate_id, reason, detail, attempts, topic, record_partition, record_key, \
-                 record_value, record_headers, record_timestamp_ms, row_columns, message_content \
+                 record_value, record_headers, record_timestamp_ms, row_columns, message_content, \
+                 id_space \
              from {} where pipeline = $1 and id = $2 and state in ('open', 'sending')",
             self.parked
         );
@@ -112,6 +113,7 @@ impl Table {
                 attempts: row.get(9),
                 contents: contents.read(&source),
                 source,
+                id_space: row.get(18),
             }
         }))
     }

@@ -2,13 +2,14 @@
 
 use tokio_postgres::{Row, types::Type};
 
-use super::{Aggregate, aggregates::WAITING_MAX, table::ParkedTable};
+use super::{Aggregate, ParkedId, aggregates::WAITING_MAX, table::ParkedTable};
 #[cfg(test)]
 use crate::simulation::ParkedRow;
 use crate::{
     config::RelayConfig,
     error::RelayError,
     event_id::printed,
+    id_space,
     recovery::not_proven,
     wal::{quote_identifier, quote_literal, row_filter, snapshot::PRINTING},
 };
@@ -19,7 +20,7 @@ const GAP_MAX: usize = 2 * WAITING_MAX;
 /// A row that counts for a recovery.
 pub(super) struct Gap {
     /// Of an event that comes again; none for one that does not.
-    pub(super) event_id: Option<String>,
+    pub(super) event: Option<ParkedId>,
     /// What waits behind it, while it is open.
     pub(super) aggregate: Option<Aggregate>,
 }
@@ -36,7 +37,10 @@ impl ParkedTable {
         #[cfg(test)]
         if let Some(server) = self.sql.simulation() {
             let gap = |(row, comes_again): (ParkedRow, bool)| Gap {
-                event_id: row.event_id.filter(|_| comes_again),
+                event: row
+                    .event_id
+                    .filter(|_| comes_again)
+                    .map(|id| ParkedId { space: None, id: Some(id) }),
                 aggregate: row
                     .aggregate_id
                     .map(|id| Aggregate { kind: row.aggregate_type, id: Some(id) }),
@@ -48,15 +52,17 @@ impl ParkedTable {
         for table in &config.tables {
             let rows = row_filter::condition(&self.sql, config, table).await?;
             ids.push(format!(
-                "select {id} as id from {} where {} and {}",
+                "select {id} as id, {} as id_space from {} where {} and {}",
+                id_space::of_table(config, table),
                 table.quoted(),
                 not_proven(proven),
                 rows.as_deref().unwrap_or("true")
             ));
         }
         let sql = format!(
-            "select g.id, p.aggregate_type, p.aggregate_id, p.state in ('open', 'sending') \
-             from {} p left join ({}) g on g.id = p.event_id \
+            "select g.id, p.aggregate_type, p.aggregate_id, p.state in ('open', 'sending'), \
+             p.id_space from {} p left join ({}) g on g.id = p.event_id \
+             and (p.id_space is null or p.id_space = g.id_space) \
              where p.pipeline = {} and (g.id is not null or p.state in ('open', 'sending')) limit $1",
             self.parked,
             ids.join(" union "),
@@ -80,5 +86,6 @@ impl ParkedTable {
 fn gap(row: &Row) -> Gap {
     let is_waited_for = row.get::<_, bool>(3) && row.get::<_, Option<&str>>(2).is_some();
     let aggregate = is_waited_for.then(|| Aggregate { kind: row.get(1), id: row.get(2) });
-    Gap { event_id: row.get(0), aggregate }
+    let id = row.get::<_, Option<String>>(0);
+    Gap { event: id.map(|id| ParkedId { space: row.get(4), id: Some(id) }), aggregate }
 }

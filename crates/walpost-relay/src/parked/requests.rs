@@ -169,7 +169,7 @@ impl ParkedTable {
         let sql = format!(
             "select generation, commit_lsn, ordinal, source, aggregate_type, aggregate_id, topic, \
                  record_partition, record_key, record_value, record_headers, record_timestamp_ms, \
-                 row_columns, message_content from {} \
+                 row_columns, message_content, id_space from {} \
              where pipeline = $1 and id = $2 and state = 'open'",
             self.parked
         );
@@ -194,6 +194,7 @@ impl ParkedTable {
                 aggregate: aggregate(&row, 4),
                 contents: contents.read(&source),
                 source,
+                id_space: row.get(14),
             }
         }))
     }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
+use uuid::Uuid;
 use walpost_event::{
     Column, Generation, Header, Headers, Message, Position, Relation, ReplicaIdentity, Row,
 };
@@ -17,6 +18,7 @@ pub(crate) struct StoredEvent {
     pub(crate) aggregate: Option<Aggregate>,
     /// Outbox table, or prefix of the logical message.
     pub(crate) source: String,
+    pub(crate) id_space: Option<Uuid>,
     /// `None` for what is in no form that we write.
     pub(crate) contents: Option<Contents>,
 }

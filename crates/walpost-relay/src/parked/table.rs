@@ -10,7 +10,9 @@ use tokio_postgres::{
 use uuid::Uuid;
 use walpost_event::{Generation, Lsn, Message, Position};
 
-use super::{Aggregate, ParkedEvent, Waiting, aggregates::WAITING_MAX, column_text, text};
+use super::{
+    Aggregate, ParkedEvent, ParkedId, Waiting, aggregates::WAITING_MAX, column_text, text,
+};
 use crate::{
     config::{RelayConfig, TableName},
     error::{RelayError, ServerError},
@@ -92,6 +94,7 @@ impl ParkedTable {
                     (&of_record(events, |record| record.timestamp_ms), Type::INT8_ARRAY),
                     (&column(events, |one| one.contents.row_columns()), Type::JSONB_ARRAY),
                     (&column(events, |one| one.contents.message_content()), Type::BYTEA_ARRAY),
+                    (&column(events, |one| one.id_space), Type::UUID_ARRAY),
                 ],
             )
             .await
@@ -115,20 +118,21 @@ impl ParkedTable {
                 insert into {parked} (pipeline, generation, commit_lsn, ordinal, source, event_id,
                     aggregate_type, aggregate_id, reason, detail, attempts, topic,
                     record_partition, record_key, record_value, record_headers,
-                    record_timestamp_ms, row_columns, message_content)
+                    record_timestamp_ms, row_columns, message_content, id_space)
                 select $1, $3, commit_lsn, ordinal, source, event_id, aggregate_type,
                     aggregate_id, reason, detail, attempts, topic, record_partition, record_key,
                     record_value, record_headers, record_timestamp_ms, row_columns,
-                    message_content
+                    message_content, id_space
                 from unnest($4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-                    $19, $20) with ordinality as event (commit_lsn, ordinal, source, event_id,
+                    $19, $20, $21) with ordinality as event (commit_lsn, ordinal, source, event_id,
                     aggregate_type, aggregate_id, reason, detail, attempts, topic,
                     record_partition, record_key, record_value, record_headers,
-                    record_timestamp_ms, row_columns, message_content, number)
+                    record_timestamp_ms, row_columns, message_content, id_space, number)
                 where exists (select from owner)
                 order by number
                 on conflict (pipeline, generation, commit_lsn, ordinal,
-                    coalesce(hashtextextended(event_id, 0), 0)) do nothing
+                    coalesce(hashtextextended(event_id, 0), 0),
+                    coalesce(id_space, '00000000-0000-0000-0000-000000000000')) do nothing
             )
             select 1 from owner"
         )
@@ -139,7 +143,7 @@ impl ParkedTable {
     pub(super) async fn read_events(
         &self,
         confirmed: Lsn,
-    ) -> Result<HashMap<Position, Vec<Option<String>>>, RelayError> {
+    ) -> Result<HashMap<Position, Vec<ParkedId>>, RelayError> {
         // Commit records end behind where they start: a page of slack keeps
         // the transaction that ends at the confirmed position.
         let from = u64::from(confirmed).saturating_sub(1 << 16);
@@ -148,7 +152,7 @@ impl ParkedTable {
             return server.parked_events(from.into()).await;
         }
         let sql = format!(
-            "select commit_lsn, ordinal, event_id from {} \
+            "select commit_lsn, ordinal, event_id, id_space from {} \
              where pipeline = $1 and generation = $2 and commit_lsn >= $3",
             self.parked
         );
@@ -166,7 +170,8 @@ impl ParkedTable {
             .await?;
         let mut events: HashMap<Position, Vec<_>> = HashMap::new();
         for row in rows {
-            events.entry(position(&row, 0)).or_default().push(row.get(2));
+            let id = ParkedId { space: row.get(3), id: row.get(2) };
+            events.entry(position(&row, 0)).or_default().push(id);
         }
         Ok(events)
     }

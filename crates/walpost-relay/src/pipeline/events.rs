@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use uuid::Uuid;
 use walpost_event::{Identity, Message, Position, Row, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
@@ -16,9 +17,10 @@ use crate::{
     convert::{Origin, Sorted, Unmade, content, table_name},
     error::RelayError,
     filters,
-    headers::ID_HEADER,
+    id_space::IdSpace,
     moves::crossing::PREFIX,
     parked::{Contents, ParkedEvent, Parking},
+    published::Named,
     sink::{self, Landed, Sink},
     source::{Source, SourceItem},
 };
@@ -111,7 +113,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             Err(parking) => {
                 let contents = Contents::Message(message.content);
                 let at = self.next_event();
-                self.park_unread(at, message.prefix, Identity::default(), parking, contents)
+                let origin = (message.prefix, self.space_of_messages());
+                self.park_unread(at, origin, Identity::default(), parking, contents)
             }
         }
     }
@@ -120,14 +123,23 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn oversize(&mut self, change: &RowChange, size_bytes: u64) -> Result<(), RelayError> {
         let (ticket, position) = self.next_event();
         let identity = self.converter.identity(&change.row);
-        if self.published.take(position, || identity.event_id.clone()) {
+        let space = self.converter.id_space(change.row.relation(), false);
+        let source = space.filter(|_| self.config.source_header).map(IdSpace::header);
+        let event = || Named {
+            source: source.and_then(|header| header.value),
+            id: identity.event_id.clone(),
+            ..Named::default()
+        };
+        if self.published.take(position, event) {
             self.metrics.resumed.increment(1);
             self.progress.tracker.done(ticket);
             return Ok(());
         }
         let source = table_name(change.row.relation()).to_string();
         let parking = Parking::too_large(size_bytes, self.config.max_event_bytes);
-        self.park_unread((ticket, position), source, identity, parking, Contents::LeftOut)
+        let space = self.converter.id_space(change.row.relation(), false).map(|space| space.id);
+        let at = (ticket, position);
+        self.park_unread(at, (source, space), identity, parking, Contents::LeftOut)
     }
 
     /// Its id is not known, and a position alone proves nothing: if it is published
@@ -143,24 +155,39 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             parking.detail.push_str("; a record with its position is published, maybe its own");
         }
         let identity = Identity::default();
-        self.park_unread((ticket, position), prefix, identity, parking, Contents::LeftOut)
+        let origin = (prefix, self.space_of_messages());
+        self.park_unread((ticket, position), origin, identity, parking, Contents::LeftOut)
     }
 
     /// Parks what never became a row that could be routed.
     fn park_unread(
         &mut self,
         (ticket, position): (Ticket, Position),
-        source: String,
+        (source, id_space): (String, Option<Uuid>),
         identity: Identity,
         parking: Parking,
         contents: Contents,
     ) -> Result<(), RelayError> {
-        if self.published.is_taken_over(position) || self.parked.contains(position, &identity)? {
+        if self.published.is_taken_over(position)
+            || self.parked.contains(position, &identity, id_space)?
+        {
             self.progress.tracker.done(ticket);
             return Ok(());
         }
-        let attempts = 0;
-        self.park(ParkedEvent { ticket, position, identity, source, parking, attempts, contents })
+        self.park(ParkedEvent {
+            ticket,
+            position,
+            identity,
+            source,
+            id_space,
+            parking,
+            attempts: 0,
+            contents,
+        })
+    }
+
+    fn space_of_messages(&self) -> Option<Uuid> {
+        self.converter.space_of_messages().map(|space| space.id)
     }
 
     /// An insert: parked or sent.
@@ -195,7 +222,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         let mut is_behind = false;
         if self.parked.concerns(position) {
             let identity = self.converter.identity(&change.row);
-            if self.parked.contains(position, &identity)? {
+            let space = self.converter.id_space(change.row.relation(), emitted.is_some());
+            if self.parked.contains(position, &identity, space.map(|space| space.id))? {
                 self.progress.tracker.done(ticket);
                 return Ok(());
             }
@@ -249,13 +277,11 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         emitted: Option<&LogicalMessage>,
         made: &mut Option<Result<Message, Unmade>>,
     ) -> bool {
-        let id = || {
+        let event = || {
             let made = made.insert(self.converter.message(change, content(emitted)));
-            let message = made.as_ref().ok()?;
-            let id = message.headers.iter().find(|header| &*header.name == ID_HEADER)?;
-            id.value.clone()
+            made.as_ref().map_or_else(|_| Named::default(), Named::of)
         };
-        let is_there = self.published.take(position, id);
+        let is_there = self.published.take(position, event);
         // Without an answer nobody knows its id.
         let is_published = is_there && !matches!(made, Some(Err(Unmade::Ask(_))));
         self.metrics.resumed.increment(is_published.into());

@@ -30,6 +30,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let identity = self.converter.identity(&origin.row);
         let source = origin.source();
+        let id_space = self.converter.id_space(origin.row.relation(), origin.emitted.is_some());
+        let id_space = id_space.map(|space| space.id);
         let Origin { row, emitted } = origin;
         let change = RowChange::insert(row);
         let contents = match self.converter.message(&change, content(emitted.as_ref())) {
@@ -41,7 +43,16 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             // is sent on.
             Err(_) => Origin { row: change.row, emitted }.contents(),
         };
-        self.park(ParkedEvent { ticket, position, identity, source, parking, attempts, contents })
+        self.park(ParkedEvent {
+            ticket,
+            position,
+            identity,
+            source,
+            id_space,
+            parking,
+            attempts,
+            contents,
+        })
     }
 
     /// Puts an event into the next batch of rows, unless it is one too many.

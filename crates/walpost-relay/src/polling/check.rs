@@ -19,6 +19,7 @@ use crate::{
     checkpoint::read_feed,
     config::{RelayConfig, TableName},
     error::RelayError,
+    id_space::{Begins, IdSpaceTable},
     sql::Sql,
     wal::{
         preflight, quote_identifier, quote_literal,
@@ -63,6 +64,12 @@ async fn checks(
     let columns = columns(&sql, config, polling, router).await;
     let is_there = columns.is_ok();
     results.push(found("outbox table", columns));
+    if is_there && has_own {
+        let id_column = &router.event_id;
+        let ensured =
+            IdSpaceTable::new(config).try_ensure(&sql, config, id_column, Begins::Polling).await;
+        results.push(found("id space", ensured.map(|()| "as in the table id_space".to_owned())));
+    }
     if is_there {
         results.push(index::check(&sql, table, polling).await?);
     }
@@ -102,7 +109,9 @@ async fn server(sql: &Sql) -> Result<String, RelayError> {
 async fn own_table(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
     let note = [Right::Select, Right::Insert];
     let all = [Right::Select, Right::Insert, Right::Update, Right::Delete];
-    for (name, rights) in [("polling_attempts", &all[..]), ("checkpoint", &note[..])] {
+    for (name, rights) in
+        [("polling_attempts", &all[..]), ("checkpoint", &note[..]), ("id_space", &all[..3])]
+    {
         let table = TableName { schema: config.schema.clone(), name: name.to_owned() };
         let Some(reach) = rights::reach(sql, &table).await? else {
             return Err(RelayError::prerequisite(

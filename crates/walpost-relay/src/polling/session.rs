@@ -4,7 +4,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout_at},
 };
-use walpost_event::{Generation, Message, RowChange, error_chain, jitter};
+use walpost_event::{Message, RowChange, error_chain, jitter};
 use walpost_postgres::Database;
 use walpost_router::Router;
 
@@ -26,7 +26,7 @@ use crate::{
     convert::{Converter, Unmade},
     encoding::EventEncoding,
     error::RelayError,
-    headers::OwnHeaders,
+    id_space::{Begins, IdSpaceTable},
     sink::Sink,
     sql::Sql,
     status::{Phase, StartStep, StatusReporter},
@@ -68,7 +68,6 @@ pub(super) struct Work<K> {
     pub(super) table: PolledTable,
     converter: Converter,
     asker: Asker,
-    headers: OwnHeaders,
     judge: Judge,
     /// Connected when there is something to send.
     pub(super) sink: Option<K>,
@@ -123,11 +122,15 @@ impl PollingSession<'_> {
         if let Gate::Relays = self.gate {
             note_polling(&sql, self.config).await?;
         }
+        let id_column = &self.router.config().event_id;
+        let spaces = IdSpaceTable::new(self.config)
+            .ensure(&sql, self.config, id_column, Begins::Polling)
+            .await?;
         Ok(Work {
             table: PolledTable::open(client, self.config, self.polling, &self.gate).await?,
-            converter: Converter::new(self.router.clone(), self.encoding, self.config),
+            converter: Converter::new(self.router.clone(), self.encoding, self.config)
+                .with_spaces(spaces),
             asker: Asker::new(sql, self.encoding)?,
-            headers: OwnHeaders::new(self.config, Generation::from(0)),
             judge: Judge::new(self.polling),
             sink: None,
             suspects: HashSet::new(),
@@ -261,10 +264,7 @@ impl PollingSession<'_> {
                 ))),
             };
             outgoing[index] = Some(match message {
-                Ok(mut message) => {
-                    work.headers.add_source(&mut message.headers);
-                    Outgoing { message: Some(message), fate: Fate::Untouched }
-                }
+                Ok(message) => Outgoing { message: Some(message), fate: Fate::Untouched },
                 Err(fate) => Outgoing { message: None, fate },
             });
         }

@@ -11,6 +11,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     event_id::printed,
+    id_space,
     sql::Sql,
     wal::{quote_identifier, quote_literal},
 };
@@ -32,6 +33,9 @@ pub struct ReplaySurvey {
     pub span: Option<(String, String)>,
     /// Events that are older than the window that consumers deduplicate in.
     pub beyond_window: u64,
+    /// Events that another program may have published under another source, with ids
+    /// that are not globally unique: consumers apply them again.
+    pub of_other_sources: u64,
     /// Of the ids that were asked for, those that no row has.
     pub ids_missing: u64,
     /// By event type, the most frequent first; not all of them where there are
@@ -112,13 +116,17 @@ impl Selection<'_> {
                  (min(at) filter (where not is_parked))::text, \
                  (max(at) filter (where not is_parked))::text, \
                  count(*) filter (where not is_parked and is_old), count(distinct id), \
-                 coalesce(bool_or(is_foreign), false) \
+                 coalesce(bool_or(is_foreign), false), \
+                 count(*) filter (where not is_parked and is_shared and not is_unique) \
              from (select {} as is_parked, {old} as is_old, {}::text as id, {at} as at, \
-                 {} as is_seen, xid >= pg_snapshot_xmax(pg_current_snapshot()) as is_foreign \
+                 {} as is_seen, xid >= pg_snapshot_xmax(pg_current_snapshot()) as is_foreign, \
+                 {} as is_shared, {} as is_unique \
                  from {} where {} and {}) as found where is_seen or is_foreign",
             self.parked(),
             quote_identifier(&self.router.event_id),
             self.seen(),
+            id_space::is_shared_in_sql(self.config, self.table),
+            id_space::is_unique_in_sql(&self.router.event_id),
             self.table.quoted(),
             self.filter.condition(self.relation, self.router)?,
             self.own.unwrap_or("true"),
@@ -136,6 +144,7 @@ impl Selection<'_> {
             parked: count(&row, 1),
             span: span(&row, 2),
             beyond_window: count(&row, 4),
+            of_other_sources: count(&row, 7),
             ids_missing: (ids.len() as u64).saturating_sub(count(&row, 5)),
             ..ReplaySurvey::default()
         };
@@ -202,10 +211,11 @@ impl Selection<'_> {
         let table = TableName { schema: self.config.schema.clone(), name: "parked".to_owned() };
         format!(
             "coalesce({} in (select event_id from {} where pipeline = {} and state <> 'done' \
-             and event_id is not null), false)",
+             and event_id is not null and (id_space is null or id_space = {})), false)",
             printed(&quote_identifier(&self.router.event_id)),
             table.quoted(),
-            quote_literal(&self.config.pipeline)
+            quote_literal(&self.config.pipeline),
+            id_space::of_table(self.config, self.table)
         )
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     asking::Asker,
     convert::{Converter, Unmade},
     error::{RelayError, SourceError},
-    headers::ReplayHeaders,
+    headers::ReplayHeader,
     sink::{Delivery, Sink, Unsent},
     source::SourceItem,
     wal::Loaded,
@@ -98,7 +98,7 @@ pub(super) struct Sending<K> {
     pub(super) sink: K,
     pub(super) converter: Converter,
     pub(super) asker: Asker,
-    pub(super) headers: ReplayHeaders,
+    pub(super) header: ReplayHeader,
     pub(super) to_topic: Option<Arc<str>>,
     pub(super) pace: Pace,
     pub(super) rows: mpsc::Receiver<Loaded>,
@@ -333,7 +333,7 @@ impl<K: Sink> Sending<K> {
     fn made(&mut self, seq: i64, change: RowChange) -> Option<(i64, Message)> {
         match self.converter.message(&change, None) {
             Ok(mut message) => {
-                self.headers.add(&mut message.headers);
+                self.header.add(&mut message.headers);
                 if let Some(topic) = &self.to_topic {
                     message.topic = topic.clone();
                     // That of another topic, which may have fewer.

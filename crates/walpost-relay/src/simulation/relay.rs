@@ -20,6 +20,7 @@ use crate::{
     config::RelayConfig,
     encoding::EventEncoding,
     error::{RelayError, SourceError},
+    id_space::IdSpaces,
     metrics::PipelineMetrics,
     pipeline::Ended,
     policy::Carried,
@@ -209,6 +210,7 @@ impl<'a> Relay<'a> {
         };
         let mut found = Found {
             database: DATABASE.clone(),
+            spaces: IdSpaces::simulated(self.table()),
             left_at: None,
             sql,
             server: server(),
@@ -232,6 +234,14 @@ impl<'a> Relay<'a> {
         session.own(&mut found, slot).await?;
         let connect = async || Ok(Producer::connect(&self.world, mode).await);
         session.stream(&found, source, stop, connect).await
+    }
+
+    /// Pipelines that each publish everything have a table each: of one table either
+    /// would count what the other has published.
+    fn table(&self) -> usize {
+        let mut pipelines = self.schedule.pipelines.iter();
+        let is_shared = pipelines.all(|pipeline| pipeline.aggregates.is_none());
+        if is_shared { self.world.pipeline } else { 0 }
     }
 
     fn is_lost(&self) -> bool {

@@ -193,7 +193,7 @@ pub(super) enum Foreign {
     /// Without any mark.
     Plain,
     /// With the id of the event, and the name of another pipeline.
-    OtherPipeline { event: usize },
+    OtherTable { event: usize },
     /// With the event's place and id in another generation.
     OtherGeneration { event: usize },
     /// With the event's place in this generation, and another id.
@@ -410,7 +410,7 @@ fn foreign(chance: &mut Seeded, events: usize) -> Foreign {
     let event = chance.below(events);
     match chance.below(5) {
         0 => Foreign::Plain,
-        1 => Foreign::OtherPipeline { event },
+        1 => Foreign::OtherTable { event },
         2 => Foreign::OtherGeneration { event },
         3 => Foreign::OtherId { event },
         _ => Foreign::Replay { event },

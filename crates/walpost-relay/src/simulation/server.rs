@@ -12,6 +12,7 @@ use crate::{
     checkpoint::{Checkpoint, InitialState, Note},
     error::RelayError,
     floors,
+    parked::ParkedId,
     proven::{Pair, Seen, sees},
 };
 
@@ -298,12 +299,13 @@ impl Server {
     pub(crate) async fn parked_events(
         &self,
         from: Lsn,
-    ) -> Result<HashMap<Position, Vec<Option<String>>>, RelayError> {
+    ) -> Result<HashMap<Position, Vec<ParkedId>>, RelayError> {
         let read = |state: &mut State| {
             let mut events: HashMap<_, Vec<_>> = HashMap::new();
             for row in self.rows(state).parked.iter().filter(|row| row.position.commit_lsn >= from)
             {
-                events.entry(row.position).or_default().push(row.event_id.clone());
+                let id = ParkedId { space: None, id: row.event_id.clone() };
+                events.entry(row.position).or_default().push(id);
             }
             events
         };

@@ -174,6 +174,8 @@ impl Producer {
                         id: header(headers, ID_HEADER),
                         source: header(headers, SOURCE_HEADER),
                         replay: header(headers, REPLAY_HEADER),
+                        topic,
+                        ..Marks::default()
                     });
                 }
                 return end;

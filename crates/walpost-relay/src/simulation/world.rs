@@ -28,6 +28,8 @@ use crate::{
 pub(super) const PIPELINES: [&str; PIPELINES_MAX] = ["shop-a", "shop-b"];
 pub(super) const GENERATION: u32 = 0x1f;
 const OTHER_GENERATION: u32 = 0x2e;
+/// That of [`IdSpaces::simulated`](crate::id_space::IdSpaces::simulated).
+const SPACE: &str = "00000000-0000-0000-0000-000000000000";
 /// Where the WAL begins.
 const START: u64 = 0x1_0000_0000;
 /// A commit record.
@@ -402,21 +404,19 @@ impl State {
         let source = |name: &str| header(SOURCE_HEADER, name.to_owned());
         match what {
             Foreign::Plain => Headers::new(),
-            Foreign::OtherPipeline { event } => [id(event), source("other")].into_iter().collect(),
+            Foreign::OtherTable { event } => [id(event), source("other")].into_iter().collect(),
             Foreign::OtherGeneration { event } => {
-                [id(event), position(event, OTHER_GENERATION), source(PIPELINES[0])]
-                    .into_iter()
-                    .collect()
+                [id(event), position(event, OTHER_GENERATION), source(SPACE)].into_iter().collect()
             }
             Foreign::OtherId { event } => {
-                [header(ID_HEADER, "other".to_owned()), position(event, GENERATION)]
+                [header(ID_HEADER, "other".to_owned()), position(event, GENERATION), source(SPACE)]
                     .into_iter()
                     .collect()
             }
             Foreign::Replay { event } => [
                 id(event),
                 position(event, GENERATION),
-                source(PIPELINES[0]),
+                source(SPACE),
                 header(REPLAY_HEADER, String::new()),
             ]
             .into_iter()

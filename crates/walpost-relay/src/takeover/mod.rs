@@ -31,6 +31,7 @@ use crate::{
     encoding::EventEncoding,
     error::{RelayError, SourceError},
     history,
+    id_space::{Begins, IdSpaceTable},
     sql::Sql,
     switch::lock_patiently,
     wal::{
@@ -54,6 +55,9 @@ pub struct TakeOverOrder {
     /// Go on where the slot stands also if that is behind the boundary: what was
     /// committed in between nobody publishes, unless the other program has.
     pub accept_slot_ahead: bool,
+    /// Go on also where consumers know events that the other program has published by
+    /// another source: what of it is published again they apply twice.
+    pub accept_duplicates: bool,
 }
 
 /// What a take-over does.
@@ -130,6 +134,7 @@ pub async fn take_over(
         taken_over_at: last,
         ..Checkpoint::new(new_generation(), identity.system_id, identity.timeline, &config.slot)
     };
+    IdSpaceTable::new(config).take_over(&desk.sql, config, &router.event_id).await?;
     desk.checkpoints.begin_behind(&row, desk.row.as_ref()).await?;
     // Until now nobody else could have moved the slot.
     drop(held);
@@ -218,6 +223,7 @@ async fn look(
     for table in &config.tables {
         preflight::columns(&desk.sql, config, table, router).await?;
     }
+    let repeated = repeated(&desk.sql, config, &router.event_id, encoding).await?;
     let (mut held, identity) = hold(&mut desk, config).await?;
     let slot_confirmed = desk.slot.confirmed.unwrap_or_default();
     let boundary = order.boundary;
@@ -236,6 +242,8 @@ async fn look(
     let after = whole.map_or(boundary.after, |part| Some(part.end_lsn));
     let begins_at = after.unwrap_or_default().max(slot_confirmed);
     same_server(begins_at, desk.checkpoints.flushed().await?)?;
+    let mut obstacles = obstacles(&desk, config, order, begins_at);
+    obstacles.extend(repeated.filter(|_| !order.accept_duplicates));
     let plan = TakeOverPlan {
         slot_confirmed,
         begins_at,
@@ -243,11 +251,39 @@ async fn look(
         part: scanned.part.filter(|part| !part.is_whole()).map(told),
         is_part_missing: boundary.inside.is_some() && scanned.part.is_none(),
         stood_at: desk.row.as_ref().map(|row| row.confirmed),
-        obstacles: obstacles(&desk, config, order, begins_at),
+        obstacles,
         is_done: false,
     };
     let last = scanned.part.and_then(Part::last);
     Ok(Found { desk, identity, held, last, plan })
+}
+
+/// Where consumers would know an event by another source than that of the other
+/// program, which may have published more than its offset says.
+async fn repeated(
+    sql: &Sql,
+    config: &RelayConfig,
+    id_column: &str,
+    encoding: &EventEncoding,
+) -> Result<Option<(String, String)>, RelayError> {
+    let spaces = IdSpaceTable::new(config);
+    spaces.try_ensure(sql, config, id_column, Begins::WithoutRows).await?;
+    // Consumers take no id for globally unique that is not plain text.
+    let table = match config.source_header && !encoding.has_plain_headers() {
+        true => config.tables.first().cloned(),
+        false => spaces.first_repeated(sql, config, id_column).await?,
+    };
+    Ok(table.map(|table| {
+        let problem = format!(
+            "ids of table {table} are not globally unique, or it has no row that shows it: \
+             consumers know what the connector has published by its topic, and would apply an \
+             event again that the pipeline publishes under the table's id space"
+        );
+        let remedy = "set pipeline.source_header = false, which keeps the topic as source; or take \
+                      --accept-duplicates, if the connector was stopped in order and no event is \
+                      replayed later";
+        (problem, remedy.to_owned())
+    }))
 }
 
 /// From a position that the server has not written yet it would stream in silence.

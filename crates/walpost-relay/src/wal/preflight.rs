@@ -161,6 +161,7 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
         ("checkpoint", &[Right::Select, Right::Insert, Right::Update][..]),
         ("parked", &[Right::Select, Right::Insert, Right::Update]),
         ("move", &[Right::Select, Right::Update]),
+        ("id_space", &[Right::Select, Right::Insert, Right::Update]),
     ] {
         let name = TableName { schema: config.schema.clone(), name: table.to_owned() };
         let Some(reach) = rights::reach(sql, &name).await? else {

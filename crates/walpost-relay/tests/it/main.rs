@@ -23,6 +23,7 @@ mod first_start;
 mod gauges;
 mod heartbeats;
 mod hold;
+mod identity;
 mod idle;
 mod login;
 mod marking;

@@ -74,6 +74,7 @@ async fn a_role_that_owns_nothing_has_rows_leave_through_the_table() {
          grant select, insert, update on walpost.checkpoint to {role}; \
          grant select, insert, update, delete on walpost.parked to {role}; \
          grant select, update on walpost.move to {role}; \
+         grant select, insert, update on walpost.id_space to {role}; \
          grant select, update, delete on walpost.outbox to {role}; \
          grant select, insert, update, delete on walpost.outbox_archive to {role}"
     );

@@ -51,7 +51,8 @@ async fn every_missing_grant_is_named_and_together_they_are_enough() {
     grant(format!(
         "grant {rights} on \"walpost\".\"checkpoint\" to {role}; \
          grant {rights} on \"walpost\".\"parked\" to {role}; \
-         grant select, update on \"walpost\".\"move\" to {role}"
+         grant select, update on \"walpost\".\"move\" to {role}; \
+         grant {rights} on \"walpost\".\"id_space\" to {role}"
     ))
     .await;
     grant(format!("grant select on \"walpost\".\"outbox\" to {role}")).await;
@@ -71,7 +72,8 @@ async fn a_slot_with_initial_skip_needs_no_right_to_read_the_table() {
         .batch_execute(&format!(
             "grant usage on schema walpost to {role}; \
              grant select, insert, update on walpost.checkpoint, walpost.parked to {role}; \
-             grant select, update on walpost.move to {role}"
+             grant select, update on walpost.move to {role}; \
+             grant select, insert, update on walpost.id_space to {role}"
         ))
         .await
         .unwrap();

@@ -195,7 +195,8 @@ async fn records_are_marked_carry_their_ids_and_keep_the_order_of_each_aggregate
             (&original.topic, &original.key, &original.value)
         );
         assert_eq!(header(message, "walpost-replay").unwrap(), format!("replay:{}", replayed.id));
-        assert_eq!(header(message, "walpost-source").unwrap(), "shop");
+        assert_eq!(header(message, "walpost-source"), header(original, "walpost-source"));
+        assert_eq!(header(message, "walpost-source").unwrap().len(), 36, "an id space");
         assert!(header(message, "walpost-position").is_none());
         assert!(header(original, "walpost-replay").is_none());
         let key = String::from_utf8(message.key.clone().unwrap().to_vec()).unwrap();

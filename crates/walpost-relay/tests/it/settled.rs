@@ -90,7 +90,8 @@ async fn missing_rights_are_told_before_the_first_row_goes() {
     let beforehand = format!(
         "grant usage on schema walpost to {role}; \
          grant select on all tables in schema walpost to {role}; \
-         grant insert, update on walpost.checkpoint, walpost.parked, walpost.move to {role}"
+         grant insert, update on walpost.checkpoint, walpost.parked, walpost.move to {role}; \
+         grant insert, update on walpost.id_space to {role}"
     );
     owner.batch_execute(&beforehand).await.unwrap();
     let mut retention = retention();

@@ -223,7 +223,7 @@ impl Sink for MemorySink {
         let Some(topic) = topics.first() else { return Ok(()) };
         assert_eq!((&*topic.name, topics.len(), topic.floors.len()), (TOPIC, 1, 1));
         let floor = topic.floors[0];
-        for message in &state.landed[floor as usize..] {
+        for (offset, message) in (floor..).zip(&state.landed[floor as usize..]) {
             let header = |name: &str| {
                 let header = message.headers.iter().find(|header| &*header.name == name)?;
                 header.value.as_deref()
@@ -233,6 +233,9 @@ impl Sink for MemorySink {
                 id: header("id"),
                 source: header(SOURCE_HEADER),
                 replay: header(REPLAY_HEADER),
+                topic: &message.topic,
+                partition: 0,
+                offset,
             });
         }
         let end = state.landed.len();

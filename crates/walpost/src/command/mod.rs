@@ -19,6 +19,7 @@ mod held;
 pub(crate) mod idempotency;
 pub(crate) mod inbox;
 mod instant;
+mod kafka_sink;
 pub(crate) mod migrate;
 pub(crate) mod parked;
 pub(crate) mod pipeline;

@@ -65,7 +65,8 @@ pub(crate) struct Args {
     /// Most events a second; without it 1000, or that of the replay that is resumed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
-    /// Also events that are older than replay.dedup_window_hours
+    /// Also events that are older than replay.dedup_window_hours, or that another program may have
+    /// published under another source
     #[arg(long)]
     accept_duplicates: bool,
     /// How long to wait for the relay to have published what matches
@@ -206,6 +207,18 @@ fn check(args: &Args, found: &ReplayFound, window_hours: Option<u64>) -> Result<
         );
         return Err(Failure::found(Exit::Configuration, &text)
             .next_step("narrow the filter by --from, or take --accept-duplicates"));
+    }
+    if survey.of_other_sources > 0 && !args.accept_duplicates {
+        let text = format!(
+            "{} of {count} events have ids that are not globally unique, and another program may \
+             have published them under another source: consumers would apply these again",
+            thousands(survey.of_other_sources)
+        );
+        return Err(Failure::found(Exit::Configuration, &text).next_step(
+            "replay them from Kafka, or take --accept-duplicates; if no other program has \
+             published the table, set only_walpost = true in its row of id_space: see \
+             docs/identity.md",
+        ));
     }
     Ok(())
 }

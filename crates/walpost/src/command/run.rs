@@ -16,6 +16,7 @@ use crate::{
     command::{
         beside::{Beside, Publishing},
         connector, held,
+        kafka_sink::PipelineKafka,
         retention::{self, Retention},
         senders::Senders,
     },
@@ -95,7 +96,8 @@ pub(super) struct Prepared {
 /// Where events go.
 enum To {
     Kafka {
-        connector: KafkaConnector,
+        kafka: PipelineKafka,
+        brokers: String,
         /// For what publishes beside the pipeline.
         beside: KafkaConnector,
     },
@@ -110,7 +112,9 @@ impl Prepared {
             config::Sink::Webhook(webhooks) => To::Webhooks(webhooks),
             config::Sink::Kafka(connector) => {
                 let beside = config.kafka_beside()?.beside(&connector);
-                To::Kafka { connector, beside }
+                let brokers = connector.bootstrap_servers().to_owned();
+                let kafka = PipelineKafka::new(config, connector, &config.database()?);
+                To::Kafka { kafka, brokers, beside }
             }
         };
         Ok(Self { pipeline: Pipeline::new(config)?, sink })
@@ -126,7 +130,7 @@ impl Prepared {
                 let to: Vec<&str> = webhooks.names().collect();
                 format!("webhooks: {}", to.join(", "))
             }
-            To::Kafka { connector, .. } => format!("kafka: {}", connector.bootstrap_servers()),
+            To::Kafka { brokers, .. } => format!("kafka: {brokers}"),
         };
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -146,9 +150,9 @@ impl Prepared {
                 let senders = move || Senders::start(&database, webhooks);
                 self.pipeline.start(async move || connector.connect().await, None, senders)
             }
-            To::Kafka { connector, beside } => {
+            To::Kafka { mut kafka, beside, .. } => {
                 let none = || Ok(Senders::none());
-                self.pipeline.start(async move || connector.connect().await, Some(beside), none)
+                self.pipeline.start(async move || kafka.connect().await, Some(beside), none)
             }
         }
     }

@@ -3,7 +3,7 @@ use serde_json::json;
 use walpost_relay::{RelayError, SourceSwitch, SwitchStep, SwitchTo, Switched};
 
 use crate::{
-    command::connector,
+    command::{connector, kafka_sink::PipelineKafka},
     config::{ConfigArgs, Sink},
     failure::Failure,
     log, output,
@@ -70,7 +70,10 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
         output::note(step);
     };
     let switched = match sink {
-        Sink::Kafka(kafka) => switch.run(to, async || kafka.connect().await, tell).await,
+        Sink::Kafka(connector) => {
+            let mut kafka = PipelineKafka::new(&config, connector, &outbox);
+            switch.run(to, async || kafka.connect().await, tell).await
+        }
         Sink::Webhook(webhooks) => {
             let connector = webhooks.connector(&outbox);
             switch.run(to, async || connector.connect().await, tell).await

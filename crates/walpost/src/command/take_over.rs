@@ -13,7 +13,7 @@ use walpost_takeover::{OffsetError, OffsetKey, StoredOffset};
 
 use self::offsets::{Store, Stored, Whose, WhoseArgs};
 use crate::{
-    command::connector,
+    command::{connector, kafka_sink::PipelineKafka},
     config::{Config, ConfigArgs, Sink},
     failure::{Exit, Failure},
     log, output,
@@ -53,6 +53,9 @@ struct From {
     /// Begin where the slot stands, also where that is behind what the offset covers
     #[arg(long)]
     accept_slot_ahead: bool,
+    /// Take over although consumers apply events twice that are published again
+    #[arg(long)]
+    accept_duplicates: bool,
     /// Do it
     #[arg(long)]
     yes: bool,
@@ -92,7 +95,11 @@ async fn from_debezium(config: &Config, args: &From) -> Result<(), Failure> {
     let stored = store.find(&whose).await?;
     let (stored, offset) = offset(stored, &whose)?;
     let boundary = offset.boundary().map_err(|error| unusable(error, &stored))?;
-    let order = TakeOverOrder { boundary, accept_slot_ahead: args.accept_slot_ahead };
+    let order = TakeOverOrder {
+        boundary,
+        accept_slot_ahead: args.accept_slot_ahead,
+        accept_duplicates: args.accept_duplicates,
+    };
     let plan = match args.yes {
         true => take_over(&database, &relay, &router, &encoding, &order).await,
         false => plan_take_over(&database, &relay, &router, &encoding, &order).await,
@@ -146,7 +153,10 @@ async fn hand_back(
     let opened = HandBack::open(&database, relay, router, encoding, args.leave_parked).await;
     let mut hand_back = opened.map_err(failed)?;
     let handed = match sink {
-        Sink::Kafka(kafka) => hand_back.publish_rest(async || kafka.connect().await).await,
+        Sink::Kafka(connector) => {
+            let mut kafka = PipelineKafka::new(config, connector, &outbox);
+            hand_back.publish_rest(async || kafka.connect().await).await
+        }
         Sink::Webhook(webhooks) => {
             let connector = webhooks.connector(&outbox);
             hand_back.publish_rest(async || connector.connect().await).await

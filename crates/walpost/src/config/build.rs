@@ -5,7 +5,7 @@ use walpost_event::error_chain;
 use walpost_kafka::KafkaConnector;
 use walpost_postgres::Database;
 use walpost_relay::{
-    EventEncoding, Initial, LostSlot, ParkMode, RelayConfig, SourceKind, TableName,
+    EventEncoding, Initial, LostSlot, ParkMode, RecordPlace, RelayConfig, SourceKind, TableName,
 };
 use walpost_router::{
     InvalidOperation, MissingColumn, NameAdjustment, NullHeader, Router, RouterConfig,
@@ -146,10 +146,19 @@ impl Config {
         config.wal_budget_bytes = Some(section.wal_budget_bytes).filter(|limit| *limit > 0);
         config.position_header = section.position_header;
         config.source_header = section.source_header;
+        config.ignored_records = self.ignored_records(&section.ignored_records)?;
         config.placed_columns = self.webhook_columns()?;
         self.complete(&mut config);
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
+    }
+
+    fn ignored_records(&self, records: &[String]) -> Result<Vec<RecordPlace>, ConfigError> {
+        let places = records.iter().map(|record| record.parse());
+        places.collect::<Result<_, String>>().map_err(|problem| {
+            let problem = format!("pipeline.ignored_records: {problem}");
+            self.wrong("pipeline", "ignored_records", &problem)
+        })
     }
 
     /// What no key of ours says, where there is a connector.

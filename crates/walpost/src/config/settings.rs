@@ -76,6 +76,7 @@ pub(crate) struct PipelineSection {
     pub(crate) wal_budget_bytes: u64,
     pub(crate) position_header: bool,
     pub(crate) source_header: bool,
+    pub(crate) ignored_records: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

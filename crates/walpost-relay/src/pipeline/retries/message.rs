@@ -6,6 +6,7 @@ use walpost_pgoutput::LogicalMessage;
 use crate::{
     convert::{Unmade, content},
     headers::{OwnHeaders, REPLAY_HEADER, parked_replay},
+    id_space::IdSpace,
     parked::{Contents, ParkReason, Parking, StoredEvent},
     pipeline::Pipeline,
     sink::Sink,
@@ -16,7 +17,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// The record of a parked event, marked: the one that was kept, or else the
     /// one that it becomes with the configuration of today.
     pub(super) fn retried_message(&mut self, event: StoredEvent) -> Result<Message, Unmade> {
-        let StoredEvent { id, generation, position, source, contents, .. } = event;
+        let StoredEvent { id, generation, position, source, id_space, contents, .. } = event;
         let unreadable = || Parking {
             reason: ParkReason::Undecodable,
             detail: "its columns do not have the form in which this version keeps events; discard \
@@ -36,8 +37,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             }
             Contents::LeftOut => return Err(left_out().into()),
         };
-        let mut message =
-            self.converter.message(&RowChange::insert(row), content(emitted.as_ref()))?;
+        let source = id_space.map(|id| IdSpace::new(id).header());
+        let change = RowChange::insert(row);
+        let mut message = self.converter.message_of(&change, content(emitted.as_ref()), source)?;
         OwnHeaders::new(&self.config, generation).add(&mut message.headers, position);
         mark_retried(&mut message, id, generation, position);
         Ok(message)

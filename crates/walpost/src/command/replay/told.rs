@@ -25,6 +25,7 @@ pub(super) fn survey(survey: &ReplaySurvey, json: bool) -> String {
             "oldest": survey.span.as_ref().map(|(oldest, _)| oldest),
             "newest": survey.span.as_ref().map(|(_, newest)| newest),
             "beyond_dedup_window": survey.beyond_window,
+            "of_other_sources": survey.of_other_sources,
             "ids_missing": survey.ids_missing,
             "types": types(survey),
             "events_of_other_types": survey.of_other_types,
@@ -50,6 +51,7 @@ pub(super) fn survey(survey: &ReplaySurvey, json: bool) -> String {
     for (count, what) in [
         (survey.parked, "more are parked or discarded, never published, and left out"),
         (survey.beyond_window, "are older than replay.dedup_window_hours"),
+        (survey.of_other_sources, "may be published under another source by another program"),
         (survey.ids_missing, "of the ids have no row, and only Kafka can replay them"),
     ] {
         if count > 0 {
