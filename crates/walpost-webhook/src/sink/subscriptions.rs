@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use walpost_event::Message as Event;
+use walpost_event::{Message as Event, is_globally_unique};
+use walpost_relay::SOURCE_HEADER;
 
 use super::columns::{
     CONTENT_TYPE, DESTINATION, EVENT_TYPE, ID, KEY, PATH, RETRY_LIMIT, RETRY_WAIT_MS,
@@ -51,10 +52,12 @@ pub struct Subscription {
 /// What the receiver knows a delivery by, where its row has no key of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyOf {
-    /// The id of the event: the same at all of its destinations.
+    /// The identity of the event: the same at all of its destinations. It is the id
+    /// where that is globally unique, a UUID or a ULID; else the id behind the id space
+    /// of its table, as `space:id`.
     #[default]
     Event,
-    /// The id of the event and the name of the destination, as `id:name`.
+    /// The identity of the event and the name of the destination, as `id:name`.
     Delivery,
 }
 
@@ -120,10 +123,14 @@ impl Subscription {
         self.events.iter().any(|pattern| is_like(event_type, pattern))
     }
 
-    fn key(&self, event_id: &str) -> String {
+    fn key(&self, source: &str, event_id: &str) -> String {
+        let event = match source {
+            "" => event_id.to_owned(),
+            source => format!("{source}:{event_id}"),
+        };
         match self.key {
-            KeyOf::Event => event_id.to_owned(),
-            KeyOf::Delivery => format!("{event_id}:{}", self.destination),
+            KeyOf::Event => event,
+            KeyOf::Delivery => format!("{event}:{}", self.destination),
         }
     }
 }
@@ -185,6 +192,8 @@ impl Subscriptions {
 /// What a row of the outbox says.
 struct Row<'a> {
     id: &'a str,
+    /// Empty where the id is globally unique.
+    source: &'a str,
     event_type: Option<&'a str>,
     destination: Option<&'a str>,
     key: Option<&'a str>,
@@ -203,8 +212,13 @@ impl<'a> Row<'a> {
         let id = text(event, ID)?.ok_or("it has no id, and a delivery is known by one")?;
         let body = event.value.clone().ok_or("it has no payload, and a webhook needs a body")?;
         let retry_wait: Option<u64> = number(event, RETRY_WAIT_MS)?;
+        let source = match is_globally_unique(id) {
+            true => "",
+            false => text(event, SOURCE_HEADER)?.unwrap_or(&event.topic),
+        };
         Ok(Self {
             id,
+            source,
             event_type: text(event, EVENT_TYPE)?,
             destination: text(event, DESTINATION)?,
             key: text(event, KEY)?,
@@ -219,7 +233,7 @@ impl<'a> Row<'a> {
     }
 
     fn delivery(&self, of: &Subscription) -> Result<NewDelivery, String> {
-        let key = self.key.map_or_else(|| of.key(self.id), str::to_owned);
+        let key = self.key.map_or_else(|| of.key(self.source, self.id), str::to_owned);
         let mut message = Message::new(key, self.body.clone());
         match of.body {
             BodyForm::Raw => message.content_type = self.content_type.map(str::to_owned),
@@ -229,6 +243,7 @@ impl<'a> Row<'a> {
         }
         message.path = self.path.map(str::to_owned);
         let mut delivery = NewDelivery::new(&of.destination, self.id, message);
+        delivery.source = self.source.to_owned();
         delivery.event_type = self.event_type.map(str::to_owned);
         delivery.retry_limit = self.retry_limit;
         delivery.retry_wait = self.retry_wait;
@@ -403,7 +418,25 @@ mod tests {
         let event = event(&[(ID, Some("e1")), (EVENT_TYPE, Some("invoice.paid")), (KEY, None)]);
         let deliveries = subscribed().deliveries(&event, MAX).unwrap();
         let keys: Vec<&str> = deliveries.iter().map(|one| &*one.message.key).collect();
-        assert_eq!(keys, ["e1", "e1:logistics"]);
+        assert_eq!(keys, ["outbox.event.invoice:e1", "outbox.event.invoice:e1:logistics"]);
+    }
+
+    #[test]
+    fn equal_ids_of_two_tables_are_known_by_different_keys_and_unique_ids_by_themselves() {
+        let unique = "5f0c3b0e-9d1a-4c55-8a57-0f2f6f1f7b11";
+        let of = |id, source| {
+            let event = event(&[(ID, Some(id)), (SOURCE_HEADER, Some(source))]);
+            let mut deliveries = subscribed().deliveries(&event, MAX).unwrap();
+            let NewDelivery { event_id, source, message, .. } = deliveries.remove(0);
+            (event_id, source, message.key)
+        };
+        let text = |texts: [&str; 3]| {
+            let [id, source, key] = texts.map(str::to_owned);
+            (id, source, key)
+        };
+        assert_eq!(of("7", "table-a"), text(["7", "table-a", "table-a:7"]));
+        assert_eq!(of("7", "table-b"), text(["7", "table-b", "table-b:7"]));
+        assert_eq!(of(unique, "table-a"), text([unique, "", unique]));
     }
 
     #[test]

@@ -49,6 +49,7 @@ const SCHEMA: &str = "walpost";
 /// Bounds of the columns, in bytes.
 const DESTINATION_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 512;
+const SOURCE_BYTES_MAX: usize = 1_000;
 const PATH_BYTES_MAX: usize = 8_000;
 /// Of a body, unless set.
 const BODY_BYTES_MAX: usize = 1_024 * 1_024;
@@ -83,8 +84,11 @@ pub struct Deliveries {
 pub struct NewDelivery {
     /// Name of the destination: up to 128 bytes.
     pub destination: String,
-    /// Identity of the event: with the destination, that of the delivery.
+    /// Id of the event: with source and destination, identity of the delivery.
     pub event_id: String,
+    /// What tells equal ids of several tables apart, up to 1,000 bytes; empty for an
+    /// id that is globally unique.
+    pub source: String,
     /// What happened.
     pub event_type: Option<String>,
     /// What is sent.
@@ -111,6 +115,7 @@ impl NewDelivery {
         Self {
             destination: destination.into(),
             event_id: event_id.into(),
+            source: String::new(),
             event_type: None,
             message,
             retry_limit: None,
@@ -130,6 +135,7 @@ impl NewDelivery {
         for (what, bytes, min_bytes, max_bytes) in [
             ("destination", self.destination.len(), 1, DESTINATION_BYTES_MAX),
             ("event_id", self.event_id.len(), 1, TEXT_BYTES_MAX),
+            ("source", self.source.len(), 0, SOURCE_BYTES_MAX),
             ("event_type", of(&self.event_type), 0, TEXT_BYTES_MAX),
             ("idempotency_key", key.len(), 1, TEXT_BYTES_MAX),
             ("path", of(path), 0, PATH_BYTES_MAX),
@@ -252,7 +258,8 @@ impl Deliveries {
         let orders = column(|delivery| delivery.order_key.as_deref());
         let notifies = self.notifies == Some(true);
         let sql = sql.of(notifies);
-        let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
+        let sources = column(|delivery| Some(&delivery.source));
+        let parameters: [(&(dyn ToSql + Sync), Type); 12] = [
             (&destinations, Type::TEXT_ARRAY),
             (&events, Type::TEXT_ARRAY),
             (&types, Type::TEXT_ARRAY),
@@ -264,6 +271,7 @@ impl Deliveries {
             (&waits, Type::INT8_ARRAY),
             (&starts, Type::TIMESTAMPTZ_ARRAY),
             (&orders, Type::TEXT_ARRAY),
+            (&sources, Type::TEXT_ARRAY),
         ];
         let failed = |error| self.error("creating deliveries", "writer", &error);
         if !notifies {

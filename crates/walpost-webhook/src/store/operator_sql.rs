@@ -225,7 +225,7 @@ fn prunable(deliveries: &str, archive: &str) -> String {
 /// From the one table to the other, in one statement.
 fn moved(deliveries: &str, attempts: &str, archive: &str) -> String {
     let kept = "id, destination, event_id, event_type, idempotency_key, created_at, \
-                finished_at, attempts, fence, claimed_by, outcome";
+                finished_at, attempts, fence, claimed_by, outcome, source";
     let returned: Vec<String> = kept.split(", ").map(|name| format!("d.{name}")).collect();
     format!(
         "with old as (select id from {deliveries} where state = 'delivered' \

@@ -53,16 +53,17 @@ impl Sql {
             probe: format!(
                 "insert into {deliveries} (destination, event_id, event_type, idempotency_key, \
                  path, content_type, body, retry_limit, retry_wait_ms, next_attempt_at, \
-                 order_key) \
-                 select d, '', null, '', null, null, ''::bytea, null, null, null, null \
+                 order_key, source) \
+                 select d, '', null, '', null, null, ''::bytea, null, null, null, null, '' \
                  from (values ('')) as none (d) where false \
-                 on conflict (event_id, destination) do nothing"
+                 on conflict (event_id, destination, source) do nothing"
             ),
             // In one order, so that no two inserters wait for each other. Of one order key as
             // given: whoever waits for its lock holds none of its rows.
             insert: Insert::new(
                 &schema,
-                "d collate \"C\", (k is null), case when k is null then e collate \"C\" end, o",
+                "d collate \"C\", (k is null), case when k is null then e collate \"C\" end, \
+                 case when k is null then s collate \"C\" end, o",
             ),
             #[cfg(feature = "relay")]
             insert_in_order: Insert::new(&schema, "o"),
@@ -171,22 +172,22 @@ impl Insert {
     /// the destination has a say.
     fn new(schema: &str, order: &str) -> Self {
         let columns = "destination, event_id, event_type, idempotency_key, path, content_type, \
-                       body, retry_limit, retry_wait_ms, next_attempt_at, order_key";
+                       body, retry_limit, retry_wait_ms, next_attempt_at, order_key, source";
         // All locks first and in one order, so that no two inserters wait for each other.
         let plain = format!(
             "with given as materialized (select n.*, \
              case when p.ordering = 'all' then '' else n.q end as k \
-             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-             with ordinality as n (d, e, t, i, p, c, b, l, w, n, q, o) \
+             from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+             with ordinality as n (d, e, t, i, p, c, b, l, w, n, q, s, o) \
              left join {schema}.webhook_destination p on p.name = n.d), \
              keys as materialized (select distinct {schema}.webhook_order_lock(d, k) as key \
              from given where k is not null order by 1), \
              locks as materialized \
              (select pg_advisory_xact_lock(hashtext('walpost.webhook_order'), key) from keys) \
              insert into {schema}.webhook_delivery ({columns}) \
-             select d, e, t, i, p, c, b, l, w, coalesce(n, clock_timestamp()), q \
+             select d, e, t, i, p, c, b, l, w, coalesce(n, clock_timestamp()), q, s \
              from (select count(*) from locks) as locked, given order by {order} \
-             on conflict (event_id, destination) do nothing"
+             on conflict (event_id, destination, source) do nothing"
         );
         let told = told(&plain);
         Self { plain, told }

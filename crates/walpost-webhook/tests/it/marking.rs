@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use walpost_migrate::{Migrator, Set};
 use walpost_testkit::until;
 use walpost_webhook::{Message, NewDelivery, RetryPolicy, Schedule, Settlement};
 
@@ -199,4 +200,36 @@ async fn a_row_says_so_whatever_snapshot_its_deliveries_are_ended_by() {
     running.stop().await;
     let left = "select count(*) from walpost.webhook_mark_again";
     assert_eq!(world.number(left).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_hears_of_its_own_deliveries_and_not_of_equal_ids_of_another_table() {
+    let mut world = World::new().await;
+    Migrator::new().set(Set::Relay).migrate(&mut world.client).await.unwrap();
+    let mut new = Vec::new();
+    for table in ["ord", "bill"] {
+        let create = format!(
+            "create table public.{table} (id bigint primary key, status text default 'pending'); \
+             insert into public.{table} values (7); \
+             select walpost.webhook_mark('{table}', 'status'); \
+             insert into walpost.id_space (outbox, scope, only_walpost) \
+             values ('{table}', 'table', true)"
+        );
+        world.client.batch_execute(&create).await.unwrap();
+        let space = format!(
+            "select id::text from walpost.id_space where outbox = 'public.{table}'::regclass"
+        );
+        let source = world.texts(&space).await.remove(0);
+        let destination = if table == "ord" { "logistics" } else { "audit" };
+        new.push(NewDelivery { source, ..self::new(destination, "7") });
+    }
+    assert_eq!(world.deliveries.insert(&world.client, &new).await.unwrap(), 2);
+    let good = Receiver::answering(answer("200 OK", "", "")).await;
+    let mut logistics = settings(&good.url("127.0.0.1"));
+    logistics.name = "logistics".to_owned();
+    let running = run(&world, logistics);
+    world.until("delivered", 1).await;
+    running.stop().await;
+    let states = "select status from ord union all select status from bill";
+    assert_eq!(world.texts(states).await, ["delivered", "pending"]);
 }

@@ -281,3 +281,18 @@ async fn two_who_prune_at_once_move_each_delivery_once() {
     assert_eq!(one.unwrap().archived + two.unwrap().archived, 400);
     assert_eq!(world.number("select count(*) from walpost.webhook_archive").await, 400);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_ids_of_two_tables_are_two_deliveries_and_the_archive_knows_which() {
+    let world = World::new().await;
+    let of = |source: &str| NewDelivery { source: source.to_owned(), ..delivery("7") };
+    let insert =
+        async |new: &[NewDelivery]| world.deliveries.insert(&world.client, new).await.unwrap();
+    assert_eq!(insert(&[of("ord"), of("ord")]).await, 1);
+    arrived(&world, "7", "30 days 1 minute").await;
+    assert_eq!(prune(&world, Prune::default()).await, (1, 0));
+    assert_eq!(insert(&[of("ord"), of("bill"), of("")]).await, 2, "one is in the archive");
+    assert_eq!(insert(&[of("bill"), of("")]).await, 0);
+    let sources = "select source from walpost.webhook_delivery where event_id = '7' order by 1";
+    assert_eq!(world.texts(sources).await, ["", "bill"]);
+}
