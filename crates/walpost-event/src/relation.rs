@@ -99,4 +99,39 @@ pub mod type_oid {
     pub const JSONB: u32 = 3802;
     /// `xid8`
     pub const XID8: u32 = 5069;
+
+    /// The OID of one of these types by its name in `pg_catalog`.
+    ///
+    /// ```
+    /// use walpost_event::type_oid;
+    ///
+    /// assert_eq!(type_oid::of_name("jsonb"), Some(type_oid::JSONB));
+    /// assert_eq!(type_oid::of_name("order_state"), None);
+    /// ```
+    pub fn of_name(name: &str) -> Option<u32> {
+        let known = match name {
+            "bool" => BOOL,
+            "bytea" => BYTEA,
+            "int8" => INT8,
+            "int2" => INT2,
+            "int4" => INT4,
+            "text" => TEXT,
+            "oid" => OID,
+            "json" => JSON,
+            "float4" => FLOAT4,
+            "float8" => FLOAT8,
+            "bpchar" => BPCHAR,
+            "varchar" => VARCHAR,
+            "date" => DATE,
+            "time" => TIME,
+            "timestamp" => TIMESTAMP,
+            "timestamptz" => TIMESTAMPTZ,
+            "numeric" => NUMERIC,
+            "uuid" => UUID,
+            "jsonb" => JSONB,
+            "xid8" => XID8,
+            _ => return None,
+        };
+        Some(known)
+    }
 }

@@ -6,7 +6,7 @@ use walpost_event::{Lsn, Operation, Relation, Row, RowChange};
 use crate::{
     error::{DecodeError, DecodeErrorKind},
     reader::Reader,
-    relation::{Relations, read_relation, read_schema},
+    relation::{Domains, Relations, read_relation, read_schema},
     tuple::read_row,
     wal_message::{Begin, Commit, LogicalMessage, Origin, Truncate, TypeName, WalMessage},
 };
@@ -44,12 +44,22 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 #[derive(Debug, Default)]
 pub struct Decoder {
     relations: Relations,
+    domains: Domains,
+    has_base_types: bool,
 }
 
 impl Decoder {
     /// A decoder that knows no relation.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Columns of a domain have the type that the domain is over, if that is a built-in
+    /// one: PostgreSQL describes a domain by it. Default: the domain.
+    #[must_use]
+    pub fn with_base_types(mut self) -> Self {
+        self.has_base_types = true;
+        self
     }
 
     /// Decodes one message: the data of one XLogData message, or one row of
@@ -72,8 +82,16 @@ impl Decoder {
         let message = self.read_body(tag, &mut reader, &data)?;
         reader.end()?;
         match message {
-            Body::Message(message) => Ok(message),
-            Body::Relation(relation) => {
+            Body::Message(message) => {
+                if let WalMessage::Type(described) = &message {
+                    self.domains.learn(described);
+                }
+                Ok(message)
+            }
+            Body::Relation(mut relation) => {
+                if self.has_base_types {
+                    self.domains.replace(&mut relation);
+                }
                 self.relations.keep(relation, &reader).map(WalMessage::Relation)
             }
         }

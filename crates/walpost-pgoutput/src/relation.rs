@@ -1,10 +1,11 @@
 use std::{collections::HashMap, sync::Arc};
 
-use walpost_event::{Column, Relation, ReplicaIdentity};
+use walpost_event::{Column, Relation, ReplicaIdentity, type_oid};
 
 use crate::{
     error::{DecodeError, DecodeErrorKind},
     reader::Reader,
+    wal_message::TypeName,
 };
 
 /// Relations kept for one session. PostgreSQL describes a relation once and
@@ -45,6 +46,30 @@ impl Relations {
         let relation = Arc::new(relation);
         self.0.insert(relation.oid, Arc::clone(&relation));
         Ok(relation)
+    }
+}
+
+/// The built-in types under the domains that a session has described, by the OIDs of
+/// the domains.
+#[derive(Debug, Default)]
+pub(crate) struct Domains(HashMap<u32, u32>);
+
+impl Domains {
+    /// Of a domain the server says its own OID and the name of the type below all
+    /// domains; of any other type its own name.
+    pub(crate) fn learn(&mut self, described: &TypeName) {
+        let TypeName { oid, schema, name } = described;
+        let base = (schema == "pg_catalog").then(|| type_oid::of_name(name)).flatten();
+        match base {
+            Some(base) if self.0.len() < MAX_RELATIONS => drop(self.0.insert(*oid, base)),
+            _ => drop(self.0.remove(oid)),
+        }
+    }
+
+    pub(crate) fn replace(&self, relation: &mut Relation) {
+        for column in &mut relation.columns {
+            column.type_oid = *self.0.get(&column.type_oid).unwrap_or(&column.type_oid);
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use walpost_event::{Lsn, Operation, ReplicaIdentity, Value};
+use walpost_event::{Lsn, Operation, ReplicaIdentity, Value, type_oid};
 use walpost_pgoutput::{
     Begin, Bytes, Commit, Decoder, LogicalMessage, Origin, Truncate, TypeName, WalMessage,
 };
 
-use crate::frames::{self, Cell, Frame, OUTBOX};
+use crate::frames::{self, Cell, ColumnSpec, Frame, OUTBOX};
 
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
@@ -99,6 +99,29 @@ fn a_relation_described_again_unchanged_stays_the_same_allocation() {
     assert!(Arc::ptr_eq(&first, &second));
     let changed = describe(frames::relation(OUTBOX, "public", "outbox", &[]));
     assert!(changed.columns.is_empty());
+}
+
+#[test]
+fn a_column_of_a_domain_has_the_type_below_it_if_that_is_asked_for() {
+    const DOMAIN: u32 = 16_390;
+    let described = |mut decoder: Decoder, schema: &str, type_name: &str| {
+        decoder.decode(frames::type_name(DOMAIN, schema, type_name)).unwrap();
+        let (name, is_key) = ("payload".to_owned(), false);
+        let column = ColumnSpec { name, type_oid: DOMAIN, type_modifier: -1, is_key };
+        match decoder.decode(frames::relation(OUTBOX, "public", "outbox", &[column])).unwrap() {
+            WalMessage::Relation(relation) => relation.columns[0].type_oid,
+            other => panic!("expected a relation, found {other:?}"),
+        }
+    };
+    let based = || Decoder::new().with_base_types();
+    assert_eq!(described(based(), "", "jsonb"), type_oid::JSONB);
+    assert_eq!(described(Decoder::new(), "", "jsonb"), DOMAIN);
+    assert_eq!(described(based(), "public", "jsonb"), DOMAIN, "not the built-in one");
+    assert_eq!(described(based(), "public", "order_state"), DOMAIN, "an enum");
+    // A type that was dropped and another one that got its OID.
+    let mut decoder = based();
+    decoder.decode(frames::type_name(DOMAIN, "", "jsonb")).unwrap();
+    assert_eq!(described(decoder, "public", "order_state"), DOMAIN);
 }
 
 #[test]
