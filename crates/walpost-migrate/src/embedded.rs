@@ -126,6 +126,11 @@ const RELAY: &[Migration] = &[
     Migration::new(11, "days", include_str!("../migrations/relay/0011_days.sql")),
     Migration::new(12, "taken_over", include_str!("../migrations/relay/0012_taken_over.sql")),
     Migration::new(13, "identity", include_str!("../migrations/relay/0013_identity.sql")),
+    Migration::new(
+        14,
+        "polling_states",
+        include_str!("../migrations/relay/0014_polling_states.sql"),
+    ),
 ];
 
 const CONSUMER: &[Migration] = &[

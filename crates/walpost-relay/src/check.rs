@@ -1,5 +1,6 @@
 pub(crate) mod advice;
 pub(crate) mod filters;
+pub(crate) mod overlap;
 
 use std::{
     sync::Arc,
@@ -18,7 +19,11 @@ use crate::{
     error::RelayError,
     history,
     id_space::{Begins, IdSpaceTable},
-    marking, recovery, snapshot_modes,
+    marking,
+    polling::declared_unique,
+    recovery,
+    relay::is_final,
+    session, snapshot_modes,
     sql::Sql,
     start::{self, SlotFate},
     wal::{
@@ -60,7 +65,7 @@ const OUTBOX: &str = "outbox table";
 const PUBLICATION: &str = "publication";
 
 /// Looks at everything that [`Relay::start`](crate::Relay::start) would need.
-/// Creates, takes and moves nothing. A check that cannot be made because an
+/// Creates, takes and moves nothing: statements that would are rolled back. A check that cannot be made because an
 /// earlier one failed is left out.
 pub async fn check(
     database: &Database,
@@ -76,10 +81,39 @@ pub async fn check(
         Ok(()) => ok("configuration", format!("pipeline {:?}", config.pipeline)),
         Err(problem) => fail("configuration", problem, "mend the setting"),
     });
-    if let Err(error) = database_checks(database, config, router, &mut results).await {
-        results.push(failed("database", &error));
+    match database_checks(database, config, router, &mut results).await {
+        Ok(Start::Checked) => {
+            results.extend(start_check(database, config, router, &results).await);
+        }
+        Ok(Start::EndsAtOnce) => {}
+        Err(error) => results.push(failed("database", &error)),
     }
     results
+}
+
+/// What a start does.
+enum Start {
+    /// All that is checked.
+    Checked,
+    /// Nothing, as the rows are published and nothing is streamed.
+    EndsAtOnce,
+}
+
+/// Makes the checks of a start, by its own code: whatever it refuses is told, even if no
+/// check above has found it. What may heal by itself is no refusal.
+async fn start_check(
+    database: &Database,
+    config: &RelayConfig,
+    router: &RouterConfig,
+    results: &[CheckResult],
+) -> Option<CheckResult> {
+    let error = session::refusals(database, config, router).await.err()?;
+    let found = failed("start", &error);
+    let is_told = |result: &CheckResult| {
+        result.outcome == Outcome::Fail
+            && (found.detail.contains(&result.detail) || result.detail.contains(&found.detail))
+    };
+    (is_final(&error) && !results.iter().any(is_told)).then_some(found)
 }
 
 async fn database_checks(
@@ -87,7 +121,7 @@ async fn database_checks(
     config: &RelayConfig,
     router: &RouterConfig,
     results: &mut Vec<CheckResult>,
-) -> Result<(), RelayError> {
+) -> Result<Start, RelayError> {
     let limit = Duration::from_millis(config.statement_timeout_ms);
     let began = Instant::now();
     let (client, database) = database.connect_to_one().await?;
@@ -102,7 +136,7 @@ async fn database_checks(
         results.extend(advice::recovery(&sql, config).await?);
     }
     if has_failed(results, OWN_TABLES) {
-        return Ok(());
+        return Ok(Start::Checked);
     }
     // The slot first, as it follows the checkpoint.
     let mut slot = slot::inspect(&sql, &config.slot).await?;
@@ -120,14 +154,14 @@ async fn database_checks(
     }
     if checkpoint.as_ref().is_some_and(|row| row.feed.expect_wal(config).is_err()) {
         // It has no slot then, and nothing is wrong with that.
-        return Ok(());
+        return Ok(Start::Checked);
     }
     if !config.snapshot.stream
         && checkpoint.as_ref().is_some_and(|row| row.initial == InitialState::Done)
     {
         let detail = "the rows are published, and nothing is streamed: a start ends at once";
         results.push(ok("first start", detail.to_owned()));
-        return Ok(());
+        return Ok(Start::EndsAtOnce);
     }
     let found = replication_check(database, config, &server, checkpoint.as_ref()).await;
     results.push(advice::direct(&sql, began, found.as_ref().err()).await?);
@@ -143,11 +177,12 @@ async fn database_checks(
         let (detail, next_step) = (found.problem, Some(found.remedy));
         results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
     }
-    if checkpoint.is_none_or(|row| row.initial != InitialState::Done) {
-        let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
-        step(results, "first start", decided);
+    let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
+    let is_done = checkpoint.is_some_and(|row| row.initial == InitialState::Done);
+    if !is_done || decided.is_err() {
+        step(results, if is_done { "new tables" } else { "first start" }, decided);
     }
-    Ok(())
+    Ok(Start::Checked)
 }
 
 /// Whether a start gives the events of each table one source.
@@ -223,6 +258,8 @@ async fn table_checks(
             results.push(CheckResult { outcome: Outcome::Warn, ..found });
         }
     }
+    results.extend(columns_named(sql, config, router).await);
+    results.extend(ids_declared(sql, config, router).await);
     if !config.snapshot.overrides.is_empty() {
         let fit = snapshot_modes::selects_fit(sql, config, router).await;
         step(results, "snapshot", fit.map(|()| "each SELECT has what the router needs".to_owned()));
@@ -235,6 +272,47 @@ async fn table_checks(
         let marked = marking::possible(sql, config).await;
         step(results, "marking", marked.map(|()| "published rows are marked".to_owned()));
     }
+}
+
+/// A column that is named and that no table has.
+pub(crate) async fn columns_named(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Option<CheckResult> {
+    match preflight::named_columns(sql, config, router).await {
+        Ok(found) => found.map(|(detail, next_step)| warn(OUTBOX, detail, &next_step)),
+        Err(error) => Some(failed(OUTBOX, &error)),
+    }
+}
+
+/// Consumers, and the table of deliveries, take two events of one id for one event.
+async fn ids_declared(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Option<CheckResult> {
+    for table in &config.tables {
+        // Of a table or column that is not there others tell.
+        let Ok((is_not_null, is_unique)) = declared_unique(sql, table, &router.event_id).await
+        else {
+            continue;
+        };
+        if is_not_null && is_unique {
+            continue;
+        }
+        let lacks = if is_unique { "not null" } else { "unique" };
+        return Some(warn(
+            OUTBOX,
+            format!(
+                "column {:?} of {table}, which router.event_id names, is not declared {lacks}: \
+                 of several events with one id consumers apply the first alone",
+                router.event_id
+            ),
+            "declare it unique and not null, or name such a column in router.event_id",
+        ));
+    }
+    None
 }
 
 async fn publication_found(

@@ -1,9 +1,9 @@
 //! Columns of the outbox that the configuration names, and by which key.
 
 use walpost_event::error_chain;
-use walpost_router::{RouteError, RouteErrorKind, RouterConfig};
+use walpost_router::{MissingColumn, RouteError, RouteErrorKind, RouterConfig};
 
-use crate::config::RelayConfig;
+use crate::config::{NamedColumn, RelayConfig};
 
 /// Debezium's keys that name columns, and those of Walpost's section `[router]`.
 const KEYS: [(&str, &str); 6] = [
@@ -15,6 +15,18 @@ const KEYS: [(&str, &str); 6] = [
     ("route.by.field", "router.route_by_field"),
 ];
 const PLACEMENT: &str = "router.additional_placement";
+
+/// The type below all domains of the column of a row of `pg_attribute`.
+const BASE_TYPE: &str = "(with recursive below (oid, kind, base) as \
+    (select oid, typtype, typbasetype from pg_type where oid = atttypid \
+    union all select t.oid, t.typtype, t.typbasetype from below b join pg_type t \
+    on t.oid = b.base where b.kind = 'd') select oid from below where kind <> 'd')";
+
+/// The type of a column as the stream of the pipeline has it, of a row of
+/// `pg_attribute`.
+pub(crate) fn sql_type(config: &RelayConfig) -> &'static str {
+    if config.base_types { BASE_TYPE } else { "atttypid" }
+}
 
 /// The key that names a column, where Debezium has another one for it.
 fn key_of<'a>(placed: &'a [(String, String)], theirs: &'a str, column: &str) -> &'a str {
@@ -39,6 +51,23 @@ pub(crate) fn missing<'a>(
             (column, key)
         })
         .collect()
+}
+
+/// Columns of [`RelayConfig::named_columns`] that no table has, of all whose columns
+/// are `present`.
+pub(crate) fn unknown<'a>(
+    config: &'a RelayConfig,
+    router: &RouterConfig,
+    present: &[&str],
+) -> Vec<&'a NamedColumn> {
+    // Placements go by adjusted names.
+    let strict = RouterConfig { additional_missing: MissingColumn::Error, ..router.clone() };
+    let missing = strict.missing_columns(present);
+    let is_unknown = |column: &&NamedColumn| match column.key {
+        PLACEMENT => missing.iter().any(|(name, _)| *name == column.name),
+        _ => !present.contains(&&*column.name),
+    };
+    config.named_columns.iter().filter(is_unknown).collect()
 }
 
 /// Columns whose type their use does not allow, each with the key that names it
@@ -92,8 +121,27 @@ mod tests {
             ("lane", "router.additional_placement"),
         ];
         assert_eq!(found, expected);
-        router.additional_missing = walpost_router::MissingColumn::Ignore;
+        router.additional_missing = MissingColumn::Ignore;
         assert_eq!(missing(&config, &router, &["id", "payload"]).len(), 3);
+    }
+
+    #[test]
+    fn a_named_column_that_no_table_has_is_unknown() {
+        let named = |name: &str, key| NamedColumn { name: name.to_owned(), key, is_required: true };
+        let mut config = RelayConfig::new("main");
+        config.named_columns = vec![
+            named("kind", PLACEMENT),
+            named("tracparent", PLACEMENT),
+            named("headrs", "router.headers_column"),
+        ];
+        let router = RouterConfig {
+            additional_placement: Some("kind:header,tracparent:header".to_owned()),
+            additional_missing: MissingColumn::Ignore,
+            ..RouterConfig::default()
+        };
+        let found = unknown(&config, &router, &["id", "kind", "traceparent", "headers"]);
+        let found: Vec<&str> = found.iter().map(|column| &*column.name).collect();
+        assert_eq!(found, ["tracparent", "headrs"]);
     }
 
     /// A key that the router gets later has to be told by ours as well.

@@ -35,6 +35,9 @@ pub struct RelayConfig {
     /// them: they reach every slot. Of the pipelines of a table one at most may
     /// say so. Without a `row_filter` they always are. Default false.
     pub row_filter_messages: bool,
+    /// Accept that another pipeline publishes every row of this one, or the
+    /// reverse. Without it a first start refuses. Default false.
+    pub allow_overlap: bool,
     /// Prefixes of `pg_logical_emit_message` that are events, compared
     /// exactly. Default `walpost`.
     pub message_prefixes: Vec<String>,
@@ -125,6 +128,12 @@ pub struct RelayConfig {
     /// another key, each with it, such as `router.event_type`: what errors tell
     /// to mend. Default none.
     pub placed_columns: Vec<(String, String)>,
+    /// Read a column of a domain as one of the type below it, as plain encodings do;
+    /// one of a connector makes the pipeline do otherwise. Default true.
+    pub base_types: bool,
+    /// Columns that the user has named, although a row without them is an event.
+    /// One that no table has is a misspelt name. Default none.
+    pub named_columns: Vec<NamedColumn>,
     /// Heartbeats, by [`Heartbeats`](crate::Heartbeats). Default none.
     pub heartbeat: Option<Heartbeat>,
     /// Which rows from before the stream are published, and whether there is a
@@ -166,6 +175,17 @@ pub struct RelayConfig {
     pub accept_advanced_slot: bool,
 }
 
+/// A column of the outbox tables, as the configuration names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedColumn {
+    /// Its name.
+    pub name: String,
+    /// The key that names it, such as `router.headers_column`.
+    pub key: &'static str,
+    /// A start refuses if no table has it; else `check` warns of it.
+    pub is_required: bool,
+}
+
 impl RelayConfig {
     /// The defaults for a pipeline of this name.
     pub fn new(pipeline: impl Into<String>) -> Self {
@@ -178,6 +198,7 @@ impl RelayConfig {
             tables: vec![TableName { schema: "walpost".to_owned(), name: "outbox".to_owned() }],
             row_filter: None,
             row_filter_messages: false,
+            allow_overlap: false,
             message_prefixes: vec!["walpost".to_owned()],
             schema: "walpost".to_owned(),
             source: SourceKind::Native,
@@ -206,6 +227,8 @@ impl RelayConfig {
             source_header: true,
             ignored_records: Vec::new(),
             placed_columns: Vec::new(),
+            base_types: true,
+            named_columns: Vec::new(),
             heartbeat: None,
             snapshot: Snapshot::default(),
             message_filter: None,

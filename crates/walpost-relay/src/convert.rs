@@ -77,6 +77,9 @@ pub(crate) struct Converter {
     dropped: u64,
 }
 
+const NOT_TRANSACTIONAL: &str = "the message is not transactional: it is in the WAL even if its transaction rolled back; emit \
+     events by pg_logical_emit_message(true, …)";
+
 /// Who makes messages of records.
 enum Making {
     Plain(Encoding),
@@ -176,7 +179,15 @@ impl Converter {
     }
 
     /// The row that a logical message stands for.
+    /// One that is part of no transaction is in the stream even if the transaction that
+    /// emitted it has rolled back; Debezium publishes it.
     pub(crate) fn message_row(&mut self, message: &LogicalMessage) -> Result<Row, Parking> {
+        if !message.transactional && matches!(self.making, Making::Plain(_)) {
+            return Err(Parking {
+                reason: ParkReason::Undecodable,
+                detail: NOT_TRANSACTIONAL.to_owned(),
+            });
+        }
         self.router.row_from_message(&message.content).map_err(|error| Parking {
             reason: ParkReason::Undecodable,
             detail: error_chain(&error),

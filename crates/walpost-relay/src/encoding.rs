@@ -7,7 +7,7 @@ use walpost_encode::{
     connect::{Converter, Converters, HeaderConverter, ShapeOptions, Transforms, TypingOptions},
 };
 
-use crate::{asking, error::RelayError};
+use crate::{asking, config::RelayConfig, error::RelayError};
 
 /// How the events of a pipeline become messages.
 #[derive(Clone, Debug)]
@@ -31,6 +31,11 @@ impl From<ConnectOptions> for EventEncoding {
 }
 
 impl EventEncoding {
+    /// Sets in a configuration what the encoding decides.
+    pub(crate) fn fit(&self, config: &mut RelayConfig) {
+        config.base_types = matches!(self, Self::Plain(_));
+    }
+
     /// Checks what can be checked without asking anybody.
     ///
     /// # Errors

@@ -183,6 +183,43 @@ pub enum RelayError {
     Config(String),
 }
 
+/// Names each variant, and refuses to compile without one of them.
+macro_rules! kinds {
+    ($($variant:ident),+ $(,)?) => {
+        impl RelayError {
+            /// The names of all variants, for the test that provokes each.
+            #[doc(hidden)]
+            pub const KINDS: &[&str] = &[$(stringify!($variant)),+];
+
+            /// The name of the variant.
+            #[doc(hidden)]
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => stringify!($variant),)+
+                }
+            }
+        }
+    };
+}
+
+kinds!(
+    Source,
+    Connect,
+    Sql,
+    Parking,
+    SqlTimeout,
+    Prerequisite,
+    TakenOver,
+    PublicationChanged,
+    Waits,
+    Sink,
+    SinkAccess,
+    RegistryAccess,
+    Halted,
+    Fatal,
+    Config,
+);
+
 impl RelayError {
     /// Whether a new session may succeed without anybody doing anything.
     pub fn is_transient(&self) -> bool {

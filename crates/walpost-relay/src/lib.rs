@@ -69,7 +69,9 @@ pub use crate::{
     ack::Ticket,
     catalog::{TableDescription, describe_table},
     check::{CheckResult, Outcome, check},
-    config::{Initial, LostSlot, ParkMode, RelayConfig, SourceKind, StreamOrigin, TableName},
+    config::{
+        Initial, LostSlot, NamedColumn, ParkMode, RelayConfig, SourceKind, StreamOrigin, TableName,
+    },
     dead_letters::DeadLetters,
     encoding::{ConnectOptions, ContextHeaders, EventEncoding, Registries},
     error::{RelayError, ServerError, SourceError},
@@ -112,6 +114,9 @@ pub use crate::{
         HandBack, HandedBack, TakeOverOrder, TakeOverPart, TakeOverPlan, plan_hand_back,
         plan_take_over, take_over,
     },
-    wal::row_filter::row_condition,
+    wal::{
+        publication::{PublishedTable, publish_tables},
+        row_filter::row_condition,
+    },
     watch::budget::{BudgetLevel, BudgetSetting, WalBudget},
 };

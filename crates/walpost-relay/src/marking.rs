@@ -16,12 +16,14 @@ use crate::{
     status::{Phase, StatusReporter},
     wal::{
         quote_identifier,
-        rights::{self, Of},
+        rights::{self, Of, Right},
         row_filter,
         snapshot::PRINTING,
     },
 };
 
+/// What marking sets.
+const MARK: &str = "status = 'published', published_at = clock_timestamp()";
 /// Rows of one transaction.
 const BATCH_ROWS: u64 = 1_000;
 /// Between two looks for rows to mark, and after one that went wrong.
@@ -121,7 +123,7 @@ async fn mark(
     let statement = format!(
         "with due as materialized (select o.ctid as place {of_those} \
              order by o.seq limit {BATCH_ROWS} for update of o skip locked), \
-         marked as (update {from} o set status = 'published', published_at = clock_timestamp() \
+         marked as (update {from} o set {MARK} \
              where o.ctid = any (array(select place from due)){only} returning 1) \
          select count(*) from marked"
     );
@@ -134,6 +136,7 @@ pub(crate) async fn possible(sql: &Sql, config: &RelayConfig) -> Result<(), Rela
     for table in &config.tables {
         of_table(sql, table).await?;
         rights::seen_whole(sql, table, Of::Partitions).await?;
+        tried(sql, table).await?;
     }
     let query = "select coalesce(bool_or(pubupdate), false) from pg_publication where pubname = $1";
     let name = [(&config.publication as _, Type::TEXT)];
@@ -151,6 +154,31 @@ pub(crate) async fn possible(sql: &Sql, config: &RelayConfig) -> Result<(), Rela
             quote_identifier(&config.publication)
         ),
     ))
+}
+
+/// The server takes the update, which is run on no row and rolled back: the role has
+/// the right, and the columns take the values.
+async fn tried(sql: &Sql, table: &TableName) -> Result<(), RelayError> {
+    let quoted = table.quoted();
+    let reach = rights::reach(sql, table).await?;
+    if let Some(grant) = reach.and_then(|reach| reach.grant(&[Right::Update])) {
+        return Err(RelayError::prerequisite(
+            format!("the role may not update table {table}, which mark_published does"),
+            format!("let its owner run `{grant}`, or set mark_published = false"),
+        ));
+    }
+    let attempt = "trying to mark published rows";
+    let update = format!("begin; update {quoted} set {MARK} where false");
+    let updated = sql.batch(attempt, &update).await;
+    sql.batch(attempt, "rollback").await?;
+    match updated {
+        Err(error) if !error.is_transient() => Err(RelayError::prerequisite(
+            format!("rows of table {table} cannot be marked: {}", error_chain(&error)),
+            "give status and published_at types that take 'published' and a time, or set \
+             mark_published = false",
+        )),
+        updated => updated,
+    }
 }
 
 async fn of_table(sql: &Sql, table: &TableName) -> Result<(), RelayError> {

@@ -26,7 +26,7 @@ pub(crate) use self::{
 use self::{aggregates::Waiting, gap::Gap, table::ParkedTable};
 use crate::{
     ack::Ticket,
-    checkpoint::CheckpointStore,
+    checkpoint::{Checkpoint, CheckpointStore},
     config::{ParkMode, RelayConfig},
     error::RelayError,
     sql::Sql,
@@ -198,6 +198,17 @@ impl Parked {
         let sending = table.sending().await?;
         let (by_id, collected, writing) = (HashMap::new(), Batch::default(), None);
         Ok(Self { table, mode: config.park, events, by_id, waiting, sending, collected, writing })
+    }
+
+    /// [`load`](Self::load) would refuse nothing. Changes nothing.
+    pub(crate) async fn fits(
+        sql: Sql,
+        config: &RelayConfig,
+        checkpoint: &Checkpoint,
+        checkpoints: &CheckpointStore,
+    ) -> Result<(), RelayError> {
+        let table = ParkedTable::new(sql, config, checkpoint.generation, checkpoints.token());
+        table.read_aggregates(config).await.map(drop)
     }
 
     /// What the run before this one was sending on, and may be in the sink.

@@ -59,13 +59,14 @@ impl Relay {
     /// [`RelayError::Config`] naming the setting.
     pub fn new(
         database: Database,
-        config: RelayConfig,
+        mut config: RelayConfig,
         router: RouterConfig,
         encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
         let encoding = encoding.into();
         encoding.check()?;
+        encoding.fit(&mut config);
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         dead_letters::apart(&config, &router).map_err(RelayError::Config)?;

@@ -138,13 +138,14 @@ impl Replayer {
     /// [`RelayError`]; among others when the pipeline has never run.
     pub async fn open(
         database: &Database,
-        config: RelayConfig,
+        mut config: RelayConfig,
         router: RouterConfig,
         encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
         config.validate().map_err(RelayError::Config)?;
         let encoding = encoding.into();
         encoding.check()?;
+        encoding.fit(&mut config);
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         let (client, database) = database.connect_to_one().await?;
@@ -358,7 +359,7 @@ impl Replayer {
     }
 
     async fn describe(&self, table: &TableName) -> Result<Relation, RelayError> {
-        let relation = describe(&self.bulk, table).await?;
+        let relation = describe(&self.bulk, &self.config, table).await?;
         if relation.columns.is_empty() {
             return Err(RelayError::prerequisite(
                 format!("there is no table {table}"),

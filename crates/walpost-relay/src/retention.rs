@@ -28,7 +28,7 @@ pub use self::{
 use self::{failures::Failures, removal::Rows};
 pub(crate) use self::{
     leaves::{Leaf, Reach, leaves},
-    readers::{By, Reader, proven_by_all, readers},
+    readers::{By, Reader, ReaderFeed, proven_by_all, readers},
     removal::Removal,
 };
 use crate::{

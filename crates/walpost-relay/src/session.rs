@@ -1,14 +1,16 @@
 mod ending;
 mod first_start;
 mod loading;
+mod look;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::convert::Infallible;
 
 use tokio::sync::watch;
 use walpost_event::Lsn;
 use walpost_postgres::Database;
 use walpost_router::Router;
 
+pub(crate) use self::look::refusals;
 #[cfg(not(feature = "pgwire"))]
 use crate::config::NO_PGWIRE;
 #[cfg(feature = "pgwire")]
@@ -23,7 +25,7 @@ use crate::{
     error::{RelayError, SourceError},
     headers::OwnHeaders,
     history,
-    id_space::{Begins, IdSpaceTable, IdSpaces},
+    id_space::IdSpaces,
     metrics::PipelineMetrics,
     parked::{Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
@@ -35,11 +37,11 @@ use crate::{
     sink::Sink,
     source::Source,
     sql::Sql,
-    start::{self, SlotFate},
+    start::SlotFate,
     status::{Phase, StartStep, StatusReporter},
     wal::{
-        ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
-        preflight::{self, Server},
+        ReplicationClient, ServerIdentity, StreamStart, WalSource,
+        preflight::Server,
         slot::{self, NewSlot, Slot},
         snapshot::load_position,
     },
@@ -184,90 +186,9 @@ impl Session<'_> {
         Ok((found, replication))
     }
 
-    /// Checks, and finds what there is. Changes nothing.
+    /// Checks, and finds what there is.
     async fn look(&self) -> Result<(Found, There, ReplicationClient), RelayError> {
-        let (sql, database) = self.connect_to(self.database).await?;
-        // A checkpoint is worth nothing before it is on disk; waiting for a
-        // synchronous standby could mean waiting for ourselves.
-        let settings = "set synchronous_commit = local; set statement_timeout = 0; \
-                        set idle_session_timeout = 0";
-        sql.batch("setting up the session", settings).await?;
-        let server = preflight::run(&sql, self.config, self.router.config()).await?;
-        let timeout_ms = self.config.wal_sender_timeout_ms;
-        let max_event_bytes = self.config.max_event_bytes;
-        let mut replication =
-            ReplicationClient::connect(&database, timeout_ms, max_event_bytes).await?;
-        let identity = replication.identify().await?;
-        server.expect(&identity)?;
-        let mut checkpoints = CheckpointStore::new(sql.clone(), self.config);
-        // The slot first: it follows the checkpoint, so read in this order it
-        // can only be ahead if somebody else moved it.
-        let mut slot = slot::inspect(&sql, &self.config.slot).await?;
-        let checkpoint = checkpoints.read().await?;
-        if slot.is_none()
-            && checkpoint.is_some()
-            && slot::inspect(&sql, &self.config.slot).await?.is_some()
-        {
-            // Somebody made the first start between the two.
-            return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
-        }
-        let publication = membership::read(&sql, self.config).await?;
-        if let Some(slot) = &mut slot {
-            slot.note_gap(checkpoint.as_ref(), publication.as_ref());
-            self.not_moved_meanwhile(slot, checkpoint.as_ref(), &checkpoints).await?;
-        }
-        let noted = checkpoint.as_ref().and_then(|row| row.publication.clone());
-        checkpoints.expect_publication(publication, noted);
-        self.status.update(|status| {
-            status.written = server.wal;
-            status.system_id = Some(server.system_id.clone());
-            status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
-        });
-        let mut left_at = None;
-        if let Some(checkpoint) = &checkpoint {
-            checkpoint.feed.expect_wal(self.config)?;
-            history::same_cluster(checkpoint, self.config, &server)?;
-            let now = identity.timeline;
-            left_at = start::same_past(checkpoint, self.config, now, &mut replication).await?;
-        }
-        slot::owned_by_no_other(&sql, self.config, &server.system_id).await?;
-        let fate =
-            start::slot_fits(slot.as_ref(), checkpoint.as_ref(), self.config, self.database)?;
-        start::rows_decided(&sql, self.config, checkpoint.as_ref(), slot.as_ref()).await?;
-        let begins = Begins::of(checkpoint.as_ref(), slot.as_ref(), self.config);
-        let (table, id_column) = (IdSpaceTable::new(self.config), &self.router.config().event_id);
-        let spaces = table.ensure(&sql, self.config, id_column, begins).await?;
-        let found = Found {
-            spaces,
-            stored: checkpoint.is_some(),
-            checkpoint: checkpoint.unwrap_or_else(|| self.first_checkpoint(&identity)),
-            left_at,
-            database,
-            sql,
-            server,
-            identity,
-            checkpoints,
-            new_slot: None,
-            has_sink: false,
-        };
-        Ok((found, There { slot, fate }, replication))
-    }
-
-    /// The gap that was found is none of rows that were moved between two looks.
-    async fn not_moved_meanwhile(
-        &self,
-        slot: &Slot,
-        before: Option<&Checkpoint>,
-        checkpoints: &CheckpointStore,
-    ) -> Result<(), RelayError> {
-        if slot.lost.as_deref() != Some(membership::BROKEN) {
-            return Ok(());
-        }
-        let now = checkpoints.read().await?.map(|row| row.publication);
-        if now == before.map(|row| row.publication.clone()) {
-            return Ok(());
-        }
-        Err(RelayError::PublicationChanged { pipeline: self.config.pipeline.clone() })
+        look::look(self.database, self.config, self.router.config(), Some(self.status)).await
     }
 
     /// A session on the first host that takes it, and that host alone.
@@ -275,9 +196,7 @@ impl Session<'_> {
         &self,
         database: &Database,
     ) -> Result<(Sql, Database), RelayError> {
-        let limit = Duration::from_millis(self.config.statement_timeout_ms);
-        let (client, database) = database.connect_to_one().await?;
-        Ok((Sql::new(Arc::new(client), limit), database))
+        look::connect_to(database, self.config).await
     }
 
     /// The slot is held by the process `holder`, and nobody moves it any more:
@@ -452,6 +371,7 @@ impl Session<'_> {
             wal_sender_timeout_ms: self.config.wal_sender_timeout_ms,
             origin: self.config.stream_origin,
             confirms: self.config.confirm_slot,
+            base_types: self.config.base_types,
         }
     }
 }

@@ -136,7 +136,7 @@ impl Shadow {
     /// which nothing is streamed; else what failed.
     pub async fn open(
         database: &Database,
-        config: RelayConfig,
+        mut config: RelayConfig,
         router: RouterConfig,
         encoding: EventEncoding,
     ) -> Result<Self, RelayError> {
@@ -147,6 +147,7 @@ impl Shadow {
         }
         let encoding = looks_only(encoding);
         encoding.check()?;
+        encoding.fit(&mut config);
         let router = Router::new(router).map_err(|error| RelayError::Config(error.to_string()))?;
         let limit = Duration::from_millis(config.statement_timeout_ms);
         let (client, database) = database.connect_to_one().await?;
@@ -173,6 +174,7 @@ impl Shadow {
             wal_sender_timeout_ms: timeout_ms,
             origin: config.stream_origin,
             confirms: true,
+            base_types: config.base_types,
         };
         let source = WalSource::start(replication, &start).await?;
         Ok(Self {

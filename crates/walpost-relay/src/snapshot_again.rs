@@ -87,7 +87,9 @@ impl SnapshotAgain {
             Router::new(router.clone()).map_err(|error| RelayError::Config(error_chain(&error)))?;
         let encoding = encoding.into();
         encoding.check()?;
-        Ok(Some(Self { database: database.clone(), config: config.clone(), router, encoding }))
+        let mut config = config.clone();
+        encoding.fit(&mut config);
+        Ok(Some(Self { database: database.clone(), config, router, encoding }))
     }
 
     /// Waits until the pipeline of `status` streams, publishes the rows, and

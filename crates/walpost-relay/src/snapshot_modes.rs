@@ -153,7 +153,7 @@ pub(crate) async fn rows(
     config: &RelayConfig,
     table: &TableName,
 ) -> Result<Rows, RelayError> {
-    let mut relation = describe(sql, table).await?;
+    let mut relation = describe(sql, config, table).await?;
     let Some(from) = config.snapshot.select(table) else {
         return Ok(Rows::of_table(table, relation));
     };

@@ -55,6 +55,15 @@ impl Sql {
         }
     }
 
+    /// The session.
+    pub(crate) fn session(&self) -> Arc<Client> {
+        match &self.server {
+            Server::Postgres(client) => client.clone(),
+            #[cfg(test)]
+            Server::Simulated(_) => unreachable!("a simulated server knows no SQL"),
+        }
+    }
+
     fn client(&self) -> &Client {
         match &self.server {
             Server::Postgres(client) => client,

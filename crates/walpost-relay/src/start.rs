@@ -7,10 +7,13 @@ use walpost_event::Lsn;
 use walpost_postgres::Database;
 
 use crate::{
+    check::overlap,
     checkpoint::{Checkpoint, InitialState},
     config::{Initial, RelayConfig, TableName},
     error::RelayError,
-    history, moves, recovery, snapshot_modes,
+    history, moves, recovery,
+    retention::ReaderFeed,
+    snapshot_modes,
     sql::Sql,
     wal::{
         ReplicationClient, membership, preflight, rights,
@@ -107,6 +110,7 @@ pub(crate) async fn rows_decided(
         Some(InitialState::Creating) => {}
         None => unknown_to_moves(sql, config).await?,
     }
+    overlap::none(sql, config, &config.tables, ReaderFeed::Wal).await?;
     if config.initial == Some(Initial::Skip) {
         return Ok("rows from before the slot are left, as initial = \"skip\" says".to_owned());
     }
@@ -156,12 +160,14 @@ async fn added_decided(
 ) -> Result<String, RelayError> {
     let done = || Ok("done".to_owned());
     let Some(before) = checkpoint.and_then(|row| row.publication.as_ref()) else { return done() };
+    let now = membership::read(sql, config).await?.unwrap_or_default();
+    let added = membership::added(before, &now);
+    let added = config.tables.iter().filter(|table| added.contains(&&*table.quoted()));
+    overlap::none(sql, config, added.clone(), ReaderFeed::Wal).await?;
     if config.initial == Some(Initial::Skip) {
         return done();
     }
-    let now = membership::read(sql, config).await?.unwrap_or_default();
-    let added = membership::added(before, &now);
-    for table in config.tables.iter().filter(|table| added.contains(&&*table.quoted())) {
+    for table in added {
         rights::readable(sql, slice::from_ref(table)).await?;
         if !preflight::has_rows(sql, config, table).await? {
             // The stream may have brought, and passed over, what nobody sees yet.

@@ -3,11 +3,11 @@
 use tokio_postgres::{error::SqlState, types::Type};
 use walpost_event::error_chain;
 
-use super::{CheckResult, fail, failed, ok, warn};
+use super::{CheckResult, fail, failed, ok, overlap, warn};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
-    retention::{Leaf, Reach, Reader, leaves, readers},
+    retention::{Leaf, Reach, Reader, ReaderFeed, leaves, readers},
     sql::Sql,
     wal::{quote_identifier, quote_literal, row_filter},
 };
@@ -19,8 +19,7 @@ const SAMPLE_ROWS: i64 = 10_000;
 /// Rows that are named by their ids.
 const EXAMPLES: usize = 3;
 
-/// What the pipelines of each table leave out or take twice. Nothing where none
-/// has a row filter.
+/// What the pipelines of each table leave out or take twice.
 pub(crate) async fn check(sql: &Sql, config: &RelayConfig, id_column: &str) -> Vec<CheckResult> {
     let mut results = Vec::new();
     match row_filter::outdated(sql, config).await {
@@ -69,13 +68,16 @@ async fn of_table(
 ) -> Result<Vec<CheckResult>, RelayError> {
     let mut set = readers(sql, config, table).await?;
     set.retain(|reader| reader.is_here);
-    if set.iter().all(|reader| reader.pipeline != config.pipeline) {
-        set.push(to_be(sql, config, table).await?);
+    let mut results = Vec::new();
+    match set.iter().find(|reader| reader.pipeline == config.pipeline) {
+        Some(own) => results.extend(overlapping(own, &set, table, config)),
+        // What it shares its first start refuses.
+        None => set.push(overlap::own_reader(sql, config, table, ReaderFeed::Wal).await?),
     }
     if set.iter().all(|reader| reader.rows.is_none()) {
-        return Ok(Vec::new());
+        return Ok(results);
     }
-    let mut results: Vec<CheckResult> = set.iter().filter_map(weak_hash).collect();
+    results.extend(set.iter().filter_map(weak_hash));
     results.extend(nulls(&set, &nullable(sql, table).await?, table));
     results.extend(messages(&set));
     match sample(sql, &set, table, id_column).await {
@@ -85,16 +87,16 @@ async fn of_table(
     Ok(results)
 }
 
-/// The pipeline before its first start.
-async fn to_be(sql: &Sql, config: &RelayConfig, table: &TableName) -> Result<Reader, RelayError> {
-    let rows = row_filter::condition_to_be(sql, config, table).await?;
-    Ok(Reader {
-        pipeline: config.pipeline.clone(),
-        proven: None,
-        rows: (rows != "true").then_some(rows),
-        is_here: true,
-        messages: config.event_prefixes().to_vec(),
-    })
+/// Another pipeline publishes all of the rows, or only rows of this one.
+fn overlapping(
+    own: &Reader,
+    set: &[Reader],
+    table: &TableName,
+    config: &RelayConfig,
+) -> Option<CheckResult> {
+    let rival = overlap::rival(own, set).filter(|_| !config.allow_overlap)?;
+    let (detail, next_step) = overlap::told(own, rival, table, config);
+    Some(warn("overlap", detail, &next_step))
 }
 
 /// What the last rows of a table say.
@@ -267,6 +269,7 @@ mod tests {
             rows: rows.map(str::to_owned),
             is_here: true,
             messages: messages.iter().map(|prefix| (*prefix).to_owned()).collect(),
+            feed: Some(ReaderFeed::Wal),
         }
     }
 

@@ -1,25 +1,28 @@
 //! Looks whether a table can be polled.
 
 mod index;
-mod unique;
+mod order;
+mod trial;
+pub(crate) mod unique;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio_postgres::types::Type;
-use walpost_event::Relation;
+use walpost_event::{Relation, error_chain};
 use walpost_postgres::Database;
-use walpost_router::RouterConfig;
+use walpost_router::{Router, RouterConfig};
 
 use super::{
     config::PollingConfig,
     table::{describe, polled},
 };
 use crate::{
-    check::{CheckResult, Outcome, failed},
+    check::{CheckResult, Outcome, columns_named, failed, overlap},
     checkpoint::read_feed,
     config::{RelayConfig, TableName},
     error::RelayError,
     id_space::{Begins, IdSpaceTable},
+    retention::ReaderFeed,
     sql::Sql,
     wal::{
         preflight, quote_identifier, quote_literal,
@@ -36,10 +39,30 @@ pub async fn check_polling(
     router: &RouterConfig,
 ) -> Vec<CheckResult> {
     let mut results = Vec::new();
+    if let Err(error) = settings(config, polling, router) {
+        results.push(failed("configuration", &error));
+        return results;
+    }
     if let Err(error) = checks(database, config, polling, router, &mut results).await {
         results.push(failed("database", &error));
     }
     results
+}
+
+/// What [`PollingRelay::new`](crate::PollingRelay::new) refuses.
+pub(crate) fn settings(
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    router: &RouterConfig,
+) -> Result<Router, RelayError> {
+    config.validate().map_err(RelayError::Config)?;
+    polling.validate().map_err(RelayError::Config)?;
+    polled(config)?;
+    if config.dead_letter_topic.is_some() {
+        let problem = "dead_letter_topic is set, and a pipeline that polls parks nothing";
+        return Err(RelayError::Config(problem.to_owned()));
+    }
+    Router::new(router.clone()).map_err(|error| RelayError::Config(error_chain(&error)))
 }
 
 async fn checks(
@@ -64,13 +87,17 @@ async fn checks(
     let columns = columns(&sql, config, polling, router).await;
     let is_there = columns.is_ok();
     results.push(found("outbox table", columns));
+    results.extend(columns_named(&sql, config, router).await);
     if is_there && has_own {
         let id_column = &router.event_id;
         let ensured =
             IdSpaceTable::new(config).try_ensure(&sql, config, id_column, Begins::Polling).await;
         results.push(found("id space", ensured.map(|()| "as in the table id_space".to_owned())));
+        results.push(found("statements", tried(&sql, config, polling).await));
     }
     if is_there {
+        results.extend(order::check(&sql, table, polling).await?);
+        results.extend(order::state(&sql, table, polling).await?);
         results.push(index::check(&sql, table, polling).await?);
     }
     Ok(())
@@ -85,7 +112,9 @@ pub(crate) async fn run(
 ) -> Result<(), RelayError> {
     server(sql).await?;
     own_table(sql, config).await?;
-    columns(sql, config, polling, router).await.map(drop)
+    columns(sql, config, polling, router).await?;
+    preflight::named_columns(sql, config, router).await?;
+    tried(sql, config, polling).await.map(drop)
 }
 
 async fn server(sql: &Sql) -> Result<String, RelayError> {
@@ -128,13 +157,17 @@ async fn own_table(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError
         }
     }
     preflight::up_to_date(sql, config).await?;
+    preflight::has_column(sql, config, "polling_attempts", "failed").await?;
     Ok(format!("in schema {:?}", config.schema))
 }
 
 /// What the pipeline has read until now.
-async fn source(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+pub(crate) async fn source(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
     match read_feed(sql, config).await? {
-        None => Ok("the outbox table, from the beginning".to_owned()),
+        None => {
+            overlap::none(sql, config, &config.tables, ReaderFeed::Table).await?;
+            Ok("the outbox table, from the beginning".to_owned())
+        }
         Some(feed) => feed.expect_polling(config).map(|()| "the outbox table".to_owned()),
     }
 }
@@ -148,7 +181,7 @@ async fn columns(
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
     preflight::columns(sql, config, table, router).await?;
-    let (relation, types) = describe(sql, table).await?;
+    let (relation, types) = describe(sql, config, table).await?;
     if let Some(missing) = missing(&relation, polling) {
         let ddl = additions(table, &relation, polling);
         return Err(RelayError::prerequisite(
@@ -170,6 +203,17 @@ async fn columns(
     }
     rights::seen_whole(sql, table, Of::Table).await?;
     Ok(format!("{table}, {} columns", relation.columns.len()))
+}
+
+/// Each statement of a poller can be run on the table.
+async fn tried(
+    sql: &Sql,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+) -> Result<String, RelayError> {
+    let (_, types) = describe(sql, config, polled(config)?).await?;
+    trial::run(sql, config, polling, &types).await?;
+    Ok("can be run".to_owned())
 }
 
 fn missing<'a>(relation: &Relation, polling: &'a PollingConfig) -> Option<&'a String> {
@@ -194,7 +238,12 @@ fn missing<'a>(relation: &Relation, polling: &'a PollingConfig) -> Option<&'a St
 /// The columns of states and attempts that a table lacks. None where it lacks
 /// others, which nobody but its owner can tell.
 fn additions(table: &TableName, relation: &Relation, polling: &PollingConfig) -> Option<String> {
-    let state = format!("text not null default {}", quote_literal(&polling.pending_value).trim());
+    let state = match (polling.pending_value.as_str(), polling.published_value.as_str()) {
+        ("", "") => "timestamptz".to_owned(),
+        ("", _) => "text".to_owned(),
+        ("false", "true") => "boolean not null default false".to_owned(),
+        (pending, _) => format!("text not null default {}", quote_literal(pending).trim()),
+    };
     let known = [
         (&polling.status_column, state.as_str()),
         (&polling.attempts_column, "int not null default 0"),
@@ -227,7 +276,7 @@ async fn states(
     let row = sql.one(attempt, text, &parameters).await?;
     let labels: Vec<String> = row.get(1);
     let values = [&polling.pending_value, &polling.published_value, &polling.failed_value];
-    let wrong = values.into_iter().find(|value| !labels.contains(value));
+    let wrong = values.into_iter().find(|value| !value.is_empty() && !labels.contains(value));
     let kind = types.get(column).map_or("", String::as_str);
     match wrong {
         Some(value) if row.get::<_, &str>(0) == "e" => Err(RelayError::prerequisite(

@@ -19,13 +19,16 @@ pub struct PollingConfig {
     /// Columns whose order is the insert order within an aggregate; ties go by
     /// [`id_column`](Self::id_column). Default `seq`.
     pub order_columns: Vec<String>,
-    /// Column of the row's state: text or an enum. Default `status`.
+    /// Column of the row's state, of any type that has equality, such as text, an
+    /// enum, a number, a boolean or a time. Default `status`.
     pub status_column: String,
-    /// Its value for a row to be published. Default `NEW`.
+    /// Its value for a pending row. Default `NEW`; empty: NULL.
     pub pending_value: String,
-    /// Its value for a row that is. Default `PUBLISHED`.
+    /// Its value for a published row. Default `PUBLISHED`; empty: the time of
+    /// publication.
     pub published_value: String,
-    /// Its value for a row that could not be. Default `FAILED`.
+    /// Its value for a row that was given up. Default `FAILED`; empty: none, and
+    /// Walpost's own table records it.
     pub failed_value: String,
     /// Column that counts failed attempts. Default `attempts`; none: they are
     /// counted in Walpost's own table.
@@ -134,24 +137,20 @@ impl PollingConfig {
     /// # Errors
     /// Text that names the setting, its value and what it may be.
     pub fn validate(&self) -> Result<(), String> {
-        for (name, value) in [
-            ("id_column", &self.id_column),
-            ("status_column", &self.status_column),
-            ("pending_value", &self.pending_value),
-            ("published_value", &self.published_value),
-            ("failed_value", &self.failed_value),
-        ] {
+        for (name, value) in
+            [("id_column", &self.id_column), ("status_column", &self.status_column)]
+        {
             if value.is_empty() {
                 return Err(format!("{name} is {value:?}; it has to be named"));
             }
         }
-        if self.pending_value == self.published_value
-            || self.pending_value == self.failed_value
-            || self.published_value == self.failed_value
-        {
+        let [pending, published, failed] =
+            [&self.pending_value, &self.published_value, &self.failed_value];
+        let is_same = |one: &String, other: &String| !one.is_empty() && one == other;
+        if is_same(pending, published) || is_same(pending, failed) || is_same(published, failed) {
             return Err(format!(
-                "pending_value is {:?}, published_value {:?} and failed_value {:?}; they differ",
-                self.pending_value, self.published_value, self.failed_value
+                "pending_value is {pending:?}, published_value {published:?} and failed_value \
+                 {failed:?}; they differ"
             ));
         }
         if self.notify_channel.len() > 63 {
@@ -175,8 +174,15 @@ impl PollingConfig {
             ("last_error_column", &self.last_error_column),
         ];
         for (index, (name, column)) in written.iter().enumerate() {
-            let others = written[..index].iter();
-            let same = others.filter(|(_, other)| !other.is_empty()).find(|one| one.1 == *column);
+            // The time of publication may be the state.
+            let is_state = |other: &str| {
+                *name == "published_at_column"
+                    && other == "status_column"
+                    && self.published_value.is_empty()
+            };
+            let others = written[..index].iter().filter(|(other, _)| !is_state(other));
+            let mut same = others.filter(|(_, other)| !other.is_empty());
+            let same = same.find(|one| one.1 == *column);
             if let Some((other, _)) = same {
                 return Err(format!("{name} is {column:?}, and so is {other}"));
             }
@@ -230,6 +236,15 @@ mod tests {
         };
         let text = refusal(|config| config.id_column.clear());
         assert!(text.starts_with("id_column is"), "{text}");
+        let mut of_time = PollingConfig {
+            status_column: "published_at".to_owned(),
+            pending_value: String::new(),
+            failed_value: String::new(),
+            ..PollingConfig::default()
+        };
+        assert!(of_time.validate().unwrap_err().starts_with("published_at_column is"));
+        of_time.published_value.clear();
+        assert_eq!(of_time.validate(), Ok(()), "the state is the time of publication");
         let text = refusal(|config| config.failed_value = "NEW".to_owned());
         assert!(text.contains("failed_value \"NEW\""), "{text}");
         let text = refusal(|config| config.notify_channel = "n".repeat(64));

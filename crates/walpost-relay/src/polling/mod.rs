@@ -26,7 +26,6 @@ mod table;
 mod verdict;
 
 use tokio::{sync::watch, time::interval};
-use walpost_event::error_chain;
 use walpost_postgres::Database;
 use walpost_router::{Router, RouterConfig};
 
@@ -37,7 +36,7 @@ pub use self::{
     sight::PollingSight,
 };
 pub(crate) use self::{
-    check::run as check_table,
+    check::{run as check_table, unique::declared as declared_unique},
     drain::{drain, none_failed},
     seen::publish_seen,
     table::polled,
@@ -74,22 +73,15 @@ impl PollingRelay {
     /// [`RelayError::Config`] naming the setting.
     pub fn new(
         database: Database,
-        config: RelayConfig,
+        mut config: RelayConfig,
         polling: PollingConfig,
         router: RouterConfig,
         encoding: impl Into<EventEncoding>,
     ) -> Result<Self, RelayError> {
-        config.validate().map_err(RelayError::Config)?;
-        polling.validate().map_err(RelayError::Config)?;
-        polled(&config)?;
-        if config.dead_letter_topic.is_some() {
-            let problem = "dead_letter_topic is set, and a pipeline that polls parks nothing";
-            return Err(RelayError::Config(problem.to_owned()));
-        }
+        let router = check::settings(&config, &polling, &router)?;
         let encoding = encoding.into();
         encoding.check()?;
-        let router =
-            Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
+        encoding.fit(&mut config);
         Ok(Self { database, config, polling, router, encoding })
     }
 

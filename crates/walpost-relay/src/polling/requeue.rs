@@ -16,7 +16,7 @@ use crate::{
     config::RelayConfig,
     error::RelayError,
     sql::Sql,
-    wal::{quote_identifier, quote_literal, snapshot::SESSION_SETTINGS},
+    wal::{quote_literal, snapshot::SESSION_SETTINGS},
 };
 
 /// Rows of one transaction.
@@ -74,17 +74,9 @@ pub async fn requeue(
     }
     let sql = session(database, config).await?;
     let statement = statement(&sql, config, polling, which, dry_run).await?;
-    let ids = match which {
-        Requeue::All | Requeue::Waiting => Vec::new(),
-        Requeue::Ids(values) | Requeue::Aggregate(values) => values.clone(),
-    };
     let mut after = 0_i64;
     loop {
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&ids, Type::TEXT_ARRAY), (&BATCH_MAX_ROWS, Type::INT8), (&after, Type::INT8)];
-        let rows = sql.query("requeueing failed rows", &statement, &parameters).await?;
-        let requeued: Vec<Requeued> =
-            rows.iter().map(|row| Requeued { id: row.get(0), last_error: row.get(1) }).collect();
+        let requeued = batch(&sql, &statement, which, after).await?;
         let count = requeued.len() as i64;
         if count > 0 {
             told(requeued);
@@ -95,6 +87,34 @@ pub async fn requeue(
         // What is requeued has failed no more; what is only shown still has.
         after += if dry_run { count } else { 0 };
     }
+}
+
+/// Requeues up to 1,000 rows in a session that exists.
+pub(super) async fn once(
+    sql: &Sql,
+    config: &RelayConfig,
+    polling: &PollingConfig,
+    which: &Requeue,
+    dry_run: bool,
+) -> Result<Vec<Requeued>, RelayError> {
+    let statement = statement(sql, config, polling, which, dry_run).await?;
+    batch(sql, &statement, which, 0).await
+}
+
+async fn batch(
+    sql: &Sql,
+    statement: &str,
+    which: &Requeue,
+    after: i64,
+) -> Result<Vec<Requeued>, RelayError> {
+    let values: &[String] = match which {
+        Requeue::All | Requeue::Waiting => &[],
+        Requeue::Ids(values) | Requeue::Aggregate(values) => values,
+    };
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&values, Type::TEXT_ARRAY), (&BATCH_MAX_ROWS, Type::INT8), (&after, Type::INT8)];
+    let rows = sql.query("requeueing failed rows", statement, &parameters).await?;
+    Ok(rows.iter().map(|row| Requeued { id: row.get(0), last_error: row.get(1) }).collect())
 }
 
 /// Counts what is in the outbox table of a pipeline that polls.
@@ -143,7 +163,7 @@ async fn statement(
     dry_run: bool,
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
-    let (relation, types) = describe(sql, table).await?;
+    let (relation, types) = describe(sql, config, table).await?;
     let shape = Shape { table, relation: &relation, types: &types, seen_by: None };
     let text = Text { config, polling, shape: &shape };
     let id = of("t", &polling.id_column);
@@ -162,30 +182,35 @@ async fn statement(
     let (quoted, order, attempts) = (table.quoted(), text.order("t"), text.attempts());
     let pipeline = quote_literal(&config.pipeline);
     let state = match which {
-        Requeue::Waiting => &polling.pending_value,
-        _ => &polling.failed_value,
+        Requeue::Waiting => text.is_pending("t"),
+        _ => text.is_failed("t"),
     };
     let lock = if dry_run { "" } else { "for no key update of t" };
     let chosen = format!(
         "with chosen as materialized (select {id} as id, row_number() over () as n, \
          (select a.last_error from {attempts} a where a.pipeline = {pipeline} \
          and a.row_id = {id}::text) as last_error from (select * from {quoted} t \
-         where {} and {selection} order by {order} limit $2 offset $3 {lock}) t)",
-        text.is("t", state)
+         where {state} and {selection} order by {order} limit $2 offset $3 {lock}) t)"
     );
     let result = "select id::text, last_error from chosen order by n";
     if dry_run {
         return Ok(format!("{chosen} {result}"));
     }
-    let status = quote_identifier(&polling.status_column);
-    let pending = quote_literal(&polling.pending_value);
+    let (no_column, has_failed) = (String::new(), !polling.failed_value.is_empty());
+    let status = if has_failed { &polling.status_column } else { &no_column };
     let set = set(&[
+        (status, text.pending()),
         (&polling.attempts_column, "0".to_owned()),
         (&polling.next_attempt_at_column, "clock_timestamp()".to_owned()),
     ]);
+    let requeued = match set.as_str() {
+        "" => String::new(),
+        set => {
+            format!("requeued as (update {quoted} t set {set} from chosen c where {id} = c.id), ")
+        }
+    };
     Ok(format!(
-        "{chosen}, requeued as (update {quoted} t set {status} = {pending}{set} from chosen c \
-         where {id} = c.id), forgotten as (delete from {attempts} a using chosen c \
+        "{chosen}, {requeued}forgotten as (delete from {attempts} a using chosen c \
          where a.pipeline = {pipeline} and a.row_id = c.id::text) {result}"
     ))
 }

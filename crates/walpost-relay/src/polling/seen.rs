@@ -49,7 +49,9 @@ pub(crate) async fn publish_seen(
         if ids.is_empty() {
             return Ok(marked);
         }
+        table.begin().await?;
         table.publish(&ids).await?;
+        table.commit().await?;
         marked += ids.len() as u64;
     }
 }
@@ -62,7 +64,7 @@ async fn selection(
     cut: &Cut,
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
-    let (relation, types) = describe(sql, table).await?;
+    let (relation, types) = describe(sql, config, table).await?;
     let seen_by = Some(cut.snapshot.as_str());
     let text = Text {
         config,
@@ -73,7 +75,7 @@ async fn selection(
         "select {}::text from {} t where {}{}",
         of("t", &polling.id_column),
         table.quoted(),
-        text.is("t", &polling.pending_value),
+        text.has_pending_value("t"),
         text.within("t")
     ))
 }

@@ -120,6 +120,7 @@ impl PollingSession<'_> {
         sql.batch("setting up the session", &settings).await?;
         check::run(&sql, self.config, self.polling, self.router.config()).await?;
         if let Gate::Relays = self.gate {
+            check::source(&sql, self.config).await?;
             note_polling(&sql, self.config).await?;
         }
         let id_column = &self.router.config().event_id;

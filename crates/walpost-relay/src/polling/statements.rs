@@ -40,13 +40,13 @@ pub(super) struct Statements {
     pub(super) window_end_after: String,
     /// `$1` pipeline, `$2` ids.
     pub(super) forget: String,
-    /// `$1` ids.
+    /// `$1` ids; returns how many rows it has marked.
     pub(super) publish: String,
     /// `$1` pipeline, then arrays: `$2` ids, `$3` attempts, `$4` refusals, `$5`
     /// waits in seconds, `$6` whether it has failed, `$7` why.
     pub(super) note: String,
-    /// The same parameters.
-    pub(super) fail: String,
+    /// The same parameters. None if the table has no column for it.
+    pub(super) fail: Option<String>,
     /// Of a bounded number of rows, how many are pending and how many have failed;
     /// and seconds since the oldest pending one.
     pub(super) sight: String,
@@ -105,8 +105,8 @@ pub(super) fn of(alias: &str, column: &str) -> String {
 /// Assignments to the columns that the table has.
 pub(super) fn set(columns: &[(&String, String)]) -> String {
     let named = columns.iter().filter(|(column, _)| !column.is_empty());
-    let set = named.map(|(column, value)| format!(", {} = {value}", quote_identifier(column)));
-    set.collect()
+    let set = named.map(|(column, value)| format!("{} = {value}", quote_identifier(column)));
+    set.collect::<Vec<_>>().join(", ")
 }
 
 impl Text<'_> {
@@ -147,7 +147,7 @@ impl Text<'_> {
             "select array[{}] from {} g where {}{}{behind} order by {} offset {} limit 1",
             place.collect::<Vec<_>>().join(", "),
             self.shape.table.quoted(),
-            self.is("g", &self.polling.pending_value),
+            self.is_pending("g"),
             self.within("g"),
             self.order("g"),
             WINDOW_ROWS - 1
@@ -167,23 +167,66 @@ impl Text<'_> {
         equal.collect::<Vec<_>>().join(" and ")
     }
 
-    pub(super) fn is(&self, alias: &str, value: &str) -> String {
-        format!("{} = {}", of(alias, &self.polling.status_column), quote_literal(value).trim())
+    /// The column of states has the value of rows that are to be published.
+    pub(super) fn has_pending_value(&self, alias: &str) -> String {
+        has_pending_value(&of(alias, &self.polling.status_column), self.polling)
+    }
+
+    /// The row is to be published.
+    pub(super) fn is_pending(&self, alias: &str) -> String {
+        let pending = self.has_pending_value(alias);
+        match self.polling.failed_value.as_str() {
+            "" => format!("({pending} and not {})", self.is_given_up(alias)),
+            _ => pending,
+        }
+    }
+
+    /// The row was given up.
+    pub(super) fn is_failed(&self, alias: &str) -> String {
+        match self.polling.failed_value.as_str() {
+            "" => format!("({} and {})", self.has_pending_value(alias), self.is_given_up(alias)),
+            value => {
+                let status = of(alias, &self.polling.status_column);
+                format!("{status} = {}", quote_literal(value).trim())
+            }
+        }
+    }
+
+    /// Walpost's own table says so.
+    fn is_given_up(&self, alias: &str) -> String {
+        format!(
+            "exists (select from {} x where x.pipeline = {} and x.row_id = {}::text and x.failed)",
+            self.attempts(),
+            quote_literal(&self.config.pipeline).trim(),
+            of(alias, &self.polling.id_column)
+        )
     }
 
     /// Rows that later ones of their aggregate wait for.
     fn blocks(&self, alias: &str) -> String {
         match self.config.park {
             ParkMode::Aggregate => self.is_unpublished(alias),
-            ParkMode::Event => self.is(alias, &self.polling.pending_value),
+            ParkMode::Event => self.is_pending(alias),
         }
     }
 
     fn is_unpublished(&self, alias: &str) -> String {
-        let status = of(alias, &self.polling.status_column);
-        let [pending, failed] =
-            [&self.polling.pending_value, &self.polling.failed_value].map(|v| quote_literal(v));
-        format!("{status} in ({}, {})", pending.trim(), failed.trim())
+        is_unpublished(&of(alias, &self.polling.status_column), self.polling)
+    }
+
+    /// What the column of states holds of a pending row.
+    pub(super) fn pending(&self) -> String {
+        match self.polling.pending_value.as_str() {
+            "" => "null".to_owned(),
+            value => quote_literal(value).trim().to_owned(),
+        }
+    }
+
+    fn published(&self) -> String {
+        match self.polling.published_value.as_str() {
+            "" => "clock_timestamp()".to_owned(),
+            value => quote_literal(value).trim().to_owned(),
+        }
     }
 
     /// `pipeline` is a parameter or a literal.
@@ -203,8 +246,7 @@ impl Text<'_> {
 
     fn claim(&self, behind: &str) -> String {
         let (table, id) = (self.shape.table.quoted(), &self.polling.id_column);
-        let mut conditions =
-            vec![self.is("t", &self.polling.pending_value), self.is_due("t", "$1")];
+        let mut conditions = vec![self.is_pending("t"), self.is_due("t", "$1")];
         if !self.polling.aggregate_columns.is_empty() {
             conditions.push(format!(
                 "not exists (select from {table} e where {} and {}{} and ({}) < ({}))",
@@ -221,7 +263,7 @@ impl Text<'_> {
              for no key update of t skip locked",
             of("t", id),
             self.order("g"),
-            self.is("g", &self.polling.pending_value),
+            self.is_pending("g"),
             self.within("g"),
             self.order("g"),
             of("t", id),
@@ -263,7 +305,7 @@ impl Text<'_> {
              cross join lateral (select f.*{behind}) r \
              left join {} s on s.pipeline = {pipeline} and s.row_id = {id}::text \
              order by {order} limit {}",
-            self.is("r", &polling.pending_value),
+            self.is_pending("r"),
             self.is_due("r", &pipeline),
             optional(&polling.attempts_column, "int"),
             optional(&polling.retry_limit_column, "bigint"),
@@ -276,66 +318,81 @@ impl Text<'_> {
 
     fn publish(&self) -> String {
         let polling = self.polling;
+        let at = match polling.published_at_column == polling.status_column {
+            true => String::new(),
+            false => polling.published_at_column.clone(),
+        };
         format!(
-            "update {} t set {} = {}{} where {} = any($1::text[]::{}[]) and {}",
+            "with marked as (update {} t set {} where {} = any($1::text[]::{}[]) and {} \
+             returning 1) select count(*) from marked",
             self.shape.table.quoted(),
-            quote_identifier(&polling.status_column),
-            quote_literal(&polling.published_value),
             set(&[
-                (&polling.published_at_column, "clock_timestamp()".to_owned()),
+                (&polling.status_column, self.published()),
+                (&at, "clock_timestamp()".to_owned()),
                 (&polling.last_attempt_at_column, "clock_timestamp()".to_owned()),
                 (&polling.last_error_column, "null".to_owned()),
             ]),
             of("t", &polling.id_column),
             self.type_of(&polling.id_column),
-            self.is("t", &polling.pending_value)
+            self.has_pending_value("t")
         )
     }
 
     fn note(&self) -> String {
+        let failed = if self.polling.failed_value.is_empty() { "v.failed" } else { "false" };
         format!(
-            "insert into {} (pipeline, row_id, attempts, refused, next_attempt_at, last_error) \
-             select $1, v.id, v.attempts, v.refused, \
-             clock_timestamp() + make_interval(secs => v.wait_s), v.error from {VALUES} \
+            "insert into {} (pipeline, row_id, attempts, refused, next_attempt_at, last_error, \
+             failed) select $1, v.id, v.attempts, v.refused, \
+             clock_timestamp() + make_interval(secs => v.wait_s), v.error, {failed} from {VALUES} \
              on conflict (pipeline, row_id) do update set attempts = excluded.attempts, \
              refused = excluded.refused, next_attempt_at = excluded.next_attempt_at, \
-             last_error = excluded.last_error, updated_at = clock_timestamp()",
+             last_error = excluded.last_error, failed = excluded.failed, \
+             updated_at = clock_timestamp()",
             self.attempts()
         )
     }
 
-    fn fail(&self) -> String {
+    fn fail(&self) -> Option<String> {
         let polling = self.polling;
         let most = match self.type_of(&polling.attempts_column).as_str() {
             "smallint" => i32::from(i16::MAX),
             _ => i32::MAX,
         };
         let later = "clock_timestamp() + make_interval(secs => v.wait_s)";
-        format!(
-            "update {} t set {} = (case when v.failed then {} else {} end)::{}{} from {VALUES} \
-             where {} = v.id::{} and {}",
-            self.shape.table.quoted(),
-            quote_identifier(&polling.status_column),
-            quote_literal(&polling.failed_value),
-            quote_literal(&polling.pending_value),
-            self.type_of(&polling.status_column),
-            set(&[
-                (&polling.attempts_column, format!("least(v.attempts, {most})")),
-                (&polling.next_attempt_at_column, later.to_owned()),
-                (&polling.last_attempt_at_column, "clock_timestamp()".to_owned()),
-                (
-                    &polling.last_error_column,
-                    format!("v.error::{}", self.type_of(&polling.last_error_column)),
-                ),
-            ]),
-            of("t", &polling.id_column),
-            self.type_of(&polling.id_column),
-            self.is("t", &polling.pending_value)
-        )
+        let (no_column, failed) = (String::new(), quote_literal(&polling.failed_value));
+        let state = match polling.failed_value.as_str() {
+            "" => (&no_column, String::new()),
+            _ => {
+                let (pending, kind) = (self.pending(), self.type_of(&polling.status_column));
+                let state =
+                    format!("(case when v.failed then {failed} else {pending} end)::{kind}");
+                (&polling.status_column, state)
+            }
+        };
+        let set = set(&[
+            state,
+            (&polling.attempts_column, format!("least(v.attempts, {most})")),
+            (&polling.next_attempt_at_column, later.to_owned()),
+            (&polling.last_attempt_at_column, "clock_timestamp()".to_owned()),
+            (
+                &polling.last_error_column,
+                format!("v.error::{}", self.type_of(&polling.last_error_column)),
+            ),
+        ]);
+        let update = || {
+            format!(
+                "update {} t set {set} from {VALUES} where {} = v.id::{} and {}",
+                self.shape.table.quoted(),
+                of("t", &polling.id_column),
+                self.type_of(&polling.id_column),
+                self.has_pending_value("t")
+            )
+        };
+        (!set.is_empty()).then(update)
     }
 
     fn sight(&self) -> String {
-        let pending = self.is("t", &self.polling.pending_value);
+        let pending = self.is_pending("t");
         let table = self.shape.table.quoted();
         let oldest = match self.polling.created_at_column.as_str() {
             "" => "null::float8".to_owned(),
@@ -347,12 +404,33 @@ impl Text<'_> {
             ),
         };
         format!(
-            "select count(*) filter (where {pending}), count(*) filter (where not {pending}), \
-             {oldest} from (select {} from {table} t where {}{} limit {SIGHT_MAX_ROWS}) t",
-            of("t", &self.polling.status_column),
+            "select count(*) filter (where s.pending), count(*) filter (where not s.pending), \
+             {oldest} from (select {pending} as pending from {table} t where {}{} \
+             limit {SIGHT_MAX_ROWS}) s",
             self.is_unpublished("t"),
             self.within("t")
         )
+    }
+}
+
+/// A column of states has the value of rows that are to be published.
+pub(super) fn has_pending_value(column: &str, polling: &PollingConfig) -> String {
+    match polling.pending_value.as_str() {
+        "" => format!("{column} is null"),
+        value => format!("{column} = {}", quote_literal(value).trim()),
+    }
+}
+
+/// A column of states has a value of rows that are not published: what partial
+/// indexes are on.
+pub(super) fn is_unpublished(column: &str, polling: &PollingConfig) -> String {
+    let failed = quote_literal(&polling.failed_value);
+    match (polling.pending_value.as_str(), polling.failed_value.as_str()) {
+        (_, "") => has_pending_value(column, polling),
+        ("", _) => format!("({column} is null or {column} = {})", failed.trim()),
+        (pending, _) => {
+            format!("{column} in ({}, {})", quote_literal(pending).trim(), failed.trim())
+        }
     }
 }
 
@@ -439,9 +517,36 @@ mod tests {
 
     #[test]
     fn counts_fit_their_column_and_states_their_type() {
-        let fail = statements(ParkMode::Aggregate, |_| {}).fail;
+        let fail = statements(ParkMode::Aggregate, |_| {}).fail.unwrap();
         assert!(fail.contains("least(v.attempts, 32767)"), "{fail}");
         assert!(fail.contains("end)::app.state"), "{fail}");
+    }
+
+    #[test]
+    fn a_state_of_null_and_a_time_is_compared_and_written_as_such() {
+        let statements = statements(ParkMode::Aggregate, |polling| {
+            polling.status_column = "published_at".to_owned();
+            polling.pending_value.clear();
+            polling.published_value.clear();
+            polling.failed_value.clear();
+        });
+        assert!(statements.claim.contains("g.\"published_at\" is null and not exists"));
+        let set = "set \"published_at\" = clock_timestamp(), \"last_error\" = null where";
+        assert!(statements.publish.contains(set), "{}", statements.publish);
+        assert!(statements.note.contains("v.error, v.failed from"), "{}", statements.note);
+        let fail = statements.fail.unwrap();
+        assert!(!fail.contains("set \"published_at\""), "the row stays pending: {fail}");
+    }
+
+    #[test]
+    fn a_table_without_a_column_for_it_is_not_updated_when_an_attempt_fails() {
+        let statements = statements(ParkMode::Aggregate, |polling| {
+            polling.failed_value.clear();
+            polling.attempts_column.clear();
+            polling.next_attempt_at_column.clear();
+            polling.last_error_column.clear();
+        });
+        assert_eq!(statements.fail, None);
     }
 
     #[test]
@@ -453,7 +558,8 @@ mod tests {
             polling.last_error_column.clear();
             polling.created_at_column.clear();
         });
-        let all = [&statements.claim, &statements.publish, &statements.fail, &statements.sight];
+        let fail = statements.fail.as_ref().unwrap();
+        let all = [&statements.claim, &statements.publish, fail, &statements.sight];
         for name in
             ["\"attempts\"", "\"next_attempt_at\"", "\"published_at\"", "\"last_error\"", "\"\""]
         {

@@ -1,4 +1,9 @@
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
@@ -14,6 +19,7 @@ use super::{
 };
 use crate::{
     checkpoint::{begin_polling, read_feed},
+    columns,
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
@@ -63,7 +69,7 @@ impl PolledTable {
         let limit = Duration::from_millis(config.statement_timeout_ms);
         let sql = Sql::new(client.clone(), limit);
         let table = polled(config)?;
-        let (relation, types) = describe(&sql, table).await?;
+        let (relation, types) = describe(&sql, config, table).await?;
         let shape = Shape { table, relation: &relation, types: &types, seen_by: gate.seen_by() };
         let statements = Statements::new(config, polling, &shape);
         Ok(Self {
@@ -84,15 +90,29 @@ impl PolledTable {
         })
     }
 
+    /// Begins a transaction that claims nothing.
+    pub(super) async fn begin(&self) -> Result<(), RelayError> {
+        self.sql.batch("beginning a transaction", "begin isolation level read committed").await
+    }
+
     /// Begins a transaction, while which nobody switches the source, and takes the
     /// first rows of aggregates that nobody has, of the window behind `after`.
     /// Their locks last until it ends, and go with the session.
     pub(super) async fn claim(&self, after: Option<&Place>) -> Result<Vec<String>, RelayError> {
         self.sql.batch("beginning a claim", &self.begin).await?;
         self.gate.admit(&self.config, read_feed(&self.sql, &self.config).await?)?;
+        self.heads(after, self.claim_max_aggregates).await
+    }
+
+    /// The first rows of up to `most` aggregates, locked.
+    pub(super) async fn heads(
+        &self,
+        after: Option<&Place>,
+        most: i64,
+    ) -> Result<Vec<String>, RelayError> {
         let attempt = "claiming rows of the outbox table";
         let pipeline = (&self.pipeline as _, Type::TEXT);
-        let most = (&self.claim_max_aggregates as _, Type::INT8);
+        let most = (&most as _, Type::INT8);
         let Statements { claim, claim_after, .. } = &self.statements;
         let rows = match after {
             None => self.sql.query(attempt, claim, &[pipeline, most]).await?,
@@ -218,11 +238,26 @@ impl PolledTable {
         }
     }
 
-    /// Notes what was published; how many rows that were.
+    /// Notes what was published, in a transaction that is not to commit after an
+    /// error: no more rows than were sent. Fewer if others have changed some.
     pub(super) async fn publish(&self, ids: &[&str]) -> Result<(), RelayError> {
         let parameters = [(&ids as _, Type::TEXT_ARRAY)];
         let attempt = "noting what was published";
-        self.sql.query(attempt, &self.statements.publish, &parameters).await.map(drop)
+        let row = self.sql.one(attempt, &self.statements.publish, &parameters).await?;
+        let marked: i64 = row.get(0);
+        let sent = ids.iter().collect::<HashSet<_>>().len();
+        if usize::try_from(marked).is_ok_and(|marked| marked <= sent) {
+            return Ok(());
+        }
+        Err(RelayError::prerequisite(
+            format!(
+                "{marked} rows of table {} have the ids of {sent} rows that were sent, so none \
+                 was marked as published",
+                self.table
+            ),
+            "make the column polling.id_column unique again; the rows that were sent are sent \
+             once more",
+        ))
     }
 
     /// Forgets attempts that rows have behind them.
@@ -254,7 +289,8 @@ impl PolledTable {
             (&errors as _, Type::TEXT_ARRAY),
         ];
         let attempt = "noting failed attempts";
-        for statement in [&self.statements.note, &self.statements.fail] {
+        let statements = [Some(&self.statements.note), self.statements.fail.as_ref()];
+        for statement in statements.into_iter().flatten() {
             self.sql.query(attempt, statement, &parameters).await?;
         }
         Ok(())
@@ -299,17 +335,17 @@ pub(crate) fn polled(config: &RelayConfig) -> Result<&TableName, RelayError> {
 /// A table's columns, and the type of each as SQL has it.
 pub(super) async fn describe(
     sql: &Sql,
+    config: &RelayConfig,
     table: &TableName,
 ) -> Result<(Relation, HashMap<String, String>), RelayError> {
-    let rows = sql
-        .query(
-            "reading the outbox table's columns",
-            "select attname::text, atttypid, atttypmod, attrelid, \
-             format_type(atttypid, atttypmod) from pg_attribute \
-             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
-            &[(&table.quoted(), Type::TEXT)],
-        )
-        .await?;
+    let query = format!(
+        "select attname::text, {}, atttypmod, attrelid, \
+         format_type(atttypid, atttypmod) from pg_attribute \
+         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
+        columns::sql_type(config)
+    );
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("reading the outbox table's columns", &query, &name).await?;
     if rows.is_empty() {
         return Err(RelayError::prerequisite(
             format!("outbox table {table} does not exist"),

@@ -21,7 +21,9 @@ const READERS: &str = "select c.pipeline, \
             where p.pubname = (select pubname from pg_publication \
                 where oid::int8 = (c.publication ->> 'oid')::int8) \
             and p.schemaname = $2 and p.tablename = $3), \
-        c.system_id = s.system_identifier::text, c.publication -> 'messages' \
+        c.system_id = s.system_identifier::text, c.publication -> 'messages', \
+        case when c.source = 'polling' then 'table' when c.initial = 'creating' \
+            or exists (select from pg_replication_slots where slot_name = c.slot) then 'wal' end \
     from pg_control_system() s, SCHEMA.checkpoint c \
     where c.tables is null or exists (select from unnest(c.tables) t (name) \
         where to_regclass(t.name) in (select to_regclass($1) union select relid from pg_partition_tree(to_regclass($1)) \
@@ -40,6 +42,17 @@ pub(crate) struct Reader {
     pub(crate) is_here: bool,
     /// Prefixes whose messages it takes, as far as that is known.
     pub(crate) messages: Vec<String>,
+    /// Where its rows come from; none if it has no slot and publishes nothing.
+    pub(crate) feed: Option<ReaderFeed>,
+}
+
+/// Where the rows of a [`Reader`] come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReaderFeed {
+    /// Its slot, which exists or is being created.
+    Wal,
+    /// The table, whose rows pollers share.
+    Table,
 }
 
 /// What tells which transaction wrote a row.
@@ -122,6 +135,11 @@ fn reader(row: &tokio_postgres::Row, past: &[Past]) -> Reader {
         pipeline,
         is_here,
         messages: messages.as_array().into_iter().flatten().filter_map(text).collect(),
+        feed: match row.get(5) {
+            Some("wal") => Some(ReaderFeed::Wal),
+            Some(_) => Some(ReaderFeed::Table),
+            None => None,
+        },
     }
 }
 
@@ -194,7 +212,14 @@ mod tests {
 
     fn reader(rows: Option<&str>, proven: Option<&str>) -> Reader {
         let (rows, proven) = (rows.map(str::to_owned), proven.map(str::to_owned));
-        Reader { pipeline: "a".to_owned(), proven, rows, is_here: true, messages: vec![] }
+        Reader {
+            pipeline: "a".to_owned(),
+            proven,
+            rows,
+            is_here: true,
+            messages: vec![],
+            feed: None,
+        }
     }
 
     #[test]

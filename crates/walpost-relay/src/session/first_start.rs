@@ -8,20 +8,22 @@ use walpost_event::Lsn;
 
 use super::{Found, Session, There};
 use crate::{
-    checkpoint::{Checkpoint, InitialState, new_generation},
+    check::overlap,
+    checkpoint::InitialState,
     clock::now_us,
     config::Initial,
     error::{RelayError, SourceError},
     history,
     proven::Pair,
     resume,
+    retention::ReaderFeed,
     sink::Sink,
     snapshot_modes::{self, FirstLoad},
     sql::Sql,
     start::SlotFate,
     status::StartStep,
     wal::{
-        ReplicationClient, ServerIdentity, preflight,
+        ReplicationClient, preflight,
         slot::{self, Slot},
         snapshot::until_visible,
     },
@@ -116,6 +118,9 @@ impl Session<'_> {
                 self.alone(&found.sql).await?;
                 found.checkpoints.create(&found.checkpoint).await?;
                 found.stored = true;
+                // Of two that start at the same time, the later one sees the other.
+                overlap::none(&found.sql, self.config, &self.config.tables, ReaderFeed::Wal)
+                    .await?;
                 self.create_slot(found, replication).await
             }
         }
@@ -131,11 +136,6 @@ impl Session<'_> {
             slot: self.config.slot.clone(),
             detail: "another relay makes the first start".to_owned(),
         }))
-    }
-
-    pub(super) fn first_checkpoint(&self, identity: &ServerIdentity) -> Checkpoint {
-        let ServerIdentity { system_id, timeline, .. } = identity;
-        Checkpoint::new(new_generation(), system_id, *timeline, &self.config.slot)
     }
 
     pub(crate) async fn create_slot(

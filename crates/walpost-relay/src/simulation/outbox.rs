@@ -20,6 +20,7 @@ impl Server {
                 rows: state.publication(name),
                 is_here: true,
                 messages: Vec::new(),
+                feed: None,
             };
             state.rows.iter().zip(PIPELINES).map(reader).collect()
         };

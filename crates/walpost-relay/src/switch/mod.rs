@@ -160,6 +160,7 @@ impl SourceSwitch {
         config.mark_published = false;
         let encoding = encoding.into();
         encoding.check()?;
+        encoding.fit(&mut config);
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { database, config, polling, router, encoding })

@@ -57,7 +57,7 @@ impl SourceSwitch {
                 "set pipeline.create_slot = true for the switch",
             ));
         }
-        preflight::run(sql, config, router).await?;
+        preflight::run(sql, config, router, true).await?;
         check_table(sql, config, &self.polling, router).await?;
         self.rows_can_be_parted(sql).await?;
         none_failed(config, &polling_sight(&desk.database, config, &self.polling).await?)

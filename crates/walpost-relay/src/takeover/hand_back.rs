@@ -142,6 +142,7 @@ impl HandBack {
         config.on_lost_slot = LostSlot::Refuse;
         let encoding = encoding.into();
         encoding.check()?;
+        encoding.fit(&mut config);
         let router =
             Router::new(router).map_err(|error| RelayError::Config(error_chain(&error)))?;
         Ok(Self { config, router, encoding, leave_parked, desk })

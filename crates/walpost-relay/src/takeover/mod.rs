@@ -25,6 +25,7 @@ use walpost_takeover::Boundary;
 pub use self::hand_back::{HandBack, HandedBack, plan_hand_back};
 use self::scan::{Part, Scan, Scanned};
 use crate::{
+    check::overlap,
     checkpoint::{Checkpoint, CheckpointStore, InitialState, new_generation},
     config::RelayConfig,
     convert::Converter,
@@ -32,6 +33,7 @@ use crate::{
     error::{RelayError, SourceError},
     history,
     id_space::{Begins, IdSpaceTable},
+    retention::ReaderFeed,
     sql::Sql,
     switch::lock_patiently,
     wal::{
@@ -224,6 +226,9 @@ async fn look(
         preflight::columns(&desk.sql, config, table, router).await?;
     }
     let repeated = repeated(&desk.sql, config, &router.event_id, encoding).await?;
+    if desk.row.is_none() {
+        overlap::none(&desk.sql, config, &config.tables, ReaderFeed::Wal).await?;
+    }
     let (mut held, identity) = hold(&mut desk, config).await?;
     let slot_confirmed = desk.slot.confirmed.unwrap_or_default();
     let boundary = order.boundary;
@@ -374,6 +379,7 @@ async fn hold(
             max_event_bytes: config.max_event_bytes,
             origin: config.stream_origin,
             confirms: true,
+            base_types: config.base_types,
             wal_sender_timeout_ms: config.wal_sender_timeout_ms,
         };
         match WalSource::start(replication, &start).await {

@@ -25,6 +25,7 @@ pub(crate) use postgres_protocol::escape::{
     escape_identifier as quote_identifier, escape_literal as quote_literal,
 };
 use walpost_event::Lsn;
+use walpost_pgoutput::Decoder;
 
 use crate::config::StreamOrigin;
 
@@ -68,9 +69,18 @@ pub(crate) struct StreamStart {
     pub(crate) origin: Option<StreamOrigin>,
     /// Whether the slot is told any position.
     pub(crate) confirms: bool,
+    /// Whether columns of a domain have the type below it.
+    pub(crate) base_types: bool,
 }
 
 impl StreamStart {
+    fn decoder(&self) -> Decoder {
+        match self.base_types {
+            true => Decoder::new().with_base_types(),
+            false => Decoder::new(),
+        }
+    }
+
     fn command(&self) -> String {
         // The replication grammar knows no E'…' and takes a backslash as it is.
         let quoted = |text: String| format!("'{}'", text.replace('\'', "''"));
@@ -106,6 +116,7 @@ mod tests {
             wal_sender_timeout_ms: 1,
             origin: None,
             confirms: true,
+            base_types: true,
         }
     }
 

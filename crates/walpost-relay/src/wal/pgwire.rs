@@ -52,7 +52,7 @@ impl PgwireSource {
             client.start().await?;
             client.wait_started().await.map_err(|error| in_use(start, error))?;
             let transactions = Transactions::default();
-            Ok(Self { backend_pid, client, decoder: Decoder::new(), transactions })
+            Ok(Self { backend_pid, client, decoder: start.decoder(), transactions })
         })
         .await
     }

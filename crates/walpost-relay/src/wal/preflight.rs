@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     columns,
-    config::{RelayConfig, TableName},
+    config::{NamedColumn, RelayConfig, TableName},
     error::{RelayError, SourceError},
     marking, snapshot_modes,
     sql::Sql,
@@ -47,12 +47,13 @@ impl Server {
     }
 }
 
-/// Checks everything that streaming needs, and creates the publication where
-/// it may. Touches no slot.
+/// Checks everything that streaming needs, and if `creates` creates the publication
+/// where it may. Touches no slot.
 pub(crate) async fn run(
     sql: &Sql,
     config: &RelayConfig,
     router: &RouterConfig,
+    creates: bool,
 ) -> Result<Server, RelayError> {
     let server = server(sql).await?;
     rights(sql).await?;
@@ -60,10 +61,14 @@ pub(crate) async fn run(
     for table in &config.tables {
         columns(sql, config, table, router).await?;
     }
+    named_columns(sql, config, router).await?;
     origin_supported(&server, config)?;
     snapshot_modes::selects_fit(sql, config, router).await?;
     row_filter::supported(&server, config)?;
-    publication::ensure(sql, config).await?;
+    match creates {
+        true => publication::ensure(sql, config).await?,
+        false => drop(publication::found(sql, config).await?),
+    }
     if config.mark_published {
         marking::possible(sql, config).await?;
     }
@@ -184,21 +189,32 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
 
 /// The newest columns are there.
 pub(crate) async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    let of_letters = config.dead_letter_topic.as_ref().map(|_| ("parked", "dead_letter_at"));
-    for (table, column) in [("checkpoint", "switch")].into_iter().chain(of_letters) {
-        let table = TableName { schema: config.schema.clone(), name: table.to_owned() };
-        let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
-                     and attname = $2 and not attisdropped)";
-        let names = [(&table.quoted() as _, Type::TEXT), (&column as _, Type::TEXT)];
-        let row = sql.one("reading the columns of walpost's tables", query, &names).await?;
-        if !row.get::<_, bool>(0) {
-            return Err(RelayError::prerequisite(
-                format!("table {table} is of an earlier version of walpost"),
-                "run `walpost migrate` against this database",
-            ));
-        }
+    has_column(sql, config, "checkpoint", "switch").await?;
+    match config.dead_letter_topic {
+        Some(_) => has_column(sql, config, "parked", "dead_letter_at").await,
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A table of Walpost has a column.
+pub(crate) async fn has_column(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &str,
+    column: &str,
+) -> Result<(), RelayError> {
+    let table = TableName { schema: config.schema.clone(), name: table.to_owned() };
+    let query = "select exists (select from pg_attribute where attrelid = to_regclass($1) \
+                 and attname = $2 and not attisdropped)";
+    let names = [(&table.quoted() as _, Type::TEXT), (&column as _, Type::TEXT)];
+    let row = sql.one("reading the columns of walpost's tables", query, &names).await?;
+    if row.get(0) {
+        return Ok(());
+    }
+    Err(RelayError::prerequisite(
+        format!("table {table} is of an earlier version of walpost"),
+        "run `walpost migrate` against this database",
+    ))
 }
 
 pub(crate) async fn columns(
@@ -214,14 +230,13 @@ pub(crate) async fn columns(
         )
     };
     rights::reach(sql, table).await?.ok_or_else(absent)?;
-    let rows = sql
-        .query(
-            "reading the outbox table's columns",
-            "select attname::text, atttypid, format_type(atttypid, null) from pg_attribute \
-             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
-            &[(&table.quoted(), Type::TEXT)],
-        )
-        .await?;
+    let query = format!(
+        "select attname::text, {}, format_type(atttypid, null) from pg_attribute \
+         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
+        columns::sql_type(config)
+    );
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("reading the outbox table's columns", &query, &name).await?;
     if rows.is_empty() {
         return Err(absent());
     }
@@ -264,6 +279,43 @@ pub(crate) async fn columns(
         ));
     }
     Ok(format!("{table}, {} columns", present.len()))
+}
+
+/// A table has each column that the user has named. The first that none has and
+/// that is not required, for a warning.
+pub(crate) async fn named_columns(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<Option<(String, String)>, RelayError> {
+    if config.named_columns.is_empty() || config.tables.is_empty() {
+        return Ok(None);
+    }
+    let tables: Vec<String> = config.tables.iter().map(TableName::quoted).collect();
+    let rows = sql
+        .query(
+            "reading the outbox tables' columns",
+            "select distinct attname::text from pg_attribute where attrelid = any ( \
+             select to_regclass(name) from unnest($1::text[]) t (name)) \
+             and attnum > 0 and not attisdropped order by attname::text",
+            &[(&tables, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    let present: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    let unknown = columns::unknown(config, router, &present);
+    let names: Vec<String> = config.tables.iter().map(ToString::to_string).collect();
+    let told = |column: &NamedColumn| {
+        let NamedColumn { name, key, .. } = column;
+        (
+            format!("no column {name:?}, which {key} names, in {}", names.join(", ")),
+            format!("correct the name in {key}, or remove it; there are {}", present.join(", ")),
+        )
+    };
+    if let Some(column) = unknown.iter().find(|column| column.is_required) {
+        let (problem, remedy) = told(column);
+        return Err(RelayError::prerequisite(problem, remedy));
+    }
+    Ok(unknown.first().map(|column| told(column)))
 }
 
 /// Whether any of the tables holds a row of the pipeline.

@@ -1,6 +1,9 @@
 //! The publication: found as it has to be, or created where that is allowed.
 
-use tokio_postgres::types::Type;
+use std::{sync::Arc, time::Duration};
+
+use tokio_postgres::{error::SqlState, types::Type};
+use walpost_postgres::Database;
 
 use super::{quote_identifier, rights, row_filter};
 use crate::{
@@ -42,6 +45,7 @@ pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, Rel
     let Some(row) = row else {
         may_create(sql, config).await?;
         row_filter::readable(sql, config).await?;
+        creatable(sql, config).await?;
         return Ok(format!("{name:?} will be created"));
     };
     if !row.get::<_, bool>(1) {
@@ -135,27 +139,103 @@ async fn published(sql: &Sql, name: &str, table: &TableName) -> Result<(), Relay
         // Nothing tells afterwards whether the schema was in it all the time.
         return Err(RelayError::prerequisite(
             format!("publication {name:?} contains outbox table {table} by its schema alone"),
-            format!(
-                "run `alter publication {} add table {}`",
-                quote_identifier(name),
-                table.quoted()
-            ),
+            format!("run `{}`", addition(name, table)),
         ));
     }
     Err(RelayError::prerequisite(
         format!("publication {name:?} does not contain outbox table {table} itself"),
-        format!("run `alter publication {} add table {}`", quote_identifier(name), table.quoted()),
+        format!("run `{}`", addition(name, table)),
     ))
+}
+
+/// A table that was in no publication of the pipeline, and what was done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishedTable {
+    /// Its name.
+    pub table: TableName,
+    /// Adds it to the publication.
+    pub statement: String,
+    /// Why it is not in the publication yet; none if it was added.
+    pub problem: Option<String>,
+}
+
+/// Adds the pipeline's tables to its publication, if that exists and is not for all
+/// tables. Those that it already has are not returned.
+///
+/// # Errors
+/// [`RelayError`] for a statement that fails, except for a missing right.
+pub async fn publish_tables(
+    database: &Database,
+    config: &RelayConfig,
+) -> Result<Vec<PublishedTable>, RelayError> {
+    let (client, _) = database.connect_to_one().await?;
+    let sql = Sql::new(Arc::new(client), Duration::from_millis(config.statement_timeout_ms));
+    let name = &config.publication;
+    let query = "select puballtables from pg_publication where pubname = $1";
+    let row = sql.opt("looking for the publication", query, &[(name, Type::TEXT)]).await?;
+    if row.is_none_or(|row| row.get(0)) {
+        return Ok(Vec::new());
+    }
+    let mut done = Vec::new();
+    for table in &config.tables {
+        let exists = rights::reach(&sql, table).await?.is_some();
+        if exists && published(&sql, name, table).await.is_ok() {
+            continue;
+        }
+        let statement = addition(name, table);
+        let problem = match exists {
+            false => Some("it does not exist".to_owned()),
+            true => refused(sql.query("adding to the publication", &statement, &[]).await)?,
+        };
+        done.push(PublishedTable { table: table.clone(), statement, problem });
+    }
+    Ok(done)
+}
+
+/// What an owner has to do instead.
+fn refused<T>(added: Result<T, RelayError>) -> Result<Option<String>, RelayError> {
+    match added {
+        Ok(_) => Ok(None),
+        Err(RelayError::Sql { source, .. })
+            if source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
+        {
+            Ok(Some("that takes the owner of the table and of the publication".to_owned()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn addition(publication: &str, table: &TableName) -> String {
+    format!("alter publication {} add table {}", quote_identifier(publication), table.quoted())
 }
 
 async fn create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     may_create(sql, config).await?;
     row_filter::readable(sql, config).await?;
-    // One statement, whatever the filter holds.
-    let created = sql.query("creating the publication", &creation(config), &[]).await;
-    created.map_err(|error| row_filter::unfit(error, config.row_filter.as_deref()))?;
+    create_now(sql, config).await?;
     tracing::info!(publication = config.publication, "publication created");
     Ok(())
+}
+
+async fn create_now(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    // One statement, whatever the filter holds.
+    let created = sql.query("creating the publication", &creation(config), &[]).await;
+    created.map(drop).map_err(|error| row_filter::unfit(error, config.row_filter.as_deref()))
+}
+
+/// The server takes the statement that creates it, which is rolled back. Of a table
+/// that does not exist others tell.
+async fn creatable(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    for table in &config.tables {
+        if rights::reach(sql, table).await?.is_none() {
+            return Ok(());
+        }
+    }
+    let attempt = "trying to create the publication";
+    sql.batch(attempt, "begin").await?;
+    let created = create_now(sql, config).await;
+    created.and(sql.batch(attempt, "rollback").await)
 }
 
 /// It takes the right to create in the database, and the tables themselves.

@@ -143,6 +143,31 @@ fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
     )
 }
 
+/// The server has room for one more slot: a temporary one that keeps no WAL is
+/// created and dropped. Where that is refused for another reason, nothing is known.
+pub(crate) async fn has_room(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    let attempt = "looking for a free replication slot";
+    let trial = "select pg_drop_replication_slot(slot_name) from \
+                 pg_create_physical_replication_slot('walpost_check_' || pg_backend_pid(), \
+                 false, true)";
+    match sql.query(attempt, trial, &[]).await {
+        Err(RelayError::Sql { source, .. })
+            if source.code() == Some(&SqlState::CONFIGURATION_LIMIT_EXCEEDED) =>
+        {
+            Err(RelayError::prerequisite(
+                format!(
+                    "slot {:?} cannot be created: all replication slots are in use",
+                    config.slot
+                ),
+                "drop a slot that nothing reads, or raise max_replication_slots and restart \
+                 PostgreSQL",
+            ))
+        }
+        Err(error) if error.is_transient() => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// No other pipeline of this schema has its checkpoint on the slot: what one of
 /// the two confirms, the other would never see.
 pub(crate) async fn owned_by_no_other(

@@ -10,6 +10,7 @@ use super::{
     quote_identifier, quote_literal, row_filter,
 };
 use crate::{
+    columns,
     config::{RelayConfig, TableName},
     error::{RelayError, SourceError},
     recovery::not_proven,
@@ -126,7 +127,7 @@ pub(crate) async fn declare_loads(
         }
         let rows = match proven {
             None => snapshot_modes::rows(sql, config, table).await?,
-            Some(_) => Rows::of_table(table, describe(sql, table).await?),
+            Some(_) => Rows::of_table(table, describe(sql, config, table).await?),
         };
         // What the stream would not bring belongs to another pipeline.
         let mut conditions = Vec::from_iter(row_filter::condition(sql, config, table).await?);
@@ -271,15 +272,18 @@ pub(crate) async fn until_writers_ended(
 }
 
 /// The table as a relation of the stream.
-pub(crate) async fn describe(sql: &Sql, table: &TableName) -> Result<Relation, RelayError> {
-    let rows = sql
-        .query(
-            "reading the outbox table's columns",
-            "select attname::text, atttypid, atttypmod, attrelid from pg_attribute \
-             where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
-            &[(&table.quoted(), Type::TEXT)],
-        )
-        .await?;
+pub(crate) async fn describe(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+) -> Result<Relation, RelayError> {
+    let query = format!(
+        "select attname::text, {}, atttypmod, attrelid from pg_attribute \
+         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
+        columns::sql_type(config)
+    );
+    let name = [(&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("reading the outbox table's columns", &query, &name).await?;
     Ok(relation(table, &rows))
 }
 

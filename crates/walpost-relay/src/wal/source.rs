@@ -73,7 +73,7 @@ impl WalSource {
         Ok(Self {
             frames,
             backend_pid,
-            decoder: Decoder::new(),
+            decoder: start.decoder(),
             transactions: Transactions::default(),
             received: start.position,
             // Of no position the server takes no notice.

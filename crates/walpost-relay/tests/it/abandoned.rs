@@ -167,6 +167,7 @@ async fn an_event_at_the_place_of_an_abandoned_one_with_its_id_is_published() {
     witness.config = rig.config.clone();
     witness.config.pipeline = "witness".into();
     witness.config.slot = "witness".into();
+    witness.config.allow_overlap = true;
     witness.config.initial = Some(Initial::Skip);
     let (relay, watching) = (rig.streaming().await, witness.streaming().await);
     insert_at(&rig, 0, "2").await;

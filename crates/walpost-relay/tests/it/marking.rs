@@ -1,5 +1,6 @@
 //! Rows that say themselves that they are published.
 
+use walpost_relay::Outcome;
 use walpost_testkit::until;
 
 use crate::rig::{Rig, SOON, stop};
@@ -54,6 +55,21 @@ async fn what_it_needs_is_named_with_the_statements() {
     for part in ["add column status text", "where published_at is null", "mark_published = false"] {
         assert!(refusal.contains(part), "expected {part:?} in: {refusal}");
     }
+    run(&rig, COLUMNS).await;
+    for (spoil, told) in [
+        ("alter column status type boolean using true", "cannot be marked: trying to mark"),
+        (
+            "alter column status type text, alter column published_at type bigint using null",
+            "type bigint but",
+        ),
+    ] {
+        run(&rig, &format!("alter table walpost.outbox {spoil}")).await;
+        let refusal = rig.refusal().await;
+        assert!(refusal.contains(told), "{refusal}");
+        let (outcome, found) = rig.checked("marking").await;
+        assert!(outcome == Outcome::Fail && found.contains(told), "{found}");
+    }
+    run(&rig, "alter table walpost.outbox drop column published_at, drop column status").await;
     run(&rig, COLUMNS).await;
     run(&rig, "alter publication walpost set (publish = 'insert, update')").await;
     let refusal = rig.refusal().await;

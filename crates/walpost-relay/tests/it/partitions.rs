@@ -158,6 +158,7 @@ async fn a_pipeline_that_is_stopped_holds_a_day_until_its_row_is_deleted() {
     let rig = days(postgres_of(15), &[30]).await;
     let mut other = rig.beside("other", "true").await;
     other.config.row_filter = None;
+    other.config.allow_overlap = true;
     let (relay, stopped) = (rig.streaming().await, other.streaming().await);
     stop(stopped).await;
     run(&rig, &event("a", "1", 30)).await;

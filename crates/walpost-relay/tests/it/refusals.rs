@@ -6,7 +6,7 @@ use walpost_testkit::unique_name;
 use crate::rig::{Rig, stop};
 
 /// What `check` says of all that would not work.
-async fn complaints(rig: &Rig) -> String {
+pub(crate) async fn complaints(rig: &Rig) -> String {
     let results = walpost_relay::check(&rig.database, &rig.config, &rig.router).await;
     let failed = results.into_iter().filter(|result| result.outcome == Outcome::Fail);
     let told: Vec<String> = failed
@@ -16,7 +16,7 @@ async fn complaints(rig: &Rig) -> String {
 }
 
 /// A start is refused with these words, and `check` has found the same before.
-async fn check(rig: &Rig, expected: &[&str]) {
+pub(crate) async fn check(rig: &Rig, expected: &[&str]) {
     let found = complaints(rig).await;
     let refusal = rig.refusal().await;
     for part in expected {

@@ -14,7 +14,7 @@ use walpost_relay::{CheckResult, Outcome, PollingConfig, RelayConfig, check_rete
 use walpost_router::RouterConfig;
 
 use crate::{
-    command::{brokers, connector},
+    command::{brokers, connector, run::Prepared},
     config::{Config, ConfigArgs, Sink, connector::ConnectorFile},
     failure::{BROKERS, Exit, Failure, next_step_of_connect},
     log, output,
@@ -40,6 +40,9 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     }
     let mut config = Config::load_over(config, file)?;
     config.check_pipeline()?;
+    config.suppose_tables();
+    let prepared = Prepared::new(&config).map_err(|failure| failure.in_properties(&config))?;
+    prepared.verify().map_err(|failure| failure.in_properties(&config))?;
     let (database, router) = (config.database()?, config.router()?);
     let wanted = WantedTopics::of(&config, &router);
     let sink = config.sink()?;

@@ -1,7 +1,8 @@
 use std::time::SystemTime;
 
 use walpost_migrate::{Error, Form, Migrator, Set, State};
-use walpost_relay::{Days, make_days};
+use walpost_postgres::Database;
+use walpost_relay::{Days, PublishedTable, make_days, publish_tables};
 
 use crate::{
     command::sql,
@@ -85,6 +86,9 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
             migration.set, migration.number, migration.name
         ))?;
     }
+    if has_outbox && args.schema.is_none() {
+        publish(&config, &database).await?;
+    }
     let days = match has_outbox {
         true => make_days(&database, schema).await,
         false => Ok(Days::default()),
@@ -93,6 +97,23 @@ pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure>
     tell(&days)?;
     if applied.is_empty() && days.made.is_empty() {
         output::print(format_args!("nothing to apply: schema {schema} is up to date\n"))?;
+    }
+    Ok(())
+}
+
+/// Adds the pipeline's tables to the publication that was created with Walpost's own
+/// outbox, as `walpost check` has announced.
+async fn publish(config: &Config, database: &Database) -> Result<(), Failure> {
+    let Some(relay) = config.migrated_pipeline() else { return Ok(()) };
+    let found = publish_tables(database, &relay).await;
+    for table in found.map_err(|error| Failure::of_relay(error, false))? {
+        let PublishedTable { table, statement, problem, .. } = table;
+        match problem {
+            None => output::print(format_args!("added {table} to the publication\n"))?,
+            Some(problem) => output::print(format_args!(
+                "{table} is in no publication yet: {problem}; run `{statement}` then\n"
+            ))?,
+        }
     }
     Ok(())
 }

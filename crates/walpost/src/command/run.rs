@@ -120,6 +120,11 @@ impl Prepared {
         Ok(Self { pipeline: Pipeline::new(config)?, sink })
     }
 
+    /// Makes what a start makes before anything is connected, for whoever only looks.
+    pub(super) fn verify(&self) -> Result<(), Failure> {
+        self.pipeline.relay().map(drop)
+    }
+
     /// Says in the log what is about to run.
     pub(super) fn tell(&self, config: &Config) {
         for warning in config.connector_file().into_iter().flat_map(ConnectorFile::warnings) {
@@ -156,6 +161,12 @@ impl Prepared {
             }
         }
     }
+}
+
+/// Who reads the events.
+enum Reading {
+    Wal(Box<Relay>),
+    Table(Box<PollingRelay>),
 }
 
 /// A pipeline that is about to run, wherever its events go.
@@ -206,6 +217,21 @@ impl Pipeline {
         })
     }
 
+    /// Checks what goes together, and what publishes beside it.
+    fn relay(&self) -> Result<(Beside, Reading), Failure> {
+        let Self { database, relay, router, encoding, polling, .. } = self;
+        let refused = |error| Failure::of_relay(error, false);
+        let beside = Beside::new(database, relay, router, encoding).map_err(refused)?;
+        let (database, config, router) = (database.clone(), relay.clone(), router.clone());
+        let reading = match polling.clone() {
+            Some(polling) => PollingRelay::new(database, config, polling, router, encoding.clone())
+                .map(|relay| Reading::Table(Box::new(relay))),
+            None => Relay::new(database, config, router, encoding.clone())
+                .map(|relay| Reading::Wal(Box::new(relay))),
+        };
+        Ok((beside, reading.map_err(refused)?))
+    }
+
     /// Starts it. `kafka` is for what publishes beside it.
     fn start<K: Sink + 'static>(
         self,
@@ -213,17 +239,12 @@ impl Pipeline {
         kafka: Option<KafkaConnector>,
         senders: impl FnOnce() -> Result<Senders, Failure>,
     ) -> Result<Running, Failure> {
-        let Self { database, relay, router, encoding, polling, retention, pruners } = self;
-        let (outbox, id_column) = (database.clone(), router.event_id.clone());
-        let refused = |error| Failure::of_relay(error, false);
-        let beside = Beside::new(&database, &relay, &router, &encoding).map_err(refused)?;
-        let running = match polling {
-            Some(polling) => PollingRelay::new(database, relay.clone(), polling, router, encoding)
-                .map_err(refused)?
-                .start(connect),
-            None => Relay::new(database, relay.clone(), router, encoding)
-                .map_err(refused)?
-                .start(connect),
+        let (beside, reading) = self.relay()?;
+        let Self { database: outbox, relay, router, retention, pruners, .. } = self;
+        let id_column = router.event_id;
+        let running = match reading {
+            Reading::Table(relay) => (*relay).start(connect),
+            Reading::Wal(relay) => (*relay).start(connect),
         };
         let senders = senders()?;
         let watched = http::Watched::new(running.status(), &relay);

@@ -147,6 +147,10 @@ async fn grants(
                 .any(|column| column == name)
         };
         grants.outbox(client, table, is_read).await?;
+        if polling.failed_value.is_empty() {
+            let attempts = format!("{}.polling_attempts", sql::quoted(&relay.schema));
+            grants.select("pipeline, row_id, failed", &attempts);
+        }
     }
     Ok(grants)
 }

@@ -76,14 +76,14 @@ impl Config {
         }
     }
 
-    fn named_tables(&self) -> Result<Vec<TableName>, ConfigError> {
+    pub(super) fn named_tables(&self) -> Result<Vec<TableName>, ConfigError> {
         let table = |text: &String| {
             text.parse::<TableName>().map_err(|problem| self.wrong("pipeline", "tables", &problem))
         };
         self.settings.pipeline.tables.iter().map(table).collect()
     }
 
-    fn relay_of(&self, tables: Vec<TableName>) -> Result<RelayConfig, ConfigError> {
+    pub(super) fn relay_of(&self, tables: Vec<TableName>) -> Result<RelayConfig, ConfigError> {
         let section = self.settings.pipeline.clone();
         let mut config = RelayConfig::new(&section.name);
         if !section.slot.is_empty() {
@@ -98,6 +98,7 @@ impl Config {
         if !section.publication.is_empty() {
             config.publication = section.publication;
         }
+        config.allow_overlap = section.allow_overlap;
         config.message_prefixes = section.message_prefixes;
         config.schema = section.schema;
         config.source = self.choice(
@@ -148,6 +149,7 @@ impl Config {
         config.source_header = section.source_header;
         config.ignored_records = self.ignored_records(&section.ignored_records)?;
         config.placed_columns = self.webhook_columns()?;
+        config.named_columns = self.named_columns()?;
         self.complete(&mut config);
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
@@ -165,18 +167,6 @@ impl Config {
     fn complete(&self, config: &mut RelayConfig) {
         let Some(connector) = self.connector() else { return };
         complete(connector, self.layers.is_set("pipeline", "message_prefixes"), config);
-    }
-
-    /// The publication that `walpost migrate` makes with the outbox table: of all
-    /// its rows, so never that of a pipeline with a row filter, nor a connector's,
-    /// which is of the connector's own tables.
-    pub(crate) fn migrated_publication(&self) -> &str {
-        let section = &self.settings.pipeline;
-        let is_connectors = self.connector.is_some();
-        match is_connectors || section.publication.is_empty() || !section.row_filter.is_empty() {
-            true => "walpost",
-            false => &section.publication,
-        }
     }
 
     /// The routing, checked, for wherever events go.

@@ -186,6 +186,13 @@ impl Layers {
         self.origin(section, key) != Origin::Default
     }
 
+    /// Whether a key has another value than its default.
+    pub(super) fn differs(&self, section: &str, key: &str) -> bool {
+        let place = (section.to_owned(), key.to_owned());
+        let value = |layers: &Self| layers.entries.get(&place).map(|entry| entry.value.clone());
+        value(self) != value(&Self::defaults())
+    }
+
     fn lay_file(&mut self, file: &str, text: &str) -> Result<(), ConfigError> {
         for Key { section, key, value, line } in parse(file, text)? {
             let origin = Origin::File { file: file.to_owned(), line };

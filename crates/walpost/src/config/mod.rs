@@ -7,6 +7,7 @@ mod destination;
 mod duration;
 mod error;
 mod layers;
+mod names;
 pub(crate) mod nearest;
 mod origin;
 mod polling;

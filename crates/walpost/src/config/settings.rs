@@ -50,6 +50,7 @@ pub(crate) struct PipelineSection {
     pub(crate) tables: Vec<String>,
     pub(crate) row_filter: String,
     pub(crate) row_filter_messages: bool,
+    pub(crate) allow_overlap: bool,
     pub(crate) message_prefixes: Vec<String>,
     pub(crate) schema: String,
     pub(crate) source: String,

@@ -114,6 +114,15 @@ fn a_row_filter_brings_a_publication_of_its_own() {
     assert_eq!(named.relay().unwrap().event_prefixes(), ["walpost"]);
     assert_eq!(named.migrated_publication(), "walpost", "it has all rows");
     assert_eq!(load("[pipeline]\npublication = \"p\"").unwrap().migrated_publication(), "p");
+    let other = "[pipeline]\npublication = \"p\"\ntables = [\"public.events\"]";
+    let other = load(other).unwrap();
+    assert_eq!(other.migrated_publication(), "walpost", "its own is of its own tables");
+    assert!(other.migrated_pipeline().is_none());
+    let other = load("[pipeline]\ntables = [\"public.events\"]").unwrap();
+    assert_eq!(other.migrated_publication(), "walpost");
+    assert_eq!(other.migrated_pipeline().unwrap().publication, "walpost");
+    let polling = load("[pipeline]\nsource = \"polling\"").unwrap();
+    assert!(polling.migrated_pipeline().is_none(), "it has no publication");
 }
 
 #[test]
@@ -162,8 +171,8 @@ fn every_field_of_the_pipeline_can_be_set() {
     let names = format!("{:?}", RelayConfig::new("main"));
     let fields = names.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));
     let mut seen = 0;
-    // A key, a table's parts, and what follows from keys of the webhooks.
-    let others = ["pipeline", "schema", "name", "placed_columns"];
+    // A key, a table's parts, and what follows from other keys.
+    let others = ["pipeline", "schema", "name", "placed_columns", "named_columns"];
     // Parts of what a connector sets.
     let parts = ["stream", "each_start", "overrides", "insert", "update"];
     let of_connector = include_str!("connector/relay.rs");

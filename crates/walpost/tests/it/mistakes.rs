@@ -28,7 +28,7 @@ pub(crate) fn migrated(server: &Postgres, name: &str) -> String {
 
 /// `run` ends with 3, one message and a next step that has these parts;
 /// `check` finds the same.
-fn refused(url: &str, set: &[&str], parts: &[&str]) {
+pub(crate) fn refused(url: &str, set: &[&str], parts: &[&str]) {
     let common = ["--postgres", url, "--kafka", NO_BROKER, "--set", "http.listen="];
     let args = |command| [&[command], &common[..], set].concat();
     let output = walpost(&args("run"), &[]);
@@ -159,6 +159,13 @@ fn a_column_that_the_outbox_has_not_is_named_with_its_key() {
     let told = "\"kindd\", which router.additional_placement names";
     let error = ["--set", "router.additional_missing=error"];
     refused(&url, &[placed, error].concat(), &[told]);
+
+    // Named and not by default: a row may lack it, a table may not.
+    refused(&url, &placed, &[told, "correct the name in router.additional_placement"]);
+    for key in ["router.headers_column", "router.event_type"] {
+        let told = format!("no column \"headrs\", which {key} names, in walpost.outbox");
+        refused(&url, &["--set", &format!("{key}=headrs")], &[&told]);
+    }
 
     // There, but of a type with which each of its events would be parked.
     for (key, value, told) in [

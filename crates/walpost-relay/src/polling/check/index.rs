@@ -4,10 +4,8 @@ use tokio_postgres::types::Type;
 
 use super::{CheckResult, Outcome, PollingConfig, ok};
 use crate::{
-    config::TableName,
-    error::RelayError,
-    sql::Sql,
-    wal::{quote_identifier, quote_literal},
+    config::TableName, error::RelayError, polling::statements::is_unpublished, sql::Sql,
+    wal::quote_identifier,
 };
 
 /// An index that a claim needs, on the rows that are not published.
@@ -38,13 +36,11 @@ fn ddl(
     let how = if is_partitioned { "create index" } else { "create index concurrently" };
     let columns: Vec<String> = needed.columns.iter().map(|name| quote_identifier(name)).collect();
     format!(
-        "{how} {} on {} ({}) where {} in ({}, {})",
+        "{how} {} on {} ({}) where {}",
         quote_identifier(&format!("{}_{}", table.name, needed.suffix)),
         table.quoted(),
         columns.join(", "),
-        quote_identifier(&polling.status_column),
-        quote_literal(&polling.pending_value).trim(),
-        quote_literal(&polling.failed_value).trim()
+        is_unpublished(&quote_identifier(&polling.status_column), polling)
     )
 }
 

@@ -6,14 +6,12 @@ use tokio_postgres::types::Type;
 use super::PollingConfig;
 use crate::{config::TableName, error::RelayError, sql::Sql, wal::quote_identifier};
 
-/// Refuses a table in which several rows may have one id, or none: all of them would
-/// be marked when one is sent. A partitioned table may have its key of partitions in
-/// the index as well, as PostgreSQL asks for.
-pub(super) async fn check(
+/// Whether a column of a table is declared not null, and unique.
+pub(crate) async fn declared(
     sql: &Sql,
     table: &TableName,
-    polling: &PollingConfig,
-) -> Result<(), RelayError> {
+    column: &str,
+) -> Result<(bool, bool), RelayError> {
     let attempt = "looking for a unique index on the id of the outbox table";
     let text = "select a.attnotnull, exists (select from pg_index i \
                 where i.indrelid = a.attrelid and i.indisunique and i.indisvalid \
@@ -25,10 +23,22 @@ pub(super) async fn check(
                 select i.indkey[k.at] = any (p.partattrs) from pg_partitioned_table p \
                 where p.partrelid = a.attrelid), false))) \
                 from pg_attribute a where a.attrelid = to_regclass($1) and a.attname = $2";
-    let (quoted, id) = (table.quoted(), &polling.id_column);
-    let parameters = [(&quoted as _, Type::TEXT), (id as _, Type::TEXT)];
+    let quoted = table.quoted();
+    let parameters = [(&quoted as _, Type::TEXT), (&column as _, Type::TEXT)];
     let row = sql.one(attempt, text, &parameters).await?;
-    let (is_not_null, is_unique): (bool, bool) = (row.get(0), row.get(1));
+    Ok((row.get(0), row.get(1)))
+}
+
+/// Refuses a table in which several rows may have one id, or none: all of them would
+/// be marked when one is sent. A partitioned table may have its key of partitions in
+/// the index as well, as PostgreSQL asks for.
+pub(super) async fn check(
+    sql: &Sql,
+    table: &TableName,
+    polling: &PollingConfig,
+) -> Result<(), RelayError> {
+    let (quoted, id) = (table.quoted(), &polling.id_column);
+    let (is_not_null, is_unique) = declared(sql, table, id).await?;
     if is_not_null && is_unique {
         return Ok(());
     }

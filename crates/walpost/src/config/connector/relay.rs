@@ -16,6 +16,8 @@ pub(crate) fn complete(connector: &Connector, has_own_prefixes: bool, config: &m
         config.message_filter = Some(connector.messages.prefixes.clone());
     }
     config.columns = connector.tables.columns.clone();
+    // Debezium knows domains.
+    config.base_types = false;
     config.skipped =
         SkippedOperations { insert: connector.skipped.insert, update: connector.skipped.update };
     config.signal_table = connector
