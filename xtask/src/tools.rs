@@ -37,7 +37,7 @@ enum Install {
 
 use Install::Package;
 
-const TOOLS: [Tool; 15] = [
+const TOOLS: [Tool; 16] = [
     tool(Check::Program("openssl"), "keys in every form", Package("openssl")),
     tool(Check::Program("psql"), "SQL from a terminal", Package("postgresql-client")),
     tool(
@@ -48,6 +48,7 @@ const TOOLS: [Tool; 15] = [
     tool(Check::Java(21), "the schema registry", Package("openjdk-21-jre-headless")),
     tool(Check::Program("javac"), "programs of the oracles", Package("openjdk-17-jdk-headless")),
     tool(Check::Program("redis-server"), "the guard on Redis", Package("redis-server")),
+    tool(Check::File("/usr/sbin/pgbouncer"), "a pooler", Package("pgbouncer")),
     tool(Check::Program("prometheus"), "alerts", Package("prometheus")),
     tool(Check::Program("promtool"), "alert rules", Package("prometheus")),
     tool(Check::Program("npm"), "packages that verify webhooks", Package("npm")),
@@ -149,7 +150,7 @@ mod tests {
         for part in [
             "redis-server                       for the guard on Redis\n",
             "apt-get install --no-install-recommends openssl postgresql-client ",
-            " redis-server prometheus npm ",
+            " redis-server pgbouncer prometheus npm ",
             "\n  rustup toolchain install 1.88",
         ] {
             assert!(text.contains(part), "{part} is not in {text}");

@@ -41,9 +41,12 @@
 //! The consumer keeps its own connections, by [`Database`], for claims,
 //! resets and parked events. The pool must lead to the same database, which
 //! is looked at before the group is joined. A batch takes one connection of
-//! the pool while it runs: give the pool at least as many as partitions are
-//! assigned, besides what else uses it. A pool that has none in time is
-//! waited for, and that is no attempt of the event.
+//! the pool while it runs, and so many batches run at a time as
+//! [`Builder::max_connections`] allows: give the pool as many connections,
+//! besides what else uses it. A pool that has none in time is waited for, and
+//! that is no attempt of the event.
+//!
+//! [`Builder::max_connections`]: walpost_consumer::Builder::max_connections
 //!
 //! A handler that panics or takes too long costs its connection, which is
 //! closed and not given back.

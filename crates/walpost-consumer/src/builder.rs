@@ -110,7 +110,8 @@ impl Builder {
     }
 
     /// How many transactions of one partition may be open at once; 1 unless
-    /// set, at most 256. Each takes a database connection.
+    /// set, at most 256. Each takes one of the
+    /// [connections](Self::max_connections) while it is open.
     ///
     /// More than one is for handlers that are slow, or that wait: events of
     /// different keys are applied side by side, those of one key in their
@@ -122,6 +123,21 @@ impl Builder {
     /// but with more than one lane what it had written until then stays.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.settings.lanes = lanes;
+        self
+    }
+
+    /// Most connections to the database, which all partitions and lanes share.
+    /// Default: 20. Range: 2 to 10,000.
+    ///
+    /// A partition waits for its turn, first come, first served, and holds a
+    /// connection for one transaction. One of the connections is kept for ending
+    /// what blocks a claim. More connections let more transactions run side by
+    /// side, up to one per partition and lane.
+    ///
+    /// The transactions of a [store](crate::store) are bounded by it too, but
+    /// their connections are the store's own.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.settings.max_connections = connections;
         self
     }
 

@@ -25,6 +25,7 @@ use crate::{
     metrics,
     partition::{Fatal, Partition, Shared, Stop, StopRequest},
     points::Points,
+    pool::Pool,
     preflight::database_is_ready,
     pruner::{Pruner, Pruning},
     reporter::Reporter,
@@ -47,7 +48,7 @@ const LOOK_INTERVAL_MS: u64 = 250;
 /// See the [crate's documentation](crate) for one that runs.
 pub struct Consumer<H> {
     settings: Settings,
-    database: Database,
+    pool: Pool,
     handler: Arc<H>,
     board: Board,
     points: Points,
@@ -89,7 +90,8 @@ impl<H> Consumer<H> {
 impl<H: Handler> Consumer<H> {
     pub(crate) fn new(settings: Settings, database: Database, handler: Arc<H>) -> Self {
         let (board, points) = (Board::new(), Points::default());
-        Self { settings, database, handler, board, points }
+        let pool = Pool::new(database, settings.max_connections);
+        Self { settings, pool, handler, board, points }
     }
 
     /// Runs until `shutdown` completes, then finishes the batches at hand,
@@ -136,7 +138,7 @@ impl<H: Handler> Consumer<H> {
                 if let Some(guard) = self.settings.guard.redis() {
                     keys_outlive_topics(guard, &self.settings).await?;
                 }
-                DeadLetters::open(&self.settings, &Sql::new(&self.settings), &self.database).await
+                DeadLetters::open(&self.settings, &Sql::new(&self.settings), &self.pool).await
             } => ready?,
             () = &mut shutdown => return Ok(()),
         };
@@ -149,11 +151,11 @@ impl<H: Handler> Consumer<H> {
         metrics::describe();
         let (consumer, group) = (self.settings.consumer.as_str(), self.settings.group_id());
         let (topics, brokers) = (&self.settings.topics, self.settings.brokers());
-        let database = self.database.place();
+        let database = self.pool.database().place();
         tracing::info!(consumer, group, ?topics, brokers, database, "the consumer starts");
         let sql = Sql::new(&self.settings);
-        database_is_ready(&self.database, &sql, &self.settings).await?;
-        is_the_same_database(&self.database, self.handler.store()).await
+        database_is_ready(self.pool.database(), &sql, &self.settings).await?;
+        is_the_same_database(self.pool.database(), self.handler.store()).await
     }
 
     /// As a member of the group that `started` has joined.
@@ -164,12 +166,12 @@ impl<H: Handler> Consumer<H> {
         shutdown: impl Future<Output = ()> + Unpin,
     ) -> Result<(), Error> {
         let (fatal, mut failures) = Fatal::new();
-        let Self { settings, database, handler, board, points } = self;
+        let Self { settings, pool, handler, board, points } = self;
         let sql = Sql::new(&settings);
         let shared = Arc::new(Shared {
             settings,
             sql,
-            database,
+            pool,
             kafka: kafka.clone(),
             handler,
             board,
@@ -184,7 +186,7 @@ impl<H: Handler> Consumer<H> {
         let _pruner = Pruner::start(Pruning {
             settings: shared.settings.clone(),
             sql: shared.sql.clone(),
-            database: shared.database.clone(),
+            pool: shared.pool.clone(),
             fatal: shared.fatal.clone(),
         });
         let mut members =

@@ -13,9 +13,10 @@ type Connect = dyn Fn() -> BoxFuture<'static, Result<Client, BoxError>> + Send +
 
 /// How the consumer gets connections to the database that holds the effects.
 ///
-/// It holds one per assigned partition, one more for a moment when a predecessor
-/// blocks a claim, and one while dead letters are written. No state is kept in a
-/// session, so PgBouncer in transaction mode is fine.
+/// All partitions share at most [`Builder::max_connections`] of them. No state is
+/// kept in a session, so PgBouncer in transaction mode is fine.
+///
+/// [`Builder::max_connections`]: crate::Builder::max_connections
 #[derive(Clone)]
 pub struct Database {
     connect: Arc<Connect>,

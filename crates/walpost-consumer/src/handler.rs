@@ -4,7 +4,7 @@ use tokio_postgres::{Transaction, error::SqlState};
 
 use crate::{
     Event,
-    database_error::{Patience, Rejected, Verdict, how_to_handle},
+    database_error::{Patience, Rejected, Verdict, how_to_handle, postgres_error},
     partition::drain,
     report::report,
     store::{Store, StoreError, one_of, undo_session},
@@ -18,7 +18,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 ///
 /// What it writes through `tx` commits exactly once per event and consumer, or
 /// not at all. It must not end the transaction (that is refused, and the
-/// partition halts), must not write through another connection, and should
+/// partition halts), must not write through another connection, must not keep a
+/// prepared statement for its next call, and should
 /// not wait for anything but the database. Savepoints are fine.
 ///
 /// What it sets in its session does not reach the next event: the consumer
@@ -200,6 +201,14 @@ impl HandlerError {
             "{place}: {}; {how}, then restart the consumer: it begins there, and nothing is lost",
             self.report()
         )
+    }
+
+    /// Whether a prepared statement was missing, on this connection alone perhaps.
+    pub(crate) fn lacks_statement(&self) -> bool {
+        let (Self::Transient(cause) | Self::Retry(cause) | Self::Park(cause) | Self::Halt(cause)) =
+            self;
+        let state = postgres_error(cause).and_then(|error| error.code());
+        state.is_some_and(|state| *state == SqlState::INVALID_SQL_STATEMENT_NAME)
     }
 
     fn refused(&self) -> Option<&Refused> {

@@ -227,6 +227,7 @@ mod origin;
 mod park;
 mod partition;
 mod points;
+mod pool;
 mod preflight;
 mod pruner;
 #[cfg(feature = "redis")]

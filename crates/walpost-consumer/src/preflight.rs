@@ -137,7 +137,7 @@ fn judge(found: Found, sql: &Sql, settings: &Settings) -> Result<(), Error> {
     }
     let schema = settings.schema.clone();
     if !migrated {
-        let source = format!("the table {NEWEST} is missing").into();
+        let source = format!("the function {NEWEST} is missing").into();
         return Err(Error::NotMigrated { schema, source });
     }
     let others = [(usage, "usage"), (execute, "execute on functions")];

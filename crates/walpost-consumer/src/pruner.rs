@@ -3,11 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::types::Type;
 
 use crate::{
-    Database, Error, Retention, database_error::how_to_use, kafka::kept, metrics, partition::Fatal,
-    report::report, settings::Settings, sql::Sql, tell::tell,
+    Error, Retention,
+    database_error::how_to_use,
+    kafka::kept,
+    metrics,
+    partition::Fatal,
+    pool::{Lease, NoConnection, Pool},
+    report::report,
+    settings::Settings,
+    sql::Sql,
+    tell::tell,
 };
 
 /// Between two passes over the table.
@@ -28,7 +36,7 @@ pub(crate) struct Pruner {
 pub(crate) struct Pruning {
     pub(crate) settings: Settings,
     pub(crate) sql: Sql,
-    pub(crate) database: Database,
+    pub(crate) pool: Pool,
     pub(crate) fatal: Fatal,
 }
 
@@ -77,13 +85,11 @@ impl Pruning {
 
     /// Once over the whole table. Dropped half-way it leaves nothing behind.
     async fn pass(&self, settings: &Arc<Settings>, retention: Retention) -> Result<u64, Failed> {
-        let place = self.database.place();
-        let client = self.database.connect().await;
-        let client = client
-            .map_err(|error| Failed::Now(format!("connecting to {place}: {}", report(&*error))))?;
+        let lease = self.lease().await?;
         let consumer = settings.consumer.as_str();
-        let rows = client.query_typed(&self.sql.positions, &[(&consumer, Type::TEXT)]).await;
+        let rows = lease.query_typed(&self.sql.positions, &[(&consumer, Type::TEXT)]).await;
         let rows = rows.map_err(failed)?;
+        lease.give_back();
         let ids: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
         let partitions: Vec<(String, i32)> =
             rows.iter().map(|row| (row.get(1), row.get(2))).collect();
@@ -96,21 +102,20 @@ impl Pruning {
         // Of a partition that Kafka does not have nothing is said, so nothing leaves.
         let known = ids.into_iter().zip(lows).filter_map(|(id, low)| Some((id, low?)));
         let (ids, lows): (Vec<i32>, Vec<i64>) = known.unzip();
-        self.prune(&client, &ids, &lows, retention).await.map_err(failed)
+        self.prune(&ids, &lows, retention).await
     }
 
-    async fn prune(
-        &self,
-        client: &Client,
-        ids: &[i32],
-        lows: &[i64],
-        retention: Retention,
-    ) -> Result<u64, tokio_postgres::Error> {
+    async fn lease(&self) -> Result<Lease, Failed> {
+        self.pool.lease().await.map_err(|error: NoConnection| Failed::Now(error.to_string()))
+    }
+
+    async fn prune(&self, ids: &[i32], lows: &[i64], retention: Retention) -> Result<u64, Failed> {
         let (consumer, days) = (self.settings.consumer.as_str(), f64::from(retention.keep_days()));
         let counter = metrics::pruned(consumer);
         let (mut page, mut pruned) = (0_i64, 0);
         loop {
-            let row = client
+            let lease = self.lease().await?;
+            let row = lease
                 .query_typed_one(
                     &self.sql.prune,
                     &[
@@ -122,7 +127,9 @@ impl Pruning {
                         (&PAGES, Type::INT4),
                     ],
                 )
-                .await?;
+                .await
+                .map_err(failed)?;
+            lease.give_back();
             let Some(rows) = row.get::<_, Option<i64>>(0) else { return Ok(pruned) };
             counter.increment(rows.unsigned_abs());
             pruned += rows.unsigned_abs();

@@ -16,6 +16,7 @@ pub(crate) struct Settings {
     pub(crate) first_start: FirstStart,
     pub(crate) guard: Guard,
     pub(crate) lanes: usize,
+    pub(crate) max_connections: usize,
     pub(crate) max_batch_events: usize,
     pub(crate) max_batch_bytes: usize,
     pub(crate) max_batch_wait_ms: u64,
@@ -47,6 +48,7 @@ impl Settings {
             first_start: FirstStart::default(),
             guard: Guard::default(),
             lanes: 1,
+            max_connections: 20,
             max_batch_events: 500,
             max_batch_bytes: 4 << 20,
             max_batch_wait_ms: 0,
@@ -121,8 +123,9 @@ impl Settings {
     }
 
     fn check_bounds(&self) -> Result<(), Error> {
-        let bounds: [(&str, u64, u64, u64); 12] = [
+        let bounds: [(&str, u64, u64, u64); 13] = [
             ("lanes", self.lanes as u64, 1, 256),
+            ("max_connections", self.max_connections as u64, 2, 10_000),
             ("max_batch_events", self.max_batch_events as u64, 1, 100_000),
             ("max_batch_bytes", self.max_batch_bytes as u64, 1024, 256 << 20),
             ("max_batch_wait_ms", self.max_batch_wait_ms, 0, 60_000),
@@ -261,6 +264,7 @@ mod tests {
         assert!(dead("").starts_with("setting dead_letter_topic: needs"));
         assert!(dead("orders").contains("orders is one of the topics that are read"));
         assert!(refused(|s| s.max_batch_events = 0).contains("use 1 to 100000"));
+        assert!(refused(|s| s.max_connections = 1).contains("use 2 to 10000"));
         assert!(refused(|s| s.schema = String::new()).starts_with("setting schema:"));
         assert!(refused(|s| s.kafka.clear()).starts_with("setting bootstrap.servers:"));
         let nobody = |s: &mut Settings| {

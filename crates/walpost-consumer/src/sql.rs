@@ -192,7 +192,7 @@ impl Sql {
 
     /// After BEGIN: limits, then fence and offset.
     pub(crate) fn batch_begin(&self, old: &ClaimKey, new: &ClaimKey, known: &[i64]) -> String {
-        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
+        let (schema, limits) = (&self.schema, self.limits());
         let ClaimKey { position, epoch, next_offset, .. } = old;
         let ClaimKey { next_offset: new_offset, leader_epoch, .. } = new;
         let mut list = String::with_capacity(known.len() * 12);
@@ -201,8 +201,7 @@ impl Sql {
             let _ = write!(list, "{comma}{offset}");
         }
         format!(
-            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms}); \
-             select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
+            "{limits}; select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
              '{{{list}}}', {})",
             leader_epoch.map_or_else(|| "null".to_owned(), |epoch| epoch.to_string())
         )
@@ -210,11 +209,16 @@ impl Sql {
 
     /// The same for a lane, whose transactions move no offset.
     pub(crate) fn lane_begin(&self, key: &ClaimKey) -> String {
-        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
         let ClaimKey { position, epoch, .. } = key;
+        format!("{}; select {}.lane_begin({position}, {epoch})", self.limits(), self.schema)
+    }
+
+    /// Of a transaction: how long it may wait, and be waited for.
+    fn limits(&self) -> String {
+        let Self { lock_timeout_ms, idle_timeout_ms, .. } = self;
         format!(
-            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms}); \
-             select {schema}.lane_begin({position}, {epoch})"
+            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms})",
+            schema = self.schema
         )
     }
 
@@ -232,6 +236,18 @@ impl Sql {
     /// session. Another transaction has begun then, which has to end.
     pub(crate) fn roll_back(&self) -> String {
         format!("rollback; select {}.forget_session(); begin", self.schema)
+    }
+
+    /// Refuses to go on where fewer transactions of the claim's lanes are there.
+    pub(crate) fn lanes_hold(&self, key: &ClaimKey, committed: i64) -> String {
+        let ClaimKey { position, epoch, .. } = key;
+        format!("select {}.lanes_hold({position}, {epoch}, {committed})", self.schema)
+    }
+
+    /// As [`lane_begin`](Self::lane_begin), for a transaction that the offset follows.
+    pub(crate) fn lane_work(&self, key: &ClaimKey) -> String {
+        let ClaimKey { position, epoch, .. } = key;
+        format!("{}; select {}.lane_work({position}, {epoch})", self.limits(), self.schema)
     }
 
     pub(crate) fn lane_end(&self, key: &ClaimKey) -> String {
@@ -277,10 +293,11 @@ pub(crate) const GRANTS: [(&str, &[&str]); 4] = [
     ("select, delete", &["consumer_again"]),
 ];
 /// Those that a consumer calls.
-const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'batch_end', \
-                         'begin_session', 'undo_session', 'forget_session'";
-/// The newest table of the set, which a consumer of this version needs.
-pub(crate) const NEWEST: &str = "consumer_halted";
+const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'lane_work', \
+                         'lanes_hold', 'batch_end', 'begin_session', 'undo_session', \
+                         'forget_session'";
+/// The newest function of the set, which a consumer of this version needs.
+pub(crate) const NEWEST: &str = "lanes_hold";
 
 /// What a role needs, in words.
 pub(crate) fn needed_rights() -> String {
@@ -303,7 +320,7 @@ fn rights() -> String {
     }
     format!(
         "select current_user::text, \
-         exists (select from pg_class c where c.relnamespace = n.oid and c.relname = '{NEWEST}'), \
+         exists (select from pg_proc p where p.pronamespace = n.oid and p.proname = '{NEWEST}'), \
          coalesce(has_schema_privilege(n.oid, 'usage'), false), \
          not exists (select from pg_proc p where p.pronamespace = n.oid \
          and p.proname in ({FUNCTIONS}) and not has_function_privilege(p.oid, 'execute')), \

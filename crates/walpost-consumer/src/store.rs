@@ -18,6 +18,7 @@ use crate::{
     database_error::{Patience, Verdict},
     failpoint::Failpoint,
     points::{Points, Spot},
+    pool::NoConnection,
     report::{report, said_text},
 };
 
@@ -303,6 +304,8 @@ pub struct StoreFailure {
 pub(crate) enum FailureKind {
     /// The fence, the connection, or what a batch does beside the handler.
     Store(StoreError),
+    /// The connection lacked what another one has.
+    Connection,
     Handler(HandlerFailed),
 }
 
@@ -310,6 +313,10 @@ impl StoreFailure {
     /// Whether the connection may not be used again.
     pub fn discards(&self) -> bool {
         matches!(self.kind, FailureKind::Handler(HandlerFailed { discard: true, .. }))
+    }
+
+    pub(crate) fn lacks_statement(&self) -> bool {
+        matches!(&self.kind, FailureKind::Handler(failed) if failed.error.lacks_statement())
     }
 
     /// At the end of a transaction: what data and constraints refuse there is
@@ -336,6 +343,12 @@ impl StoreFailure {
 impl From<StoreError> for StoreFailure {
     fn from(error: StoreError) -> Self {
         Self { kind: FailureKind::Store(error) }
+    }
+}
+
+impl From<NoConnection> for StoreFailure {
+    fn from(error: NoConnection) -> Self {
+        StoreError::from(error).into()
     }
 }
 
@@ -458,6 +471,12 @@ impl StoreError {
             next = error.source();
         }
         None
+    }
+}
+
+impl From<NoConnection> for StoreError {
+    fn from(error: NoConnection) -> Self {
+        Self::away(error.to_string())
     }
 }
 

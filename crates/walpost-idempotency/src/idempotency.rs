@@ -2,7 +2,7 @@ use std::{mem::ManuallyDrop, sync::Arc, time::Duration};
 
 use futures_util::future::{join, join3};
 use tokio_postgres::{
-    Error as PgError, Row, Transaction,
+    Error as PgError, Row, SimpleQueryMessage, Transaction,
     types::{ToSql, Type},
 };
 
@@ -207,17 +207,19 @@ impl Idempotency {
         claimed: &Claimed,
         response: &Response,
     ) -> Result<(), Error> {
-        self.commit_behind(tx, None, claimed, response).await
+        self.commit_behind(tx, None, claimed, response, "commit").await.map(drop)
     }
 
-    /// The same behind a statement as text.
+    /// The same behind a statement as text; `end` is COMMIT with what comes before
+    /// it, whose rows are returned.
     pub(crate) async fn commit_behind(
         &self,
         tx: Transaction<'_>,
         before: Option<&str>,
         claimed: &Claimed,
         response: &Response,
-    ) -> Result<(), Error> {
+        end: &str,
+    ) -> Result<Vec<SimpleQueryMessage>, Error> {
         // COMMIT is sent behind the other statement, not once that has answered,
         // for which `tx` must be borrowed. It is over then, so nothing is left for
         // its `Drop` to do.
@@ -229,8 +231,8 @@ impl Idempotency {
             }
         };
         let stored = self.store(&tx, claimed, response);
-        let (before, stored, committed) = join3(before, stored, tx.batch_execute("commit")).await;
-        let ended = before.and(stored).and(committed);
+        let (before, stored, ended) = join3(before, stored, tx.simple_query(end)).await;
+        let ended = before.and(stored).and(ended);
         ended.map_err(|error| self.failed("storing a response", &error))
     }
 

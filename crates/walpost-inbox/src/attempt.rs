@@ -14,6 +14,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 use walpost_event::{RetrySchedule, jitter};
+use walpost_prepared::{Left, before_commit, roll_back};
 
 use crate::{
     Event, Handler, HandlerError,
@@ -72,7 +73,7 @@ impl<H: Handler> Attempt<H> {
                     self.shared.metrics.succeeded(self.claim.received.elapsed().as_secs_f64());
                     return session;
                 }
-                Err(error) if error.kind == FailureKind::Conflict && conflicts < CONFLICTS_MAX => {
+                Err(error) if error.is_conflict() && conflicts < CONFLICTS_MAX => {
                     conflicts += 1;
                     let pause = pauses.delay(conflicts, jitter()).unwrap_or_default();
                     if Instant::now() + pause >= self.claim.deadline {
@@ -91,9 +92,10 @@ impl<H: Handler> Attempt<H> {
     async fn once(&self, session: &mut Option<Session>) -> Result<(), HandlerError> {
         let mut used = self.session(session).await?;
         let deadline = self.claim.deadline.into();
-        match timeout_at(deadline, self.effect(&mut used.client)).await {
-            Ok(Ok(())) => {
-                *session = Some(used);
+        let mark = used.mark;
+        match timeout_at(deadline, self.effect(&mut used.client, mark)).await {
+            Ok(Ok(left)) => {
+                *session = self.shared.types.committed(left).then_some(used);
                 Ok(())
             }
             Ok(Err(Failure { error, discard })) => {
@@ -112,7 +114,7 @@ impl<H: Handler> Attempt<H> {
         }
     }
 
-    async fn effect(&self, client: &mut Client) -> Result<(), Failure> {
+    async fn effect(&self, client: &mut Client, mark: u64) -> Result<Option<Left>, Failure> {
         let settings = &self.shared.settings;
         let sql = &self.shared.inbox.sql;
         let (number, fence) = (self.claim.head.number, self.claim.fence);
@@ -135,11 +137,14 @@ impl<H: Handler> Attempt<H> {
         let event = Event::new(self.claim.head.clone(), begun?.get(0));
         if let Err(mut failure) = self.handle(&tx, &event).await {
             if !failure.discard {
-                let rolled_back = async {
-                    tx.batch_execute(&sql.roll_back()).await?;
-                    tx.rollback().await
+                let lacked_statement = failure.error.kind == FailureKind::Unprepared;
+                failure.discard = match roll_back(tx, &sql.roll_back()).await {
+                    Ok(left) => {
+                        let types = &self.shared.types;
+                        !types.rolled_back(mark, left, lacked_statement).connection
+                    }
+                    Err(_) => true,
                 };
-                failure.discard = rolled_back.await.is_err();
             }
             return Err(failure);
         }
@@ -149,8 +154,9 @@ impl<H: Handler> Attempt<H> {
         let (undone, succeeded) = join(tx.batch_execute(&undo), succeeded).await;
         undone?;
         succeeded?;
+        let left = before_commit(&tx).await?;
         tx.commit().await?;
-        Ok(())
+        Ok(left)
     }
 
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), Failure> {
@@ -166,13 +172,30 @@ impl<H: Handler> Attempt<H> {
     }
 
     async fn session(&self, session: &mut Option<Session>) -> Result<Session, HandlerError> {
-        match session.take().filter(|session| !session.client.is_closed()) {
-            Some(session) => Ok(session),
-            None => self.shared.database.connect(None).await.map_err(|none| HandlerError {
-                kind: FailureKind::Transient,
-                reason: none.reason.into(),
-            }),
+        let types = &self.shared.types;
+        let is_of_use = |session: &Session| !session.client.is_closed() && types.fits(session.mark);
+        if let Some(session) = session.take().filter(is_of_use) {
+            return Ok(session);
         }
+        let mut session = self.connect().await?;
+        match types.teach(&mut session.client).await {
+            Ok(mark) => {
+                session.mark = mark;
+                Ok(session)
+            }
+            Err(error) => {
+                let reason = report(&error);
+                tracing::debug!(reason, "the types of the database could not be looked up");
+                self.connect().await
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Session, HandlerError> {
+        self.shared.database.connect(None).await.map_err(|none| HandlerError {
+            kind: FailureKind::Transient,
+            reason: none.reason.into(),
+        })
     }
 
     /// Writes down that the attempt failed, if the claim still holds.
@@ -189,7 +212,9 @@ impl<H: Handler> Attempt<H> {
             }
             FailureKind::Retry => (true, self.shared.settings.retries.delay(attempt, jitter())),
             FailureKind::GiveUp => (true, None),
-            FailureKind::Transient | FailureKind::Conflict => (false, Some(self.pause())),
+            FailureKind::Transient | FailureKind::Conflict | FailureKind::Unprepared => {
+                (false, Some(self.pause()))
+            }
         };
         let deadline = self.claim.deadline.into();
         let written = timeout_at(deadline, self.fail(session, reason, counts, again)).await;

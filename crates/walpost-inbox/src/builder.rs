@@ -2,6 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tokio_postgres::IsolationLevel;
 use walpost_event::RetrySchedule;
+use walpost_prepared::Types;
 
 use crate::{Database, Error, Handler, Inbox, Processor, State, metrics::Metrics};
 
@@ -228,7 +229,8 @@ impl Builder {
         }
         settings.attempts_max = attempts_max(&settings.retries);
         let metrics = Metrics::new(&settings.name);
-        let shared = Shared { settings, database, inbox, handler, metrics };
+        let types = Types::default();
+        let shared = Shared { settings, database, inbox, handler, metrics, types };
         Ok(Processor { shared: Arc::new(shared) })
     }
 }
@@ -240,6 +242,8 @@ pub(crate) struct Shared<H> {
     pub(crate) inbox: Inbox,
     pub(crate) handler: H,
     pub(crate) metrics: Metrics,
+    /// Of the connections on which handlers write.
+    pub(crate) types: Types,
 }
 
 impl<H> fmt::Debug for Shared<H> {

@@ -33,6 +33,8 @@ pub struct Database {
 /// A connection and the task that drives it.
 pub(crate) struct Session {
     pub(crate) client: Client,
+    /// Which types it has looked up: see `walpost_prepared::Types`.
+    pub(crate) mark: u64,
     driver: JoinHandle<()>,
 }
 
@@ -58,7 +60,7 @@ impl Session {
 
     /// Waits until it has ended by itself.
     pub(crate) async fn ended(self) {
-        let Self { client, driver } = self;
+        let Self { client, driver, .. } = self;
         // An error is that of a task that was aborted, by nobody else.
         let _ = driver.await;
         drop(client);
@@ -92,7 +94,7 @@ impl Database {
             Box::pin(async move {
                 let (client, connection) = config.connect(tls).await?;
                 let driver = tokio::spawn(drive(connection, wake));
-                Ok(Session { client, driver })
+                Ok(Session { client, mark: 0, driver })
             })
         };
         Self { connect: Arc::new(connect), place }
@@ -109,7 +111,7 @@ impl Database {
             attempted: "opening a connection",
             detail: reason,
         };
-        let Session { client, driver } = self.connect(None).await.map_err(none)?;
+        let Session { client, driver, .. } = self.connect(None).await.map_err(none)?;
         Ok((client, driver))
     }
 

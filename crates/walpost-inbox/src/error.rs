@@ -137,7 +137,7 @@ impl Error {
             (Verdict::GivenUp, _) => Self::GivenUp { attempted },
             (Verdict::NotMigrated, _) => Self::NotMigrated { schema, detail },
             (Verdict::Denied, _) => Self::Denied { attempted, detail, schema, kind },
-            (Verdict::HandlerEnded | Verdict::Other, code) => {
+            (Verdict::HandlerEnded | Verdict::Unprepared | Verdict::Other, code) => {
                 Self::Refused { attempted, detail, code: code.cloned() }
             }
         }

@@ -103,6 +103,8 @@ pub(crate) enum FailureKind {
     Transient,
     /// Again at once; it does not count.
     Conflict,
+    /// The same, on a connection that has the statement which this one lacks.
+    Unprepared,
     /// Never, unless an operator says so.
     GiveUp,
     /// Somebody else has the event.
@@ -129,13 +131,13 @@ impl HandlerError {
     /// Whether the same, from the beginning of its transaction, may succeed at
     /// once: it met another transaction.
     pub fn is_conflict(&self) -> bool {
-        self.kind == FailureKind::Conflict
+        matches!(self.kind, FailureKind::Conflict | FailureKind::Unprepared)
     }
 
     /// Whether the surroundings failed, and not the event: the same may succeed
     /// later. Conflicts are that as well.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, FailureKind::Transient | FailureKind::Conflict)
+        self.kind == FailureKind::Transient || self.is_conflict()
     }
 
     /// Whether the event will never succeed.
@@ -162,6 +164,7 @@ impl From<tokio_postgres::Error> for HandlerError {
             Verdict::Transient => FailureKind::Transient,
             Verdict::GivenUp => FailureKind::Lost,
             Verdict::HandlerEnded => FailureKind::GiveUp,
+            Verdict::Unprepared => FailureKind::Unprepared,
             Verdict::NotMigrated | Verdict::Denied | Verdict::Other => FailureKind::Retry,
         };
         Self { kind, reason: report(&error).into() }

@@ -47,6 +47,8 @@ pub(crate) enum Verdict {
     Conflict,
     /// It will pass: the connection, a lock, a resource, a shutdown.
     Transient,
+    /// A prepared statement is missing on this connection.
+    Unprepared,
     /// The claim was given up to somebody else.
     GivenUp,
     /// The handler ended the transaction.
@@ -73,6 +75,7 @@ impl Verdict {
     fn of_state(state: &str) -> Self {
         match state {
             "40001" | "40P01" => Self::Conflict,
+            "26000" => Self::Unprepared,
             "WP011" => Self::GivenUp,
             "WP014" => Self::HandlerEnded,
             "3F000" | "42P01" | "42883" | "42703" => Self::NotMigrated,

@@ -150,6 +150,7 @@ const CONSUMER: &[Migration] = &[
     Migration::new(10, "identity", include_str!("../migrations/consumer/0010_identity.sql")),
     Migration::new(11, "session", include_str!("../migrations/consumer/0011_session.sql")),
     Migration::new(12, "halted", include_str!("../migrations/consumer/0012_halted.sql")),
+    Migration::new(13, "connections", include_str!("../migrations/consumer/0013_connections.sql")),
 ];
 
 const INBOX: &[Migration] = &[

@@ -21,6 +21,7 @@
 //! - [`postgres`], [`postgres_of`], [`kafka`]: one of each for all tests of a run
 //!   ([`walpost_local::Run`]), started on first use, gone with the run. Tests that
 //!   stop or freeze a service start their own with [`walpost_local`].
+//! - [`Pooler`]: each transaction on another connection, as behind PgBouncer.
 //! - [`Proxy`]: faults between a client and a service.
 //! - [`Process`]: a program under test, with its log; [`built_program`]: where the
 //!   build of the tests has put it.
@@ -43,6 +44,7 @@ mod leftovers;
 mod oracle;
 mod packages;
 mod points;
+mod pooler;
 mod process;
 mod property;
 mod proxy;
@@ -62,6 +64,7 @@ pub use crate::{
     oracle::{Applied, Committed, Published, Report, judge},
     packages::{npm_packages, python_packages},
     points::covers_points,
+    pooler::Pooler,
     process::Process,
     property::{Seeded, property},
     proxy::{Direction, Proxy, Target},

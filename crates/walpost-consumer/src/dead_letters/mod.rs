@@ -21,7 +21,6 @@ use std::{
 };
 
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
-use tokio_postgres::Client;
 use walpost_event::RetrySchedule;
 
 pub(crate) use self::desk::{Desk, Hold};
@@ -32,10 +31,11 @@ use self::{
     trouble::Trouble,
 };
 use crate::{
-    Database, Error,
+    Error,
     database_error::Verdict,
     failpoint::Failpoint,
     metrics::DeadLetterMetrics,
+    pool::{Lease, Pool},
     report::report,
     settings::Settings,
     sql::{ClaimKey, Sql},
@@ -78,7 +78,7 @@ impl DeadLetters {
     pub(crate) async fn open(
         settings: &Settings,
         sql: &Sql,
-        database: &Database,
+        pool: &Pool,
     ) -> Result<Option<Self>, Error> {
         let Some(topic) = &settings.dead_letter_topic else { return Ok(None) };
         let (post, thread) = Post::start(settings, topic)?;
@@ -89,7 +89,7 @@ impl DeadLetters {
         let writer = Writer {
             consumer: settings.consumer.clone(),
             topic: topic.clone(),
-            database: database.clone(),
+            pool: pool.clone(),
             desk: desk.clone(),
             table: Table::new(sql, settings, topic),
             trouble: Trouble::new(topic, &metrics),
@@ -190,7 +190,7 @@ struct Known {
 struct Writer {
     consumer: String,
     topic: String,
-    database: Database,
+    pool: Pool,
     desk: Desk,
     table: Table,
     trouble: Trouble,
@@ -224,20 +224,14 @@ impl Writer {
         }
     }
 
-    /// Looks at every claim that is due, on one connection.
+    /// Looks at every claim that is due.
     async fn round(&mut self, stop: &watch::Receiver<bool>) -> Result<(), String> {
         let desk = self.desk.clone();
         self.known.retain(|position, known| desk.has(*position, known.epoch));
-        let place = self.database.place();
-        let mut client = self
-            .database
-            .connect()
-            .await
-            .map_err(|error| format!("connecting to {place}: {}", report(&*error)))?;
         while !*stop.borrow()
             && let Some(key) = desk.next(Instant::now())
         {
-            match self.serve(&mut client, key, stop).await {
+            match self.serve(key, stop).await {
                 Ok(None) => {}
                 Ok(Some(again)) => desk.again(key, Instant::now() + again),
                 Err(Failed::GivenUp) => desk.forget(key),
@@ -253,18 +247,24 @@ impl Writer {
     /// Writes what is missing of one claim. When to look again, if at all.
     async fn serve(
         &mut self,
-        client: &mut Client,
         key: ClaimKey,
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<Duration>, Failed> {
-        let mut known = self.recall(client, key).await?;
-        let served = self.write(client, key, &mut known, stop).await;
+        let mut known = self.recall(key).await?;
+        let served = self.write(key, &mut known, stop).await;
         self.known.insert(key.position, known);
         served
     }
 
-    async fn recall(&mut self, client: &Client, key: ClaimKey) -> Result<Known, Failed> {
-        let now = within(self.table.look(client, key)).await?.ok_or(Failed::GivenUp)?;
+    /// A turn for one question; none is held while Kafka is waited for.
+    async fn lease(&self) -> Result<Lease, Failed> {
+        self.pool.lease().await.map_err(|error| Failed::Now(error.to_string()))
+    }
+
+    async fn recall(&mut self, key: ClaimKey) -> Result<Known, Failed> {
+        let lease = self.lease().await?;
+        let now = within(self.table.look(&lease, key)).await?.ok_or(Failed::GivenUp)?;
+        lease.give_back();
         let before = self.known.remove(&key.position).filter(|known| known.epoch == key.epoch);
         let fresh =
             Known { epoch: key.epoch, began: now, unnoted: BTreeMap::new(), refused: false };
@@ -273,19 +273,20 @@ impl Writer {
 
     async fn write(
         &mut self,
-        client: &mut Client,
         key: ClaimKey,
         known: &mut Known,
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<Duration>, Failed> {
         loop {
-            self.note(client, key, &mut known.unnoted).await?;
+            self.note(key, &mut known.unnoted).await?;
             let locked = Duration::from_millis(LOCKED_PAUSE_MS);
             if known.unnoted.len() >= UNNOTED_MAX_EVENTS || *stop.borrow() {
                 return Ok(Some(locked));
             }
-            let next = self.table.next(client, key, known.began, &known.unnoted);
+            let lease = self.lease().await?;
+            let next = self.table.next(&lease, key, known.began, &known.unnoted);
             let letters = within(next).await?;
+            lease.give_back();
             if letters.is_empty() {
                 let refused = Duration::from_secs(60 * REFUSED_AGAIN_MINUTES.unsigned_abs() as u64);
                 let refused = known.refused.then_some(refused);
@@ -293,7 +294,7 @@ impl Writer {
             }
             let away = self.send(letters, known).await;
             if let Some(away) = away {
-                self.note(client, key, &mut known.unnoted).await?;
+                self.note(key, &mut known.unnoted).await?;
                 return Err(Failed::Now(away.to_string()));
             }
         }
@@ -350,16 +351,13 @@ impl Writer {
     }
 
     /// Notes in the rows what is not noted yet, where nobody has locked them.
-    async fn note(
-        &self,
-        client: &mut Client,
-        key: ClaimKey,
-        unnoted: &mut Unnoted,
-    ) -> Result<(), Failed> {
+    async fn note(&self, key: ClaimKey, unnoted: &mut Unnoted) -> Result<(), Failed> {
         if unnoted.is_empty() {
             return Ok(());
         }
-        let left = within(self.table.note(client, key, unnoted)).await?;
+        let mut lease = self.lease().await?;
+        let left = within(self.table.note(&mut lease, key, unnoted)).await?;
+        lease.give_back();
         unnoted.retain(|id, _| left.contains(id));
         Ok(())
     }

@@ -8,6 +8,7 @@ use tokio_postgres::{
     Client, IsolationLevel, SimpleQueryStream, Transaction,
     types::{ToSql, Type},
 };
+use walpost_prepared::{AT_END, Left};
 
 use super::{
     Partition,
@@ -62,7 +63,8 @@ impl<H: Handler> Partition<H> {
         let dedup = lane.replay.dedup(&self.shared.sql, events);
         let dedup = self.dedup(lane, fence, dedup, events);
         let place = Place { consumer: dedup.consumer, position: dedup.position, run: dedup.run };
-        let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
+        let client = lane.slot.client().await?;
+        let tx = start(client).await.map_err(Failure::Database)?;
         let (fenced, found) = join(tx.batch_execute(&begin), new_offsets(&tx, &dedup)).await;
         fenced.map_err(Failure::Database)?;
         let mut new = found.map_err(Failure::Database)?;
@@ -80,11 +82,16 @@ impl<H: Handler> Partition<H> {
         };
         let applied = match applied {
             Ok(applied) => applied,
-            Err(failure) => return Err(self.roll_back(tx, &end, failure).await),
+            Err(failure) => {
+                let (failure, left) = self.roll_back(tx, &end, failure).await;
+                return Err(failure.unless_again(&mut lane.slot, left));
+            }
         };
         let [before_commit, after_commit] = fence.failpoints();
         points.reached(before_commit, events.first().map(Spot::from)).await;
-        finish(tx, &end).await?;
+        let finished = finish(tx, &end).await;
+        lane.slot.finished(finished)?;
+        lane.committed(fence);
         after_commit.reached();
         if !matches!(work, Work::Handle) {
             self.note_aside(&new).await;
@@ -174,23 +181,19 @@ impl<H: Handler> Partition<H> {
         tx: Transaction<'_>,
         end: &str,
         failure: Failure,
-    ) -> Failure {
+    ) -> (Failure, Option<Left>) {
         if let Failure::Handler { discard: true, .. } = failure {
-            return failure;
+            return (failure, None);
         }
         if let Failure::Handler { .. } = failure
             && let Err(error) = tx.batch_execute(end).await
             && Verdict::of(&error) == Verdict::HandlerEnded
         {
-            return error.into();
+            return (error.into(), None);
         }
-        let rolled_back = async {
-            tx.batch_execute(&self.shared.sql.roll_back()).await?;
-            tx.rollback().await
-        };
-        match rolled_back.await {
-            Ok(()) => failure,
-            Err(error) => Failure::Database(error),
+        match walpost_prepared::roll_back(tx, &self.shared.sql.roll_back()).await {
+            Ok(left) => (failure, left),
+            Err(error) => (Failure::Database(error), None),
         }
     }
 
@@ -232,14 +235,23 @@ pub(crate) async fn start(client: &mut Client) -> Result<Transaction<'_>, tokio_
 }
 
 /// The end of the batch and COMMIT, sent together.
-pub(super) async fn finish(tx: Transaction<'_>, end: &str) -> Result<(), tokio_postgres::Error> {
-    let ended = tx.client().simple_query_raw(end).await?;
-    let (ended, committed) = join(drain(ended), tx.commit()).await;
-    ended.and(committed)
+pub(super) async fn finish(
+    tx: Transaction<'_>,
+    end: &str,
+) -> Result<Option<Left>, tokio_postgres::Error> {
+    let ended = tx.client().simple_query_raw(&format!("{end}; {AT_END}")).await?;
+    let (left, committed) = join(drain(ended), tx.commit()).await;
+    let left = left?;
+    committed.map(|()| left)
 }
 
-pub(crate) async fn drain(stream: SimpleQueryStream) -> Result<(), tokio_postgres::Error> {
+pub(crate) async fn drain(
+    stream: SimpleQueryStream,
+) -> Result<Option<Left>, tokio_postgres::Error> {
     let mut stream = std::pin::pin!(stream);
-    while stream.try_next().await?.is_some() {}
-    Ok(())
+    let mut left = None;
+    while let Some(message) = stream.try_next().await? {
+        left = left.or(Left::read(&message));
+    }
+    Ok(left)
 }

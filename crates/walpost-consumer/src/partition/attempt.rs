@@ -66,8 +66,14 @@ impl<H: Handler> Partition<H> {
             }
             Err(Failure::Database(error)) => Err(self.failed("applying a batch", error)),
             Err(Failure::Store(error)) => Err(self.store_failed("applying a batch", &error)),
+            Err(Failure::Connection) => Ok(Attempted::default()),
             Err(Failure::Handler { error, at, discard }) => {
                 self.metrics.failures.increment(1);
+                if discard {
+                    lane.slot.close();
+                } else {
+                    lane.slot.give_back();
+                }
                 if self.may_be_done(lane, events, &error, at) {
                     return Ok(Attempted::default());
                 }
@@ -156,6 +162,7 @@ impl<H: Handler> Partition<H> {
             Ok(applied) => applied,
             Err(Failure::Database(error)) => return Err(self.failed("parking an event", error)),
             Err(Failure::Store(error)) => return Err(self.store_failed("parking an event", &error)),
+            Err(Failure::Connection) => return Ok(Attempted::default()),
             Err(Failure::Handler { error, .. }) => {
                 let place = format!("parking the event at offset {}", events[0].offset());
                 return Err(Interrupt::Halt(error.halt_reason(&place)));

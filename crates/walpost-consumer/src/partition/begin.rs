@@ -31,6 +31,7 @@ use crate::{
     kafka::Place,
     ledger::Ledger,
     marker::{Marker, Pending},
+    pool::Slot,
     sql::ClaimKey,
 };
 
@@ -95,10 +96,11 @@ impl<H: Handler> Partition<H> {
         self.meter.claimed(place.offset);
         let (of, assignment) = (&self.of, self.assignment);
         self.shared.kafka.fetch(of, assignment, place, Arc::clone(&inbox)).await?;
-        let Claimed { client, position, epoch, reset_id, leader_epoch, owner, .. } = claimed;
+        let Claimed { position, epoch, reset_id, leader_epoch, owner, .. } = claimed;
         let key = ClaimKey { position, epoch, next_offset: place.offset, leader_epoch };
         let trials = Trials::new(settings.max_batch_events);
-        let lane = Lane { client, replay, held, trials };
+        let slot = Slot::new(self.shared.pool.clone());
+        let lane = Lane { slot, replay, held, trials, committed: 0 };
         let (batch, answer, commit_after, look_after) = (Vec::new(), None, None, None);
         let count_after = None;
         Ok(Session {
@@ -121,21 +123,22 @@ impl<H: Handler> Partition<H> {
     async fn held(&self, claimed: &Claimed) -> Result<(Held, Looks), Interrupt> {
         let sql = &self.shared.sql;
         let failed = |error| self.failed("reading the parked events of a partition", error);
-        let client = &claimed.client;
+        let client = self.shared.pool.lease().await?;
         let of: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
             [(&claimed.position, Type::INT4)];
         let any = client.query_typed_one(&sql.parked.any, &of);
         let any = any.await.map_err(failed)?.get(0);
         let keys = client.query_typed(&sql.parked.held_keys, &of);
         let keys = keys.await.map_err(failed)?;
+        client.give_back();
         let keys = keys.iter().map(|row| row.get::<_, &[u8]>(0).into());
         Ok((Held::new(keys), Looks::claimed(any, Instant::now())))
     }
 
     /// What resets have left to do from `next_offset` on.
     async fn replay(&self, claimed: &Claimed, next_offset: i64) -> Result<Replay, Interrupt> {
-        let rows = claimed
-            .client
+        let lease = self.shared.pool.lease().await?;
+        let rows = lease
             .query_typed(
                 &self.shared.sql.ranges,
                 &[
@@ -146,6 +149,7 @@ impl<H: Handler> Partition<H> {
             )
             .await
             .map_err(|error| self.failed("reading the resets of a partition", error))?;
+        lease.give_back();
         let ranges = rows.iter().map(|row| Range::parse(row.get(0), row.get(1), row.get(2)));
         Ok(Replay::claimed(claimed.run, ranges.collect()))
     }
@@ -171,14 +175,17 @@ impl<H: Handler> Partition<H> {
     async fn has_reset(&self, claimed: &Claimed, id: Uuid) -> Result<bool, Interrupt> {
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&claimed.position, Type::INT4), (&id, Type::UUID)];
-        let row = claimed.client.query_typed_one(&self.shared.sql.has_reset, &parameters).await;
-        Ok(row.map_err(|error| self.failed("reading the resets of a partition", error))?.get(0))
+        let lease = self.shared.pool.lease().await?;
+        let row = lease.query_typed_one(&self.shared.sql.has_reset, &parameters).await;
+        let row = row.map_err(|error| self.failed("reading the resets of a partition", error))?;
+        lease.give_back();
+        Ok(row.get(0))
     }
 
     /// Stores where a partition starts that was never read.
     async fn store_start(&self, claimed: &Claimed, offset: i64) -> Result<i64, Interrupt> {
-        claimed
-            .client
+        let lease = self.shared.pool.lease().await?;
+        lease
             .execute_typed(
                 &self.shared.sql.start_at,
                 &[
@@ -190,6 +197,7 @@ impl<H: Handler> Partition<H> {
             )
             .await
             .map_err(|error| self.failed("storing the start of a partition", error))?;
+        lease.give_back();
         self.commit_now(claimed, offset).await?;
         tracing::info!(partition = %self.of, offset, "first start");
         Ok(offset)
@@ -199,8 +207,11 @@ impl<H: Handler> Partition<H> {
     async fn claim_holds(&self, claimed: &Claimed) -> Result<(), Interrupt> {
         let position: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
             [(&claimed.position, Type::INT4)];
-        let row = claimed.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
-        self.is_as_left(claimed.epoch, claimed.next_offset, row)
+        let lease = self.shared.pool.lease().await?;
+        let row = lease.query_typed_opt(&self.shared.sql.epoch, &position).await;
+        self.is_as_left(claimed.epoch, claimed.next_offset, row)?;
+        lease.give_back();
+        Ok(())
     }
 
     /// Continues where the effects of this database end. Nothing is committed to
@@ -246,8 +257,8 @@ impl<H: Handler> Partition<H> {
                 id
             }
         };
-        let run = claimed
-            .client
+        let lease = self.shared.pool.lease().await?;
+        let run = lease
             .query_typed_one(
                 &self.shared.sql.reset_to,
                 &[
@@ -261,6 +272,7 @@ impl<H: Handler> Partition<H> {
             )
             .await
             .map_err(|error| self.failed("carrying out an offset reset", error))?;
+        lease.give_back();
         Failpoint::ResetAfterRewind.reached();
         claimed.run = run.get(0);
         claimed.reset_id = Some(id);

@@ -20,7 +20,6 @@ use crate::{
 
 /// What a claim returned: the only source of the start.
 pub(super) struct Claimed {
-    pub(super) client: Client,
     pub(super) position: i32,
     pub(super) epoch: i64,
     pub(super) next_offset: Option<i64>,
@@ -50,11 +49,12 @@ impl<H: Handler> Partition<H> {
     /// Raises the epoch, ending a predecessor that stands in the way.
     pub(super) async fn claim(&self) -> Result<Claimed, Interrupt> {
         let FoundTopic { identity, partitions } = self.shared.kafka.topic(&self.of.topic).await?;
-        let client = self.connect().await?;
         if self.shared.settings.first_start == FirstStart::Latest {
-            self.place_first(&client, &identity, &partitions).await?;
+            self.place_first(&identity, &partitions).await?;
         }
-        let Some(position) = self.position(&client, &identity).await? else {
+        let lease = self.shared.pool.lease().await?;
+        let Some(position) = self.position(&lease, &identity).await? else {
+            lease.give_back();
             return Err(self.mismatch(&identity).await);
         };
         let nonce = Uuid::new_v4().simple().to_string();
@@ -63,7 +63,7 @@ impl<H: Handler> Partition<H> {
         let names = [settings.group_id(), &identity.cluster_id, &identity.topic_id, guard];
         let statement = self.shared.sql.claim(&nonce, position, names);
         let grace = Duration::from_millis(settings.claim_timeout_ms / 2);
-        let claiming = Box::pin(client.simple_query(&statement));
+        let claiming = Box::pin(lease.simple_query(&statement));
         let claimed = match select(claiming, Box::pin(tokio::time::sleep(grace))).await {
             Either::Left((claimed, _)) => claimed,
             Either::Right(((), claiming)) => {
@@ -72,8 +72,12 @@ impl<H: Handler> Partition<H> {
             }
         };
         let messages = match claimed {
-            Ok(messages) => messages,
+            Ok(messages) => {
+                lease.give_back();
+                messages
+            }
             Err(error) if Verdict::of(&error) == Verdict::Mismatch => {
+                drop(lease);
                 return Err(self.mismatch(&identity).await);
             }
             Err(error) => return Err(self.claim_failed(error)),
@@ -83,17 +87,9 @@ impl<H: Handler> Partition<H> {
             _ => None,
         });
         let owner = owner(settings, identity);
-        row.and_then(|row| parse(row, position, owner))
-            .map(|claimed| claimed.with(client))
-            .ok_or_else(|| {
-                Interrupt::Fault("the claim returned no row that can be read".to_owned())
-            })
-    }
-
-    pub(super) async fn connect(&self) -> Result<Client, Interrupt> {
-        let database = &self.shared.database;
-        let failed = |error| Interrupt::connecting(database.place(), &error);
-        database.connect().await.map_err(failed)
+        row.and_then(|row| parse(row, position, owner)).ok_or_else(|| {
+            Interrupt::Fault("the claim returned no row that can be read".to_owned())
+        })
     }
 
     fn claim_failed(&self, error: tokio_postgres::Error) -> Interrupt {
@@ -142,17 +138,18 @@ impl<H: Handler> Partition<H> {
     /// known to be later. Partitions with an offset of the group keep it.
     async fn place_first(
         &self,
-        client: &Client,
         identity: &TopicIdentity,
         partitions: &[i32],
     ) -> Result<(), Interrupt> {
         let (sql, settings) = (&self.shared.sql, &self.shared.settings);
         let (consumer, topic) = (settings.consumer.as_str(), &*self.of.topic);
         let failed = |error| self.claim_failed(error);
-        let known = client
+        let lease = self.shared.pool.lease().await?;
+        let known = lease
             .query_typed_one(&sql.knows_topic, &[(&consumer, Type::TEXT), (&topic, Type::TEXT)])
             .await
             .map_err(failed)?;
+        lease.give_back();
         if known.get(0) {
             return Ok(());
         }
@@ -173,9 +170,10 @@ impl<H: Handler> Partition<H> {
             let (_, end) = self.shared.kafka.watermarks(&of).await?;
             starts.push((partition, is_new.then_some(end)));
         }
-        client.batch_execute("begin").await.map_err(failed)?;
+        let lease = self.shared.pool.lease().await?;
+        lease.batch_execute("begin").await.map_err(failed)?;
         for (partition, start) in starts {
-            client
+            lease
                 .execute_typed(
                     &sql.place_position,
                     &[
@@ -191,20 +189,23 @@ impl<H: Handler> Partition<H> {
                 .await
                 .map_err(failed)?;
         }
-        client.batch_execute("commit").await.map_err(failed)
+        lease.batch_execute("commit").await.map_err(failed)?;
+        lease.give_back();
+        Ok(())
     }
 
     /// Ends whatever the claim with this nonce waits for, by a connection of
     /// its own. What fails here shows as a claim that timed out.
     async fn end_blockers(&self, nonce: &str) {
-        let ended = async {
-            let client = self.connect().await?;
-            client
-                .query_typed(Sql::end_blockers(), &[(&nonce, Type::TEXT)])
-                .await
-                .map_err(|error| self.claim_failed(error))
-        };
-        match ended.await {
+        let ended: Result<_, Interrupt> = async {
+            let spare = self.shared.pool.spare().await?;
+            let ended = spare.query_typed(Sql::end_blockers(), &[(&nonce, Type::TEXT)]).await;
+            let ended = ended.map_err(|error| self.claim_failed(error))?;
+            spare.give_back();
+            Ok(ended)
+        }
+        .await;
+        match ended {
             Ok(rows) => {
                 for row in rows {
                     let (pid, ended): (i32, bool) = (row.get(0), row.get(1));
@@ -230,9 +231,10 @@ impl<H: Handler> Partition<H> {
         let stored = async {
             let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
                 [(&consumer, Type::TEXT), (&&*of.topic, Type::TEXT), (&of.partition, Type::INT4)];
-            let client = self.connect().await?;
-            let row = client.query_typed_one(&query, &parameters).await;
+            let lease = self.shared.pool.lease().await?;
+            let row = lease.query_typed_one(&query, &parameters).await;
             let row = row.map_err(|error| self.claim_failed(error))?;
+            lease.give_back();
             Ok([0, 1, 2, 3, 4].map(|column| row.get::<_, Option<String>>(column)))
         };
         let stored: Result<_, Interrupt> = stored.await;
@@ -260,29 +262,10 @@ fn owner(settings: &Settings, identity: TopicIdentity) -> Owner {
     Owner { consumer: settings.consumer.clone(), cluster, topic }
 }
 
-/// A row of `claim` without its connection.
-struct Row {
-    position: i32,
-    epoch: i64,
-    next_offset: Option<i64>,
-    run: i32,
-    reset_id: Option<Uuid>,
-    known: Vec<i64>,
-    leader_epoch: Option<i32>,
-    owner: Owner,
-}
-
-impl Row {
-    fn with(self, client: Client) -> Claimed {
-        let Self { position, epoch, next_offset, run, reset_id, known, leader_epoch, owner } = self;
-        Claimed { client, position, epoch, next_offset, run, reset_id, known, leader_epoch, owner }
-    }
-}
-
-fn parse(row: &SimpleQueryRow, position: i32, owner: Owner) -> Option<Row> {
+fn parse(row: &SimpleQueryRow, position: i32, owner: Owner) -> Option<Claimed> {
     let optional = |column: &str| row.try_get(column).ok();
     let known = optional("known")??.trim_start_matches('{').trim_end_matches('}');
-    Some(Row {
+    Some(Claimed {
         position,
         epoch: optional("epoch")??.parse().ok()?,
         next_offset: match optional("next_offset")? {

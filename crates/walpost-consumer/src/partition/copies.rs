@@ -9,7 +9,7 @@ impl<H: Handler> Partition<H> {
     /// Warns once per topic when an id that is unique only within its topic was skipped as a copy:
     /// two tables that number their rows alike lose events so. `events` were committed, not all of
     /// them as new.
-    pub(super) async fn warn_of_copy(&self, lane: &Lane, position: i32, events: &[Event]) {
+    pub(super) async fn warn_of_copy(&self, lane: &mut Lane, position: i32, events: &[Event]) {
         let by_topic = |event: &&Event| matches!(event.scope(), Scope::Topic(_));
         let scoped: Vec<&Event> = events.iter().filter(by_topic).collect();
         let topic = &self.of.topic;
@@ -40,7 +40,7 @@ impl<H: Handler> Partition<H> {
     /// here is found with the next copy.
     async fn find_copy(
         &self,
-        lane: &Lane,
+        lane: &mut Lane,
         position: i32,
         scoped: &[&Event],
     ) -> Option<(String, i64, String)> {
@@ -63,7 +63,8 @@ impl<H: Handler> Partition<H> {
             (&ids, Type::TEXT_ARRAY),
             (&offsets, Type::INT8_ARRAY),
         ];
-        let found = lane.client.query_typed_opt(&self.shared.sql.copy, &parameters).await;
+        let client = lane.slot.client().await.ok()?;
+        let found = client.query_typed_opt(&self.shared.sql.copy, &parameters).await;
         let row = found.ok().flatten()?;
         Some((row.get(0), row.get(1), row.get(2)))
     }

@@ -1,8 +1,10 @@
 use tokio_postgres::Error as PgError;
+use walpost_prepared::Left;
 
 use crate::{
     HandlerError,
     database_error::Verdict,
+    pool::{NoConnection, Slot},
     store::{HandlerFailed, StoreError},
 };
 
@@ -13,6 +15,8 @@ pub(super) enum Failure {
     Database(PgError),
     /// The same by another client.
     Store(StoreError),
+    /// The connection lacked what another one has.
+    Connection,
     /// The handler, or what it left behind.
     Handler {
         error: HandlerError,
@@ -21,6 +25,25 @@ pub(super) enum Failure {
         /// The connection may not be used again.
         discard: bool,
     },
+}
+
+impl Failure {
+    /// Of a transaction that was rolled back: itself, unless its connection alone
+    /// is to blame.
+    pub(super) fn unless_again(self, slot: &mut Slot, left: Option<Left>) -> Self {
+        let lacked_statement =
+            matches!(&self, Self::Handler { error, .. } if error.lacks_statement());
+        match slot.rolled_back(left, lacked_statement) {
+            true => Self::Connection,
+            false => self,
+        }
+    }
+}
+
+impl From<NoConnection> for Failure {
+    fn from(error: NoConnection) -> Self {
+        Self::Store(error.into())
+    }
 }
 
 impl From<HandlerFailed> for Failure {

@@ -3,6 +3,7 @@
 
 use futures_util::future::BoxFuture;
 use tokio_postgres::{Client, Transaction};
+use walpost_prepared::{Left, before_commit, roll_back};
 
 use super::{
     Interrupt, Partition,
@@ -47,15 +48,30 @@ impl<H: Handler> Partition<H> {
             claiming.settle(events, &applied).await;
         }
         let Done { new, .. } = applied?;
+        lane.committed(fence);
         let [_, after_commit] = fence.failpoints();
         after_commit.reached();
         Ok(Applied { new, waiting: 0 })
     }
 
     async fn run_batch(&self, lane: &mut Lane, batch: Batch<'_>) -> Result<Done, StoreFailure> {
-        match self.shared.handler.store() {
-            Some(store) => store.apply(batch).await,
-            None => apply_here(&mut lane.client, &*self.shared.handler, batch).await,
+        if let Some(store) = self.shared.handler.store() {
+            let _turn = self.shared.pool.turn().await?;
+            return store.apply(batch).await;
+        }
+        let client = lane.slot.client().await?;
+        match apply_here(client, &*self.shared.handler, batch).await {
+            Ok((done, left)) => {
+                lane.slot.committed(left);
+                Ok(done)
+            }
+            Err((failure, left)) => {
+                let lacked_statement = failure.lacks_statement();
+                match lane.slot.rolled_back(left, lacked_statement) {
+                    true => Err(StoreFailure { kind: FailureKind::Connection }),
+                    false => Err(failure),
+                }
+            }
         }
     }
 
@@ -119,7 +135,9 @@ impl<H: Handler> Partition<H> {
             limit_ms: settings.handler_timeout_ms,
             points: &self.shared.points,
         };
-        Ok(self.run_batch(lane, batch).await?.new > 0)
+        let new = self.run_batch(lane, batch).await?.new;
+        lane.committed(fence);
+        Ok(new > 0)
     }
 
     /// Events that were set aside are known to a guard outside of the database
@@ -187,33 +205,34 @@ impl From<StoreFailure> for Failure {
     fn from(failure: StoreFailure) -> Self {
         match failure.kind {
             FailureKind::Store(error) => Self::Store(error),
+            FailureKind::Connection => Self::Connection,
             FailureKind::Handler(failed) => failed.into(),
         }
     }
 }
 
-/// On the partition's own connection.
+/// On one of the consumer's own connections, with what it has left behind.
 async fn apply_here(
     client: &mut Client,
     handler: &impl Handler,
     batch: Batch<'_>,
-) -> Result<Done, StoreFailure> {
-    let failed = |error: tokio_postgres::Error| StoreError::from(error);
-    let roll_back = batch.roll_back();
+) -> Result<(Done, Option<Left>), (StoreFailure, Option<Left>)> {
+    let failed = |error: tokio_postgres::Error| (StoreFailure::from(StoreError::from(error)), None);
+    let at_end = |error: tokio_postgres::Error| (StoreFailure::at_end(error.into()), None);
+    let again = batch.roll_back();
     let tx = start(client).await.map_err(failed)?;
     match batch.run(&mut Here { tx: &tx, handler }).await {
         Ok(done) => {
-            let committed = tx.commit().await;
-            committed.map_err(|error| StoreFailure::at_end(failed(error)))?;
-            Ok(done)
+            let left = before_commit(&tx).await.map_err(at_end)?;
+            tx.commit().await.map_err(at_end)?;
+            Ok((done, left))
         }
         // A connection that may still be busy is not waited for.
-        Err(failure) if failure.discards() => Err(failure),
-        Err(failure) => {
-            tx.batch_execute(&roll_back).await.map_err(failed)?;
-            tx.rollback().await.map_err(failed)?;
-            Err(failure)
-        }
+        Err(failure) if failure.discards() => Err((failure, None)),
+        Err(failure) => match roll_back(tx, &again).await {
+            Ok(left) => Err((failure, left)),
+            Err(error) => Err(failed(error)),
+        },
     }
 }
 

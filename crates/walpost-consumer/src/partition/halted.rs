@@ -41,9 +41,11 @@ impl<H: Handler> Partition<H> {
             (&epoch, Type::INT8),
             (&reason, Type::TEXT),
         ];
-        let client = self.connect().await?;
-        let written = client.execute_typed(&self.shared.sql.halted, &parameters).await;
+        let lease = self.shared.pool.lease().await?;
+        let written = lease.execute_typed(&self.shared.sql.halted, &parameters).await;
         let failed = |error| Interrupt::claiming("writing why it halted", &settings.schema, error);
-        written.map(drop).map_err(failed)
+        written.map_err(failed)?;
+        lease.give_back();
+        Ok(())
     }
 }

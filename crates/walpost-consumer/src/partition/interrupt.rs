@@ -1,7 +1,7 @@
 use tokio_postgres::Error as PgError;
 
 use crate::{
-    BoxError, Error,
+    Error,
     database_error::{Verdict, how_to_end, how_to_use, how_to_use_state},
     kafka::KafkaFailure,
     report::report,
@@ -92,11 +92,6 @@ impl Interrupt {
             Self::GivenUp(reason) | Self::Fault(reason) | Self::Halt(reason) => reason.clone(),
             Self::Fatal(error) => report(error),
         }
-    }
-
-    /// No connection.
-    pub(super) fn connecting(place: &str, error: &BoxError) -> Self {
-        Self::Fault(format!("connecting to {place}: {}", report(&**error)))
     }
 }
 

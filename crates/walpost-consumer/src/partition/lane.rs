@@ -1,23 +1,29 @@
-//! A connection that applies events, one transaction after another.
-
-use tokio_postgres::Client;
+//! What applies events, one transaction after another.
 
 use super::{held::Held, replay::Replay, trials::Trials};
 use crate::{
     Event,
     failpoint::Failpoint,
+    pool::Slot,
     sql::{ClaimKey, Sql},
 };
 
-/// What the transactions of one connection share while a claim lasts.
+/// What the transactions of one lane share while a claim lasts.
 pub(super) struct Lane {
-    pub(super) client: Client,
+    pub(super) slot: Slot,
     pub(super) replay: Replay,
     pub(super) held: Held,
     pub(super) trials: Trials,
+    /// Transactions that were committed behind [`Fence::Epoch`].
+    pub(super) committed: i64,
 }
 
 impl Lane {
+    /// A transaction was committed.
+    pub(super) fn committed(&mut self, fence: Fence<'_>) {
+        self.committed += i64::from(matches!(fence, Fence::Epoch { .. }));
+    }
+
     /// The events, from the first of `events` on, that the next transaction
     /// takes: either such as wait for their keys, or such as do not.
     pub(super) fn next<'events>(&self, events: &'events [Event]) -> &'events [Event] {
@@ -66,7 +72,7 @@ impl Fence<'_> {
                 let next = key.after(events);
                 (sql.batch_begin(&key, &next, known), sql.batch_end(&next))
             }
-            Self::Epoch { key } => (sql.lane_begin(&key), sql.lane_end(&key)),
+            Self::Epoch { key } => (sql.lane_work(&key), sql.lane_end(&key)),
         }
     }
 }

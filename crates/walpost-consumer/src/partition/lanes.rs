@@ -1,7 +1,7 @@
 //! A claimed partition at work in several lanes: events of different keys side
 //! by side, those of one key in their order.
 //!
-//! Each lane has a connection, and its transactions share the fence. The stored
+//! The transactions of all lanes share the fence. The stored
 //! offset follows behind what all lanes have done; after a kill the events
 //! beyond it come again, and their deduplication rows say which are done.
 
@@ -28,7 +28,8 @@ use super::{
     unpark::Served,
 };
 use crate::{
-    Event, Handler, failpoint::Failpoint, settings::Settings, sql::ClaimKey, threads::heard,
+    Event, Handler, failpoint::Failpoint, pool::Slot, settings::Settings, sql::ClaimKey,
+    threads::heard,
 };
 
 /// All lanes of a claim.
@@ -42,19 +43,28 @@ struct Lanes {
     moved_at: Instant,
 }
 
+impl Lanes {
+    /// How many transactions the lanes have committed, as far as they have said.
+    fn committed(&self) -> i64 {
+        self.all.iter().map(|state| state.committed).sum()
+    }
+}
+
 /// One of them.
 struct State {
     queue: VecDeque<Event>,
     request: Option<ParkedRow>,
     /// It has a request for a parked event, or had it and runs.
     serves: bool,
+    /// How many transactions it has committed.
+    committed: i64,
     /// `None` while it runs.
     idle: Option<Idle>,
 }
 
 /// A lane between two jobs.
 enum Idle {
-    /// It has had none yet, and so no connection.
+    /// It has had none yet.
     Fresh(Box<Fresh>),
     Ready(Box<Lane>),
 }
@@ -77,13 +87,18 @@ struct Job {
 /// What it came to.
 struct Ended {
     index: usize,
-    /// `None` if it got no connection.
-    lane: Option<Box<Lane>>,
-    /// Offsets of the events that are committed.
+    lane: Box<Lane>,
+    did: Did,
+    outcome: Result<(), Interrupt>,
+}
+
+/// What of a job is committed.
+#[derive(Default)]
+struct Did {
+    /// Offsets of the events.
     done: Vec<i64>,
     parked: bool,
     served: Option<Served>,
-    outcome: Result<(), Interrupt>,
 }
 
 impl<H: Handler> Partition<H> {
@@ -133,7 +148,7 @@ impl<H: Handler> Partition<H> {
             looks.resume(trials);
             let trials = trials.clone();
             let idle = Some(Idle::Fresh(Box::new(Fresh { held, trials })));
-            State { queue: VecDeque::new(), request: None, serves: false, idle }
+            State { queue: VecDeque::new(), request: None, serves: false, committed: 0, idle }
         };
         Lanes {
             all: held.into_iter().zip(trials).map(state).collect(),
@@ -247,7 +262,7 @@ impl<H: Handler> Partition<H> {
         };
         let to = ClaimKey { next_offset, leader_epoch, ..session.key };
         Failpoint::BeforeLaneOffset.reached();
-        self.move_offset(session, to).await?;
+        self.move_offset(session, to, lanes.committed()).await?;
         lanes.moved_at = Instant::now();
         self.meter.advanced(next_offset);
         self.shared.board.advance(&self.of, next_offset, |_| ());
@@ -260,31 +275,22 @@ impl<H: Handler> Partition<H> {
 
     async fn run_job(self: Arc<Self>, job: Job) -> Ended {
         let Job { index, idle, replay, key, events, request } = job;
-        let mut ended = Ended {
-            index,
-            lane: None,
-            done: Vec::new(),
-            parked: false,
-            served: None,
-            outcome: Ok(()),
-        };
-        let lane = match idle {
-            Idle::Ready(lane) => Ok(lane),
+        let mut lane = match idle {
+            Idle::Ready(lane) => lane,
             Idle::Fresh(fresh) => {
                 let Fresh { held, trials } = *fresh;
-                let connected = self.connect().await;
-                connected.map(|client| Box::new(Lane { client, replay, held, trials }))
+                let slot = Slot::new(self.shared.pool.clone());
+                Box::new(Lane { slot, replay, held, trials, committed: 0 })
             }
         };
-        match lane {
-            Err(interrupt) => ended.outcome = Err(interrupt),
-            Ok(mut lane) => {
-                let fence = Fence::Epoch { key };
-                ended.outcome = self.do_job(&mut lane, fence, events, request, &mut ended).await;
-                ended.lane = Some(lane);
-            }
+        let mut did = Did::default();
+        let outcome = self.do_job(&mut lane, Fence::Epoch { key }, events, request, &mut did).await;
+        if outcome.is_ok() {
+            lane.slot.give_back();
+        } else {
+            lane.slot.close();
         }
-        ended
+        Ended { index, lane, did, outcome }
     }
 
     /// A request first: what waits for its key is older than all events.
@@ -294,21 +300,25 @@ impl<H: Handler> Partition<H> {
         fence: Fence<'_>,
         mut events: Vec<Event>,
         request: Option<ParkedRow>,
-        ended: &mut Ended,
+        did: &mut Did,
     ) -> Result<(), Interrupt> {
         if let Some(row) = request {
+            self.take_turn(lane).await?;
             let served = self.serve_late(lane, fence, row).await?;
             self.shared.board.count(|all| all.add(served.counts));
-            ended.served = Some(served);
+            lane.slot.give_back();
+            did.served = Some(served);
         }
         while !events.is_empty() && !self.stop.is_requested() {
+            self.take_turn(lane).await?;
             let attempted = self.attempt(lane, fence, lane.next(&events)).await?;
+            lane.slot.give_back();
             let Attempted { events: count, counts, parked, halt } = attempted;
             let last = events.get(count.saturating_sub(1)).map(Event::offset);
-            ended.done.extend(events.drain(..count).map(|event| event.offset()));
+            did.done.extend(events.drain(..count).map(|event| event.offset()));
             // At once: nothing may come between an effect and its count.
             self.shared.board.count(|all| all.add(counts));
-            ended.parked |= parked;
+            did.parked |= parked;
             if let Some(last) = last.filter(|_| count > 0) {
                 lane.trials.sizing.succeeded(last + 1, counts.are_new());
             }
@@ -353,7 +363,7 @@ impl Lanes {
         ended: Result<Ended, tokio::task::JoinError>,
     ) -> Result<(), Interrupt> {
         let ended = ended.map_err(|error| Interrupt::Fault(format!("a lane ended: {error}")))?;
-        let Ended { index, lane, done, parked, served, outcome } = ended;
+        let Ended { index, lane, did: Did { done, parked, served }, outcome } = ended;
         for offset in done {
             self.progress.done(offset);
         }
@@ -364,7 +374,8 @@ impl Lanes {
             session.looks.parked(Instant::now());
         }
         if let Some(state) = self.all.get_mut(index) {
-            state.idle = lane.map(Idle::Ready);
+            state.committed = lane.committed;
+            state.idle = Some(Idle::Ready(lane));
             if let Some(Served { id, not_before, .. }) = served {
                 state.serves = false;
                 session.looks.is_free(index);

@@ -47,9 +47,9 @@ pub(crate) use self::{
     interrupt::Interrupt,
     stop::{Stop, StopRequest},
 };
-use self::{session::Session, trials::Trials};
+use self::{lane::Lane, session::Session, trials::Trials};
 use crate::{
-    Database, Handler, PartitionState, TopicPartition,
+    Handler, PartitionState, TopicPartition,
     blocked::Polls,
     calls::Calls,
     dead_letters::{Desk, Hold},
@@ -57,6 +57,7 @@ use crate::{
     meter::{Meter, Meters},
     metrics::{PartitionGauges, TopicMetrics},
     points::Points,
+    pool::{NoConnection, Pool},
     settings::Settings,
     sql::Sql,
     status::Board,
@@ -67,7 +68,7 @@ use crate::{
 pub(crate) struct Shared<H> {
     pub(crate) settings: Settings,
     pub(crate) sql: Sql,
-    pub(crate) database: Database,
+    pub(crate) pool: Pool,
     pub(crate) kafka: Kafka,
     pub(crate) handler: Arc<H>,
     pub(crate) board: Board,
@@ -269,8 +270,23 @@ impl<H: Handler> Partition<H> {
         }
     }
 
+    /// Waits for a turn, unless it is asked to stop meanwhile.
+    async fn take_turn(&self, lane: &mut Lane) -> Result<(), Interrupt> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = stop.requested() => Err(Interrupt::Stopped),
+            client = lane.slot.client() => Ok(client.map(drop)?),
+        }
+    }
+
     fn set_state(&self, state: PartitionState) {
         self.shared.board.update(&self.of, |status| status.state = state);
+    }
+}
+
+impl From<NoConnection> for Interrupt {
+    fn from(error: NoConnection) -> Self {
+        Self::Fault(error.to_string())
     }
 }
 

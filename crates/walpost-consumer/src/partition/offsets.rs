@@ -30,7 +30,7 @@ impl<H: Handler> Partition<H> {
     pub(super) async fn catch_up(&self, session: &mut Session) -> Result<(), Interrupt> {
         self.take_answer(session)?;
         if session.ledger.is_stale() {
-            self.move_offset(session, session.key).await?;
+            self.move_offset(session, session.key, 0).await?;
         }
         self.send_commit(session).await;
         self.look_at_claim(session).await
@@ -46,6 +46,7 @@ impl<H: Handler> Partition<H> {
         at: Option<Instant>,
         other: impl Future<Output = T>,
     ) -> Result<Option<T>, Interrupt> {
+        session.lane.slot.give_back();
         let next = [session.commit_after, session.looks.at(), at].into_iter().flatten().min();
         let pause = next.map_or(Duration::from_secs(3600), |at| {
             at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
@@ -123,10 +124,12 @@ impl<H: Handler> Partition<H> {
         }
         if session.ledger.is_stale()
             && let to = session.key
-            && let Err(interrupt) = self.move_offset(&mut session, to).await
+            && let Err(interrupt) = self.move_offset(&mut session, to, 0).await
         {
             tracing::debug!(partition = %self.of, reason = interrupt.reason(), "the last offset stays listed");
+            return;
         }
+        session.lane.slot.give_back();
     }
 
     async fn send(&self, session: &mut Session, offset: i64, urgent: bool) {
@@ -156,19 +159,26 @@ impl<H: Handler> Partition<H> {
     }
 
     /// A transaction that moves the offset, or nothing but the list of known
-    /// ones.
+    /// ones. The database has to have as many transactions of lanes as they have
+    /// committed: one that has taken over from it may lack some.
     pub(super) async fn move_offset(
         &self,
         session: &mut Session,
         to: ClaimKey,
+        lanes_committed: i64,
     ) -> Result<(), Interrupt> {
         let sql = &self.shared.sql;
         let begin = sql.batch_begin(&session.key, &to, session.ledger.known());
+        let begin = match lanes_committed {
+            0 => begin,
+            count => format!("{begin}; {}", sql.lanes_hold(&session.key, count)),
+        };
         let end = sql.batch_end(&to);
+        let client = session.lane.slot.client().await?;
         let stored = async {
-            let tx = apply::start(&mut session.lane.client).await?;
+            let tx = apply::start(client).await?;
             tx.batch_execute(&begin).await?;
-            apply::finish(tx, &end).await
+            apply::finish(tx, &end).await.map(drop)
         };
         stored.await.map_err(|error| self.failed("storing the offset of a partition", error))?;
         session.key = to;

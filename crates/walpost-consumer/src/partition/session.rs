@@ -12,7 +12,7 @@ use crate::{
 
 /// A claimed partition, its connection, and its events.
 pub(super) struct Session {
-    /// That of the claim, which also moves the offset.
+    /// The one that also moves the offset.
     pub(super) lane: Lane,
     pub(super) key: ClaimKey,
     pub(super) reset_id: Option<Uuid>,

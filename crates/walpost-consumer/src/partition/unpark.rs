@@ -54,8 +54,9 @@ impl<H: Handler> Partition<H> {
             (&in_lanes, Type::INT8_ARRAY),
             (&all_retries, Type::BOOL),
         ];
-        let asked = session.lane.client.query_typed_opt(&self.shared.sql.parked.request, &of);
-        let asked = asked.await.map_err(|error| self.failed("reading requests", error))?;
+        let client = session.lane.slot.client().await?;
+        let asked = client.query_typed_opt(&self.shared.sql.parked.request, &of).await;
+        let asked = asked.map_err(|error| self.failed("reading requests", error))?;
         if asked.is_none() {
             session.looks.later(Instant::now());
             self.count_parked(session).await?;
@@ -73,7 +74,7 @@ impl<H: Handler> Partition<H> {
     ) -> Result<Served, Interrupt> {
         if row.wish == Wish::Retry {
             let (sql, id) = (&self.shared.sql.parked.still_retries, [(&row.id as _, Type::INT8)]);
-            let still = lane.client.query_typed_one(sql, &id).await;
+            let still = lane.slot.client().await?.query_typed_one(sql, &id).await;
             let still = still.map_err(|error| self.failed("reading a request again", error))?;
             if !still.get::<_, bool>(0) {
                 return Ok(Served { id: row.id, counts: Counts::default(), not_before: None });
@@ -103,9 +104,17 @@ impl<H: Handler> Partition<H> {
             Err(Failure::Store(error)) => {
                 Err(self.store_failed("carrying out a request for a parked event", &error))
             }
+            Err(Failure::Connection) => {
+                let (id, counts) = (row.id, Counts::default());
+                Ok(Served { id, counts, not_before: None })
+            }
             Err(Failure::Handler { error, discard, .. }) => {
                 let served = self.retry_failed(lane, &row, &error);
-                if discard { Err(Interrupt::Discarded) } else { Ok(served) }
+                if discard {
+                    lane.slot.close();
+                    return Err(Interrupt::Discarded);
+                }
+                Ok(served)
             }
         }
     }
@@ -124,7 +133,8 @@ impl<H: Handler> Partition<H> {
         let (begin, end) = fence.statements(&self.shared.sql, &[]);
         let events = std::slice::from_ref(&row.event);
         let stamp = self.dedup(lane, fence, &self.shared.sql.parked.stamp, events);
-        let tx = start(&mut lane.client).await.map_err(Failure::Database)?;
+        let client = lane.slot.client().await?;
+        let tx = start(client).await.map_err(Failure::Database)?;
         let mut made = false;
         if row.wish == Wish::Retry {
             let (fenced, stamped) = join(tx.batch_execute(&begin), new_offsets(&tx, &stamp)).await;
@@ -141,7 +151,8 @@ impl<H: Handler> Partition<H> {
                 };
                 if let Err(failure) = handled {
                     let end = self.end_of_handler(&end);
-                    return Err(self.roll_back(tx, &end, failure).await);
+                    let (failure, left) = self.roll_back(tx, &end, failure).await;
+                    return Err(failure.unless_again(&mut lane.slot, left));
                 }
             }
         } else {
@@ -150,7 +161,9 @@ impl<H: Handler> Partition<H> {
         let key_is_free =
             self.leave(&tx, fence.position(), row).await.map_err(Failure::Database)?;
         Failpoint::BeforeUnparkCommit.reached();
-        finish(tx, &end).await?;
+        let finished = finish(tx, &end).await;
+        lane.slot.finished(finished)?;
+        lane.committed(fence);
         Ok(Settled { made, key_is_free })
     }
 
@@ -170,7 +183,7 @@ impl<H: Handler> Partition<H> {
         }
         let key: [(&(dyn ToSql + Sync), Type); 2] =
             [(&fence.position(), Type::INT4), (&row.event.key(), Type::BYTEA)];
-        let left = lane.client.query_typed_one(&sql.key_waits, &key).await;
+        let left = lane.slot.client().await?.query_typed_one(&sql.key_waits, &key).await;
         let key_is_free = !left.map_err(Failure::Database)?.get::<_, bool>(0);
         Ok(Settled { made, key_is_free })
     }
@@ -269,8 +282,9 @@ impl<H: Handler> Partition<H> {
         let Refused { offset, key: of, attempts, reason, .. } = refused;
         let (reason, more) =
             (reason.replace('\0', "\u{fffd}"), i32::try_from(attempts).unwrap_or(i32::MAX));
+        let client = lane.slot.client().await?;
         let kept = async {
-            let tx = start(&mut lane.client).await?;
+            let tx = start(client).await?;
             tx.batch_execute(&begin).await?;
             let row: [(&(dyn ToSql + Sync), Type); 5] = [
                 (&position, Type::INT4),
@@ -280,9 +294,10 @@ impl<H: Handler> Partition<H> {
                 (&more, Type::INT4),
             ];
             tx.execute_typed(&sql.parked.keep, &row).await?;
-            finish(tx, &end).await
+            finish(tx, &end).await.map(drop)
         };
         kept.await.map_err(|error| self.failed("keeping an event parked", error))?;
+        lane.committed(fence);
         self.say_parked(position);
         let partition = &self.of;
         tell!(

@@ -24,7 +24,8 @@ impl<H: Handler> Partition<H> {
         session.look_after = Some(now + Duration::from_millis(LOOK_INTERVAL_MS));
         let position =
             [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
-        let row = session.lane.client.query_typed_opt(&self.shared.sql.epoch, &position).await;
+        let client = session.lane.slot.client().await?;
+        let row = client.query_typed_opt(&self.shared.sql.epoch, &position).await;
         self.is_as_left(session.key.epoch, Some(session.key.next_offset), row)
     }
 
@@ -60,7 +61,7 @@ impl<H: Handler> Partition<H> {
         let position =
             [(&session.key.position as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT4)];
         let counts = &self.shared.sql.parked.count;
-        let row = session.lane.client.query_typed_one(counts, &position).await;
+        let row = session.lane.slot.client().await?.query_typed_one(counts, &position).await;
         let row = row.map_err(|error| self.failed("counting parked events", error))?;
         self.gauges.parked_open_events.set(row.get::<_, i64>(0) as f64);
         self.gauges.parked_held_events.set(row.get::<_, i64>(1) as f64);

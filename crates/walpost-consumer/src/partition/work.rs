@@ -22,6 +22,7 @@ impl<H: Handler> Partition<H> {
             return Err(Interrupt::Stopped);
         }
         self.look_at_requests(session).await?;
+        session.lane.slot.give_back();
         self.gather(session).await?;
         if session.batch.is_empty() {
             return self.idle(session).await;
@@ -29,11 +30,13 @@ impl<H: Handler> Partition<H> {
         self.meter.next_is_of(session.batch.first().and_then(Event::timestamp_ms));
         let count = session.lane.next(&session.batch).len();
         let count = self.keep_pace(session, count).await?;
+        self.take_turn(&mut session.lane).await?;
         let mut batch = std::mem::take(&mut session.batch);
         let Session { lane, key, ledger, .. } = session;
         let events = &batch[..count];
         let fence = Fence::Offset { key: *key, known: ledger.known() };
         let attempted = self.attempt(lane, fence, events).await?;
+        lane.slot.give_back();
         let done = attempted.events;
         self.done(session, &batch[..done], attempted)?;
         batch.drain(..done);

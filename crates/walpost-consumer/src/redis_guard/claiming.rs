@@ -90,7 +90,7 @@ impl Claiming<'_> {
         let keys = self.guard.keys(self.consumer, events);
         let settled = match ended {
             Ok(_) => self.guard.done(&keys).await,
-            Err(StoreFailure { kind: FailureKind::Handler(_) }) => {
+            Err(StoreFailure { kind: FailureKind::Handler(_) | FailureKind::Connection }) => {
                 let offsets: Vec<i64> = events.iter().map(Event::offset).collect();
                 self.guard.release(&keys, &self.owner, &offsets).await
             }

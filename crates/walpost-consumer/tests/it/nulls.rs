@@ -81,7 +81,7 @@ async fn every_function_names_the_argument_that_must_not_be_null() {
             refused += 1;
         }
     }
-    assert_eq!((functions.len(), refused), (19, 57));
+    assert_eq!((functions.len(), refused), (21, 62));
     for (call, expected) in [
         (
             "operator_reset('x', 'x', 1, null, 'chosen', null, null, null, null, null, null)",

@@ -15,6 +15,7 @@ use tokio_postgres::{
     Client, Config, Error as PgError, NoTls, Socket,
     tls::{MakeTlsConnect, TlsConnect},
 };
+use walpost_prepared::{Left, Types};
 
 use crate::{Error, report::report};
 
@@ -35,11 +36,14 @@ pub struct Database {
     connect: Arc<Connect>,
     slots: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Session>>>,
+    types: Arc<Types>,
     answer_timeout: Duration,
 }
 
 struct Session {
     client: Client,
+    /// Which types it has looked up: see [`Types`].
+    mark: u64,
     driver: JoinHandle<()>,
 }
 
@@ -56,6 +60,7 @@ impl Drop for Session {
 pub(crate) struct Lent {
     session: Session,
     idle: Arc<Mutex<Vec<Session>>>,
+    types: Arc<Types>,
     /// Whether it was used before, so that it may be dead without our knowing.
     pub(crate) is_used: bool,
     _permit: OwnedSemaphorePermit,
@@ -100,13 +105,14 @@ impl Database {
                         tracing::debug!(reason, "a database connection ended");
                     }
                 });
-                Ok(Session { client, driver })
+                Ok(Session { client, mark: 0, driver })
             })
         };
         Self {
             connect: Arc::new(connect),
             slots: Arc::new(Semaphore::new(CONNECTIONS)),
             idle: Arc::default(),
+            types: Arc::default(),
             answer_timeout: ANSWER_TIMEOUT,
         }
     }
@@ -147,13 +153,15 @@ impl Database {
         let permit = permit
             .map_err(|_| NoConnection::Busy(format!("all busy for {:?}", self.answer_timeout)))?
             .expect("it is never closed");
-        let kept = std::iter::from_fn(|| self.take_idle()).find(|one| !one.client.is_closed());
+        let is_of_use = |one: &Session| !one.client.is_closed() && self.types.fits(one.mark);
+        let kept = std::iter::from_fn(|| self.take_idle()).find(is_of_use);
         let is_used = kept.is_some();
         let session = match kept {
             Some(session) => session,
-            None => self.connect().await?,
+            None => self.connect_taught().await?,
         };
-        Ok(Lent { session, idle: Arc::clone(&self.idle), is_used, _permit: permit })
+        let (idle, types) = (Arc::clone(&self.idle), Arc::clone(&self.types));
+        Ok(Lent { session, idle, types, is_used, _permit: permit })
     }
 
     /// Closes what is kept: a connection of the time before a restart of the
@@ -164,6 +172,16 @@ impl Database {
 
     fn take_idle(&self) -> Option<Session> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    async fn connect_taught(&self) -> Result<Session, NoConnection> {
+        let mut session = self.connect().await?;
+        match timeout(self.answer_timeout, self.types.teach(&mut session.client)).await {
+            Ok(Ok(mark)) => session.mark = mark,
+            // It may be within a statement.
+            Ok(Err(_)) | Err(_) => session = self.connect().await?,
+        }
+        Ok(session)
     }
 
     async fn connect(&self) -> Result<Session, NoConnection> {
@@ -178,6 +196,21 @@ impl Database {
 impl Lent {
     pub(crate) fn client(&mut self) -> &mut Client {
         &mut self.session.client
+    }
+
+    /// A transaction with a handler's statements was committed: keeps it for the
+    /// next one, if it is of use.
+    pub(crate) fn committed(self, left: Option<Left>) {
+        if self.types.committed(left) {
+            self.give_back();
+        }
+    }
+
+    /// The same of one that was rolled back.
+    pub(crate) fn rolled_back(self, left: Option<Left>) {
+        if self.types.rolled_back(self.session.mark, left, false).connection {
+            self.give_back();
+        }
     }
 
     /// Keeps it for the next one. No transaction is open on it.

@@ -22,6 +22,7 @@ use tokio::{
 };
 use tokio_postgres::Transaction;
 use tower_service::Service;
+use walpost_prepared::{before_commit, roll_back};
 
 use super::{
     TxError,
@@ -148,16 +149,25 @@ impl Held {
         let (kept, held) = join(keep, idempotency.hold(&tx, &self.lease)).await;
         kept.map_err(|error| failed(idempotency.failed(BEGINNING, &error)))?;
         held.map_err(failed)?;
-        let done = work(&tx).await?;
+        let done = match work(&tx).await {
+            Ok(done) => done,
+            Err(error) => {
+                if let Ok(left) = roll_back(tx, &idempotency.sql.roll_back()).await {
+                    lent.rolled_back(left);
+                }
+                return Err(error);
+            }
+        };
         let Lease { lookup, lease_ms, .. } = &self.lease;
         let undo = idempotency.sql.undo_session(Some(lookup), None, Some(*lease_ms));
         let reach = idempotency.reach(&tx, &self.lease, Some(recovery_point));
         let (undone, reached) = join(tx.batch_execute(&undo), reach).await;
         undone.map_err(|error| failed(idempotency.failed(ENDING, &error)))?;
         reached.map_err(failed)?;
-        let committed = tx.commit().await;
-        committed.map_err(|error| failed(idempotency.failed("committing a phase", &error)))?;
-        lent.give_back();
+        let committing = |error| failed(idempotency.failed("committing a phase", &error));
+        let left = before_commit(&tx).await.map_err(committing)?;
+        tx.commit().await.map_err(committing)?;
+        lent.committed(left);
         Failpoint::AfterPhase.reached();
         Ok(done)
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tokio_postgres::{Client, Transaction};
 use tower_service::Service;
+use walpost_prepared::{AT_END, Left, roll_back};
 
 use super::{
     extract::{Given, Tx},
@@ -32,21 +33,30 @@ where
         Err(none) => return none.into(),
     };
     let is_used = lent.is_used;
-    let (step, is_clean) = attempt_on(shared, lent.client(), is_used, call).await;
-    // Else it is closed, and with it what may be open on it.
-    if is_clean {
-        lent.give_back();
+    let (step, ended) = attempt_on(shared, lent.client(), is_used, call).await;
+    match ended {
+        Ended::Committed(left) => lent.committed(left),
+        Ended::RolledBack(left) => lent.rolled_back(left),
+        // It is closed, and with it what may be open on it.
+        Ended::Unknown => drop(lent),
     }
     step
 }
 
-/// And whether the connection has nothing open.
+/// How the transaction of a request has ended, and what it has left behind.
+enum Ended {
+    Committed(Option<Left>),
+    RolledBack(Option<Left>),
+    Unknown,
+}
+
+/// And how its transaction has ended.
 async fn attempt_on<S, B>(
     shared: &Arc<Shared>,
     client: &mut Client,
     is_used: bool,
     call: &mut Option<(S, Asked)>,
-) -> (Step, bool)
+) -> (Step, Ended)
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Send,
     S::Future: Send,
@@ -56,7 +66,7 @@ where
     let begun = shared.idempotency.begin(client);
     let tx = match shared.database.in_time("beginning a transaction", begun).await {
         Ok(tx) => tx,
-        Err(error) => return (Step::failed(&error, is_used), false),
+        Err(error) => return (Step::failed(&error, is_used), Ended::Unknown),
     };
     // Sent without waiting: a failure of it is that of the next statement as well.
     let _ = tx.client().simple_query_raw(&shared.idempotency.sql.keep_session).await;
@@ -68,7 +78,7 @@ where
             match claim.map(|claim| shared.granted(claim)) {
                 Ok(Ok(claimed)) => Some(claimed),
                 Ok(Err(step)) => return (step, rolled_back(shared, tx).await),
-                Err(error) => return (Step::failed(&error, is_used), false),
+                Err(error) => return (Step::failed(&error, is_used), Ended::Unknown),
             }
         }
     };
@@ -89,11 +99,11 @@ async fn end(
     tx: Transaction<'_>,
     claimed: Option<Claimed>,
     handled: Handled,
-) -> (Step, bool) {
+) -> (Step, Ended) {
     let (parts, body) = match handled {
         Ok(response) => response,
         // The connection may be in the middle of a statement.
-        Err(failed) => return (Step::answered(shared.failed(failed)), false),
+        Err(failed) => return (Step::answered(shared.failed(failed)), Ended::Unknown),
     };
     let status = parts.status.as_u16();
     let ended = match claimed {
@@ -107,13 +117,16 @@ async fn end(
         }
         Some(_) | None => {
             metrics::failure(&shared.policy.route, "not_kept");
-            let is_clean = rolled_back(shared, tx).await;
-            return (Step::answered(Response::from_parts(parts, Body::from(body))), is_clean);
+            let ended = rolled_back(shared, tx).await;
+            return (Step::answered(Response::from_parts(parts, Body::from(body))), ended);
         }
     };
     match ended {
-        Ok(()) => (Step::answered(Response::from_parts(parts, Body::from(body))), true),
-        Err(error) => (Step::answered(shared.not_stored(&error)), false),
+        Ok(left) => {
+            let response = Response::from_parts(parts, Body::from(body));
+            (Step::answered(response), Ended::Committed(left))
+        }
+        Err(error) => (Step::answered(shared.not_stored(&error)), Ended::Unknown),
     }
 }
 
@@ -122,35 +135,42 @@ async fn keep(
     tx: Transaction<'_>,
     claimed: &Claimed,
     response: &crate::Response,
-) -> Result<(), Error> {
+) -> Result<Option<Left>, Error> {
     if !response.has_effect() {
         shared.idempotency.undo(&tx).await?;
     }
     Failpoint::BeforeCommit.reached();
     let limit_ms = Some(limit_ms(&shared.policy));
-    let undo = shared.idempotency.sql.undo_session(Some(claimed.lookup()), limit_ms, limit_ms);
-    shared.idempotency.commit_behind(tx, Some(&undo), claimed, response).await?;
+    let idempotency = &shared.idempotency;
+    let undo = idempotency.sql.undo_session(Some(claimed.lookup()), limit_ms, limit_ms);
+    let ended =
+        idempotency.commit_behind(tx, Some(&undo), claimed, response, &committing()).await?;
     Failpoint::AfterCommit.reached();
-    Ok(())
+    Ok(ended.iter().find_map(Left::read))
 }
 
-/// Whether the connection has nothing open.
-async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> bool {
+/// COMMIT, without what the handler's statements would leave behind.
+fn committing() -> String {
+    format!("{AT_END}; commit")
+}
+
+async fn rolled_back(shared: &Shared, tx: Transaction<'_>) -> Ended {
     const ATTEMPTED: &str = "rolling back";
     let ended = async {
-        let rolled_back = tx.batch_execute(&shared.idempotency.sql.roll_back()).await;
-        let ended = rolled_back.and(tx.rollback().await);
-        ended.map_err(|error| shared.idempotency.failed(ATTEMPTED, &error))
+        let rolled_back = roll_back(tx, &shared.idempotency.sql.roll_back()).await;
+        rolled_back.map_err(|error| shared.idempotency.failed(ATTEMPTED, &error))
     };
-    shared.database.in_time(ATTEMPTED, ended).await.is_ok()
+    let ended = shared.database.in_time(ATTEMPTED, ended).await;
+    ended.map_or(Ended::Unknown, Ended::RolledBack)
 }
 
 /// An error where a statement has failed: COMMIT alone would undo the transaction,
 /// and call that a success.
-async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<(), Error> {
+async fn commit(shared: &Shared, tx: Transaction<'_>) -> Result<Option<Left>, Error> {
     // It is over then, so nothing is left for its `Drop` to do.
     let tx = ManuallyDrop::new(tx);
     let undo = shared.idempotency.sql.undo_session(None, None, None);
-    let committed = tx.batch_execute(&format!("select 1; {undo}; commit")).await;
-    committed.map_err(|error| shared.idempotency.failed("committing a request", &error))
+    let committed = tx.simple_query(&format!("select 1; {undo}; {}", committing())).await;
+    let failed = |error| shared.idempotency.failed("committing a request", &error);
+    Ok(committed.map_err(failed)?.iter().find_map(Left::read))
 }

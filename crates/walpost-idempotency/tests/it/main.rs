@@ -15,6 +15,7 @@ mod leased;
 mod load;
 mod member;
 mod outage;
+mod pooled;
 mod pruner;
 mod session;
 mod support;

@@ -11,6 +11,7 @@ mod manual;
 mod member;
 mod operator;
 mod order;
+mod pooled;
 mod processing;
 mod prune;
 mod pruner;
