@@ -108,14 +108,7 @@ impl Sql {
                  from {s}.consumer_reset where pos_id = $1 and run = $2 and mode <> 'skip') e) r \
                  where until > greatest(nearer, $3) order by epoch desc"
             ),
-            halted: format!(
-                "insert into {s}.consumer_halted as h (pos_id, epoch, reason) \
-                 select q.id, q.epoch, $6 from {s}.position q where q.consumer = $1 \
-                 and q.topic = $2 and q.part = $3 and q.group_id = $4 \
-                 and ($5::bigint is null or q.epoch = $5) for share \
-                 on conflict (pos_id) do update set epoch = excluded.epoch, \
-                 reason = excluded.reason, at = excluded.at"
-            ),
+            halted: note_halted(s),
             epoch: format!("select epoch, next_offset from {s}.position where id = $1"),
             dedup: dedup("do nothing"),
             dedup_rerun: dedup(
@@ -125,14 +118,7 @@ impl Sql {
             ),
             dedup_fill: dedup_chosen(s, ""),
             dedup_chosen: dedup_chosen(s, "join again g on g.off = u.off"),
-            copy: format!(
-                "select u.id, u.off, coalesce(q.topic || '[' || q.part || ']@' || d.off, \
-                 'a partition that is gone') \
-                 from unnest($4::text[], $5::bigint[]) u(id, off) join {s}.done d \
-                 on d.consumer = $1 and d.source = $3 and d.event_id = u.id \
-                 and (d.pos_id <> $2 or d.off <> u.off) \
-                 left join {s}.position q on q.id = d.pos_id order by u.off limit 1"
-            ),
+            copy: find_copy(s),
             parked: ParkedSql::new(s),
             positions: format!("select id, topic, part from {s}.position where consumer = $1"),
             prune: format!(
@@ -260,6 +246,30 @@ impl Sql {
         let ClaimKey { position, epoch, next_offset, .. } = new;
         format!("select {}.batch_end('{position}:{epoch}:{next_offset}')", self.schema)
     }
+}
+
+/// An event whose effect another record made.
+fn find_copy(s: &str) -> String {
+    format!(
+        "select u.id, u.off, coalesce(q.topic || '[' || q.part || ']@' || d.off, \
+         'a partition that is gone') \
+         from unnest($4::text[], $5::bigint[]) u(id, off) join {s}.done d \
+         on d.consumer = $1 and d.source = $3 and d.event_id = u.id \
+         and (d.pos_id <> $2 or d.off <> u.off) \
+         left join {s}.position q on q.id = d.pos_id order by u.off limit 1"
+    )
+}
+
+/// Why a partition is halted, behind the fence.
+fn note_halted(s: &str) -> String {
+    format!(
+        "insert into {s}.consumer_halted as h (pos_id, epoch, reason) \
+         select q.id, q.epoch, $6 from {s}.position q where q.consumer = $1 \
+         and q.topic = $2 and q.part = $3 and q.group_id = $4 \
+         and ($5::bigint is null or q.epoch = $5) for share \
+         on conflict (pos_id) do update set epoch = excluded.epoch, \
+         reason = excluded.reason, at = excluded.at"
+    )
 }
 
 /// Chosen events by their own records, so that a copy is none; and of those
