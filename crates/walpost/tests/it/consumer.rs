@@ -354,6 +354,37 @@ async fn consumers_are_listed_and_shown_with_their_lag_and_without_kafka() {
     assert!(stderr(&output).contains("without what Kafka knows"), "{}", stderr(&output));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_halted_partition_is_listed_and_shown_with_its_reason() {
+    let mut rig = Rig::new().await;
+    rig.publish(10);
+    rig.drain().await;
+    let before = rig.json(&["list"]);
+    assert_eq!(before["halted"], Value::Array(vec![]), "{before}");
+    let halt = "insert into walpost.consumer_halted (pos_id, epoch, reason, at) \
+                select id, epoch, E'at offset 10: no tariff\\x1b[2J', '2026-05-01T12:00Z' \
+                from walpost.position";
+    rig.client.execute(halt, &[]).await.unwrap();
+    let line = format!("{}: {}[0] halted at 2026-05-01T12:00:00Z: ", rig.name, rig.topic);
+    let name = rig.name.clone();
+    for args in [&["list"][..], &["show", &name]] {
+        let table = stdout(&rig.run(args));
+        assert!(table.contains(&line) && table.contains("at offset 10: no tariff"), "{table}");
+        assert!(!table.contains('\x1b'), "{table}");
+    }
+    let listed = &rig.json(&["list"])["halted"];
+    let shown = &rig.json(&["show", &name])["partitions"][0]["halted"];
+    for halted in [&listed[0], shown] {
+        assert_eq!(halted["at"], "2026-05-01T12:00:00Z", "{halted}");
+        assert!(halted["reason"].as_str().unwrap().starts_with("at offset 10"), "{halted}");
+    }
+    assert_eq!(listed[0]["partition"], 0);
+    // A member that claims the partition goes on.
+    rig.publish(1);
+    assert_eq!(rig.drain().await, 11);
+    assert_eq!(rig.json(&["list"])["halted"], Value::Array(vec![]));
+}
+
 /// librdkafka tells of each as if it were an error of the reading.
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_that_are_away_fail_no_command_while_another_one_answers() {

@@ -71,6 +71,38 @@ async fn a_rerun_to_each_target_makes_what_the_dry_run_said_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_counts_parked_and_discarded_events_apart_from_effects() {
+    let mut rig = Rig::new().await;
+    rig.publish(10);
+    assert_eq!(rig.drain().await, 10);
+    let park = "with parked as (insert into walpost.consumer_parked (consumer, pos_id, topic, part, \
+                off, run, source, event_id, value, header_names, header_values, reason, attempts, \
+                state, holds_key) \
+                select q.consumer, q.id, q.topic, q.part, d.off, 0, d.source, d.event_id, ''::bytea, \
+                '{id}', array[d.event_id::bytea], 'no', 1, \
+                case d.off when 3 then 'discarded' else 'parked' end, false \
+                from walpost.done d join walpost.position q on q.id = d.pos_id \
+                where d.off in (2, 3, 4) returning event_id) \
+                delete from effect e using parked p where e.event_id = p.event_id";
+    assert_eq!(rig.client.execute(park, &[]).await.unwrap(), 3);
+    for (args, again, parked) in [
+        (&["--to-earliest"][..], 7, 3),
+        (&["--to-offset", "4"], 5, 1),
+        (&["--to-earliest", "--mode", "fill"], 0, 3),
+        (&["--to-earliest", "--event-type", "even", "--event-type", "odd"], 7, 3),
+    ] {
+        let looked = rig.json(&[&["reset", &rig.name], args].concat());
+        let counts = (&looked["effects_again"], &looked["parked"], &looked["without_effect"]);
+        assert_eq!(counts, (&again.into(), &parked.into(), &0.into()), "{args:?}: {looked}");
+    }
+    let text = stdout(&rig.run(&["reset", &rig.name, "--to-earliest"]));
+    assert!(text.contains("parked: events without an effect, which are tried again"), "{text}");
+    // The dry run told the truth.
+    rig.reset(&["--to-earliest"], 7, 0);
+    assert_eq!(rig.drain().await, 7 + 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fill_to_each_target_makes_what_is_missing_and_nothing_else() {
     let mut rig = Rig::new().await;
     rig.publish(100);

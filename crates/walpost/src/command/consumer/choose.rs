@@ -74,7 +74,9 @@ pub(super) struct Choice {
     pub(super) offsets: Vec<i64>,
     /// How many of them have had their effect.
     pub(super) done: u64,
-    /// How many have not.
+    /// How many are parked or were discarded, and so have none.
+    pub(super) parked: u64,
+    /// How many have not, for another reason.
     pub(super) missing: u64,
     /// Records that match and are left out: the effect is another record's.
     pub(super) copies: u64,
@@ -129,10 +131,11 @@ async fn look_up(
     choice: &mut Choice,
 ) -> Result<(), Failure> {
     let query = format!(
-        "select u.off, d.off is not null, d.pos_id = $2 and d.off = u.off \
+        "select u.off, d.off is not null, d.pos_id = $2 and d.off = u.off, \
+         exists (select from {s}.consumer_parked p where p.pos_id = $2 and p.off = u.off) \
          from unnest($3::text[], $4::text[], $5::bigint[]) u(src, id, off) \
-         left join {}.done d on d.consumer = $1 and d.source = u.src and d.event_id = u.id",
-        sql::quoted(&place.schema)
+         left join {s}.done d on d.consumer = $1 and d.source = u.src and d.event_id = u.id",
+        s = sql::quoted(&place.schema)
     );
     let sources: Vec<&str> = chunk.iter().map(|one| &*one.0).collect();
     let ids: Vec<&str> = chunk.iter().map(|one| &*one.1).collect();
@@ -141,6 +144,7 @@ async fn look_up(
     for row in rows.map_err(stored::failed(&place.schema))? {
         let (is_done, is_own): (bool, Option<bool>) = (row.get(1), row.get(2));
         match (is_done, is_own) {
+            (true, Some(true)) if row.get(3) => choice.parked += 1,
             (true, Some(true)) => choice.done += 1,
             (true, _) => {
                 choice.copies += 1;

@@ -6,7 +6,7 @@ use walpost_consumer::operator::Marker;
 use super::{
     Place,
     cluster::{Cluster, Log},
-    stored::{self, Position, Reset},
+    stored::{self, Halted, Position, Reset},
 };
 use crate::{
     command::{
@@ -91,8 +91,8 @@ pub(super) async fn list(config: &Config, place: &Place, args: &ListArgs) -> Res
     if seen.is_empty() {
         return output::print("no consumer has read anything\n");
     }
-    let titles = ["consumer", "group", "topic", "partitions", "lag", "behind", "parked"];
-    let mut table = Table::titled(titles).right([3, 4, 5, 6]);
+    let titles = ["consumer", "group", "topic", "partitions", "lag", "behind", "parked", "halted"];
+    let mut table = Table::titled(titles).right([3, 4, 5, 6, 7]);
     for of in topics {
         let first = &of[0].stored;
         table.row([
@@ -103,9 +103,10 @@ pub(super) async fn list(config: &Config, place: &Place, args: &ListArgs) -> Res
             number(lag_events(of)),
             seconds(lag_seconds(of, now)),
             thousands(parked(of).unsigned_abs()),
+            halted(of).count().to_string(),
         ]);
     }
-    output::print(table)
+    output::print(format_args!("{table}{}", halted_lines(&seen)))
 }
 
 pub(super) async fn show(config: &Config, place: &Place, args: &ShowArgs) -> Result<(), Failure> {
@@ -203,11 +204,21 @@ fn partitions(seen: &[Seen], now: i64) -> String {
         "to make again",
         "parked",
         "last reset",
+        "state",
     ];
     let mut table = Table::titled(titles).right([1, 2, 3, 4, 5, 6, 8, 9, 10, 11]);
     for one in seen {
         let Position {
-            topic, partition, next_offset, epoch, run, again, parked, last_reset, ..
+            topic,
+            partition,
+            next_offset,
+            epoch,
+            run,
+            again,
+            parked,
+            last_reset,
+            halted,
+            ..
         } = &one.stored;
         let log = one.log.as_ref();
         table.row([
@@ -224,9 +235,25 @@ fn partitions(seen: &[Seen], now: i64) -> String {
             again.to_string(),
             parked.to_string(),
             last_reset.as_ref().map_or_else(|| "-".to_owned(), |reset| reset.at.clone()),
+            if halted.is_some() { "halted" } else { "-" }.to_owned(),
         ]);
     }
-    table.to_string()
+    format!("{table}{}", halted_lines(seen))
+}
+
+/// Those that no member has claimed since they halted.
+fn halted(of: &[Seen]) -> impl Iterator<Item = (&Position, &Halted)> {
+    of.iter().filter_map(|one| Some((&one.stored, one.stored.halted.as_ref()?)))
+}
+
+/// Why each halted partition is.
+fn halted_lines(seen: &[Seen]) -> String {
+    let line = |(of, Halted { at, reason }): (&Position, &Halted)| {
+        let (consumer, topic) = (for_terminal(&of.consumer), for_terminal(&of.topic));
+        let (partition, reason) = (of.partition, for_terminal(reason));
+        format!("{consumer}: {topic}[{partition}] halted at {at}: {reason}\n")
+    };
+    halted(seen).map(line).collect()
 }
 
 fn reset_table(resets: &[Reset]) -> Table {
@@ -281,6 +308,7 @@ fn json(one: &Seen, now: i64) -> Value {
         "again_events": stored.again,
         "parked_events": stored.parked,
         "last_reset": stored.last_reset.as_ref().map(Reset::json),
+        "halted": stored.halted.as_ref().map(Halted::json),
     })
 }
 
@@ -294,6 +322,11 @@ fn topic_json(of: &[Seen], now: i64) -> Value {
         "lag_events": lag_events(of),
         "lag_seconds": lag_seconds(of, now),
         "parked_events": parked(of),
+        "halted": halted(of)
+            .map(|(of, Halted { at, reason })| {
+                json!({ "partition": of.partition, "at": at, "reason": reason })
+            })
+            .collect::<Vec<_>>(),
     })
 }
 

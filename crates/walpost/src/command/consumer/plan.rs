@@ -18,9 +18,17 @@ pub(super) struct Plan {
     pub(super) of: Compared,
     pub(super) from: i64,
     pub(super) to: i64,
-    /// Effects that were made of records from `to` on.
-    pub(super) made: i64,
+    /// Of records from `to` on.
+    pub(super) made: Made,
     pub(super) choice: Option<Choice>,
+}
+
+/// What was made of records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Made {
+    pub(super) effects: i64,
+    /// Records that are parked, or were discarded.
+    pub(super) parked: i64,
 }
 
 impl Plan {
@@ -40,17 +48,24 @@ impl Plan {
     fn again(&self, mode: Mode) -> i64 {
         match (&self.choice, mode) {
             (Some(choice), _) => choice.done as i64,
-            (None, Mode::Rerun) => self.made,
+            (None, Mode::Rerun) => self.made.effects,
             (None, Mode::Fill | Mode::Skip) => 0,
         }
     }
 
+    /// Parked or discarded events in between.
+    fn parked(&self) -> i64 {
+        self.choice.as_ref().map_or(self.made.parked, |choice| choice.parked as i64)
+    }
+
     /// Offsets in between that have no effect here: events that were never
-    /// applied or are parked, copies, and markers of transactions.
+    /// applied, copies, and markers of transactions.
     fn without_effect(&self, mode: Mode) -> i64 {
         match (&self.choice, mode) {
             (Some(choice), _) => choice.missing as i64,
-            (None, Mode::Rerun | Mode::Fill) => (self.from - self.to - self.made).max(0),
+            (None, Mode::Rerun | Mode::Fill) => {
+                (self.from - self.to - self.made.effects - self.made.parked).max(0)
+            }
             (None, Mode::Skip) => self.to - self.from,
         }
     }
@@ -71,9 +86,10 @@ pub(super) fn told(plans: &[Plan], mode: Mode, as_json: bool) -> String {
         "to",
         "mode",
         "effects again",
+        "parked",
         "without effect",
     ])
-    .right([1, 2, 3, 5, 6]);
+    .right([1, 2, 3, 5, 6, 7]);
     for plan in plans {
         table.row([
             for_terminal(&plan.of.stored.topic),
@@ -82,6 +98,7 @@ pub(super) fn told(plans: &[Plan], mode: Mode, as_json: bool) -> String {
             plan.to.to_string(),
             plan.mode(mode).to_owned(),
             plan.again(mode).to_string(),
+            plan.parked().to_string(),
             plan.without_effect(mode).to_string(),
         ]);
     }
@@ -94,6 +111,12 @@ pub(super) fn told(plans: &[Plan], mode: Mode, as_json: bool) -> String {
         (Mode::Skip, _) => "offsets in between, whose events are not applied",
     };
     let mut text = format!("{table}without effect: {of}\n");
+    if plans.iter().any(|plan| plan.parked() > 0) {
+        text += match mode {
+            Mode::Fill => "parked: events without an effect, which stay parked\n",
+            Mode::Rerun | Mode::Skip => "parked: events without an effect, which are tried again\n",
+        };
+    }
     if let Some(wish) = plans.iter().find(|plan| plan.of.held == Held::Unmarked) {
         let (topic, partition) = (for_terminal(&wish.of.stored.topic), wish.of.stored.partition);
         let offset = wish.of.log.committed.offset.unwrap_or_default();
@@ -130,6 +153,7 @@ fn json(plan: &Plan, mode: Mode, done: bool) -> Value {
         "to_offset": plan.to,
         "mode": plan.mode(mode),
         "effects_again": plan.again(mode),
+        "parked": plan.parked(),
         "without_effect": plan.without_effect(mode),
         "copies": plan.choice.as_ref().map(|choice| choice.copies),
         "done": done,

@@ -8,7 +8,7 @@ use super::{
     choose::{self, Choice, Filter},
     cluster::{Cluster, NotCommitted},
     kafka_failed,
-    plan::{Plan, told, told_done},
+    plan::{Made, Plan, told, told_done},
     stored::{self, Position},
     sync::{self, Compared, Held},
     target::{Mode, Standing, Target, check},
@@ -133,7 +133,7 @@ pub(super) async fn run(config: &Config, place: &Place, args: &Args) -> Result<(
         };
         let (to, made) = match &choice {
             // From the first event that matches on.
-            Some(choice) => (choice.offsets.iter().copied().min().unwrap_or(from), 0),
+            Some(choice) => (choice.offsets.iter().copied().min().unwrap_or(from), Made::default()),
             None => (to, made(&client, place, &of.stored, to).await?),
         };
         plans.push(Plan { of, from, to, made, choice });
@@ -196,14 +196,19 @@ fn targets(compared: &[Compared], args: &Args) -> Result<Vec<i64>, Failure> {
     compared.iter().map(of).collect()
 }
 
-/// Effects that the partition has made of records from `to` on.
-async fn made(client: &Client, place: &Place, of: &Position, to: i64) -> Result<i64, Failure> {
+/// Effects that the partition has made of records from `to` on, and what is parked of them, which
+/// is remembered as well and has no effect.
+async fn made(client: &Client, place: &Place, of: &Position, to: i64) -> Result<Made, Failure> {
+    let s = sql::quoted(&place.schema);
     let query = format!(
-        "select count(*) from {}.done where pos_id = $1 and off >= $2",
-        sql::quoted(&place.schema)
+        "select (select count(*) from {s}.done d where d.pos_id = $1 and d.off >= $2 \
+         and not exists (select from {s}.consumer_parked p where p.pos_id = $1 \
+         and p.off = d.off)), (select count(distinct p.off) from {s}.consumer_parked p \
+         where p.pos_id = $1 and p.off >= $2 and p.off < $3)"
     );
-    let row = client.query_one(&query, &[&of.id, &to]).await;
-    Ok(row.map_err(stored::failed(&place.schema))?.get(0))
+    let row = client.query_one(&query, &[&of.id, &to, &of.next_offset]).await;
+    let row = row.map_err(stored::failed(&place.schema))?;
+    Ok(Made { effects: row.get(0), parked: row.get(1) })
 }
 
 async fn execute(

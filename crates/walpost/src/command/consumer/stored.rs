@@ -29,6 +29,20 @@ pub(super) struct Position {
     /// Chosen events that a reset has still to make again.
     pub(super) again: i64,
     pub(super) last_reset: Option<Reset>,
+    pub(super) halted: Option<Halted>,
+}
+
+/// Why a partition is halted, until a member claims it again.
+#[derive(Clone, Debug)]
+pub(super) struct Halted {
+    pub(super) at: String,
+    pub(super) reason: String,
+}
+
+impl Halted {
+    pub(super) fn json(&self) -> Value {
+        json!({ "at": self.at, "reason": self.reason })
+    }
 }
 
 /// A reset that was carried out.
@@ -84,6 +98,8 @@ impl Reset {
     }
 }
 
+/// Columns of [`Reset`], and how many they are.
+const RESET_COLUMNS: usize = 12;
 const RESET: &str = "r.topic, r.part, to_char(r.at at time zone 'utc', \
     'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), r.mode, r.from_offset, r.to_offset, r.run, r.events_per_s, \
     r.chosen_events, r.chosen_by, r.asked_by, r.reason";
@@ -101,8 +117,10 @@ pub(super) async fn positions(
          (select count(*) from {s}.consumer_parked p where p.pos_id = q.id \
          and p.state <> 'discarded'), \
          (select count(*) from {s}.consumer_again a \
-          where a.pos_id = q.id and a.off >= q.next_offset), {RESET} \
-         from {s}.position q left join lateral (select * from {s}.consumer_reset r \
+          where a.pos_id = q.id and a.off >= q.next_offset), {RESET}, \
+         to_char(h.at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), h.reason \
+         from {s}.position q left join {s}.consumer_halted h on h.pos_id = q.id \
+         left join lateral (select * from {s}.consumer_reset r \
          where r.pos_id = q.id order by r.at desc limit 1) r on true \
          where $1::text is null or q.consumer = $1 order by q.consumer, q.topic, q.part"
     );
@@ -123,6 +141,9 @@ pub(super) async fn positions(
         parked: row.get(12),
         again: row.get(13),
         last_reset: row.get::<_, Option<String>>(14).map(|_| Reset::read(row, 14)),
+        halted: row
+            .get::<_, Option<String>>(14 + RESET_COLUMNS)
+            .map(|at| Halted { at, reason: row.get(15 + RESET_COLUMNS) }),
     };
     Ok(rows.iter().map(read).collect())
 }
@@ -199,7 +220,7 @@ fn grants(schema: &str) -> String {
     format!(
         "let an owner run this, with the name of your role for OPERATOR: grant usage on schema \
          {s} to OPERATOR; grant select on {s}.done, {s}.consumer, {s}.consumer_reset, \
-         {s}.consumer_again to OPERATOR; grant select (pos_id, off, state) on \
+         {s}.consumer_again, {s}.consumer_halted to OPERATOR; grant select (pos_id, off, state) on \
          {s}.consumer_parked to OPERATOR; grant select, update on {s}.position to OPERATOR; \
          grant insert, update on {s}.consumer_reset to OPERATOR; grant insert, delete on \
          {s}.consumer_again to OPERATOR; `prune` also needs: grant delete on {s}.done to OPERATOR"
