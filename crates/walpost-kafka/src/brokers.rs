@@ -13,13 +13,14 @@ use rdkafka::{
     types::RDKafkaErrorCode,
 };
 use walpost_librdkafka::{
-    Existence, TopicIdError, existence, topic_ids, topic_settings, topics_in_use,
+    Existence, TopicIdError, existence, topic_ids, topics_in_use, topics_settings,
 };
 
 use crate::{
     creation::{Creation, make_missing},
     deliveries::{Answer, Context, Found, Origin, Reports, Unusable, lock},
     questions::{Asked, Question},
+    rules::SETTINGS,
     topic::{MaxMessageBytes, TopicLimits, collides, colliding_topics, explain, unanswered},
 };
 
@@ -27,7 +28,6 @@ use crate::{
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at all topics for the sake of one that is missing.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
 
 /// Asks the brokers about topics, through the producer's own connections.
 pub(crate) struct Brokers {
@@ -123,18 +123,12 @@ impl Brokers {
             return Err(self.denied(topic, RDKafkaErrorCode::UnknownTopicOrPartition));
         }
         let broker = any_broker(&metadata).map_err(|code| explain(topic, code))?;
-        let answer = topic_settings(
-            self.producer.client(),
-            &[topic],
-            MAX_MESSAGE_BYTES,
-            broker,
-            REQUEST_TIMEOUT,
-        );
+        let client = self.producer.client();
+        let answer = topics_settings(client, &[topic], &SETTINGS, broker, REQUEST_TIMEOUT);
         let answer = answer.and_then(|mut answers| answers.remove(0));
-        let max_message_bytes = MaxMessageBytes::read(answer)
-            .map_err(|code| unanswered(topic, MAX_MESSAGE_BYTES, &code))?;
-        self.say(topic, max_message_bytes);
-        let limits = TopicLimits { partitions, max_message_bytes };
+        let limits = TopicLimits::read(partitions, answer)
+            .map_err(|code| unanswered(topic, "the settings", &code))?;
+        self.say(topic, limits.max_message_bytes);
         Ok(Found { limits, origin: Some(self.origin(topic, partitions)?) })
     }
 
@@ -180,11 +174,9 @@ impl Brokers {
         let client = self.producer.client();
         let found = topics_in_use(client, REQUEST_TIMEOUT)?;
         let names: Vec<&str> = found.partitions.iter().map(|(name, _)| name.as_str()).collect();
-        let limits =
-            topic_settings(client, &names, MAX_MESSAGE_BYTES, found.broker, REQUEST_TIMEOUT)?;
-        for ((name, partitions), limit) in found.partitions.iter().zip(limits) {
-            if let Ok(max_message_bytes) = MaxMessageBytes::read(limit) {
-                let limits = TopicLimits { partitions: *partitions, max_message_bytes };
+        let limits = topics_settings(client, &names, &SETTINGS, found.broker, REQUEST_TIMEOUT)?;
+        for ((name, partitions), answer) in found.partitions.iter().zip(limits) {
+            if let Ok(limits) = TopicLimits::read(*partitions, answer) {
                 let found = Ok(Found { limits, origin: None });
                 self.reports.answer(Answer { topic: name.as_str().into(), found });
             }
@@ -198,13 +190,13 @@ impl Brokers {
             MaxMessageBytes::Denied if !self.denial_said.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(
                     topic,
-                    "the brokers do not tell max.message.bytes, so records of any size are tried, \
-                     and one that is too large ends a session before it is parked; grant \
+                    "the brokers do not tell the topic's settings, so any record is tried, and one \
+                     that it does not take may end a session before it is parked; grant \
                      DescribeConfigs on the topics"
                 );
             }
             MaxMessageBytes::Denied | MaxMessageBytes::Untold => {
-                tracing::debug!(topic, "the brokers do not tell max.message.bytes");
+                tracing::debug!(topic, "the brokers do not tell the settings");
             }
             MaxMessageBytes::Told(_) => {}
         }

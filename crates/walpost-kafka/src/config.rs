@@ -1,6 +1,6 @@
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use crate::{
     creation::{Creation, TopicSettings},
     deliveries::Reports,
     reach::Reach,
+    rules::Learnt,
     settings::{ConfigError, batch_bytes, checked, effective, transaction_timeout},
     sink::KafkaSink,
 };
@@ -37,6 +38,10 @@ pub struct KafkaConnector {
     pub(crate) reach: Arc<Reach>,
     /// How topics are made that do not exist.
     pub(crate) creation: Option<Creation>,
+    /// What refusals have told of topics.
+    pub(crate) learnt: Arc<Mutex<Learnt>>,
+    /// Records go one at a time.
+    one_by_one: bool,
 }
 
 impl std::fmt::Debug for KafkaConnector {
@@ -107,6 +112,8 @@ impl KafkaConnector {
             was_let_in: Arc::new(AtomicBool::new(false)),
             reach: Arc::default(),
             creation: None,
+            learnt: Arc::default(),
+            one_by_one: false,
         })
     }
 
@@ -188,6 +195,12 @@ impl KafkaConnector {
         KafkaSink::connect(self.clone()).await
     }
 
+    /// For records that go one at a time: nothing is behind one that is refused, so
+    /// its producer goes on, and none waits for others.
+    pub(crate) fn one_by_one(&self) -> Self {
+        Self { one_by_one: true, ..self.clone() }
+    }
+
     /// For one client.
     pub(crate) fn reports(&self) -> Reports {
         Reports::new(self.bootstrap_servers(), self.reach.clone())
@@ -219,6 +232,9 @@ impl KafkaConnector {
                 config.set_log_level(log_level(&value));
             }
             config.set(key, value);
+        }
+        if self.one_by_one {
+            config.set("enable.gapless.guarantee", "false").set("linger.ms", "0");
         }
         config
     }

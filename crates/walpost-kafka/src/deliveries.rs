@@ -64,6 +64,8 @@ pub(crate) struct Failure {
     pub(crate) error: DeliveryError,
     /// The broker found the batch too large.
     pub(crate) too_large: bool,
+    /// Or a record invalid.
+    pub(crate) invalid: bool,
 }
 
 /// What was learnt of a topic, or why nothing was.
@@ -148,6 +150,11 @@ impl Reports {
             self.answered();
         }
         lock(&self.answers).push(answer);
+        self.wake.notify_one();
+    }
+
+    /// Has whoever waits look again.
+    pub(crate) fn nudge(&self) {
         self.wake.notify_one();
     }
 
@@ -272,6 +279,7 @@ impl ProducerContext for Context {
                     detail: detail(error).into(),
                 },
                 too_large: is_batch_too_large(error),
+                invalid: error.rdkafka_error_code() == Some(RDKafkaErrorCode::InvalidRecord),
             }),
         };
         self.reports.push(Report { slot, result });

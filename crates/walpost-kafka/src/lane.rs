@@ -46,6 +46,11 @@ impl Lane {
         self.acknowledged.is_some()
     }
 
+    /// Another producer begins here, which the broker does not know.
+    pub(crate) fn begin_anew(&mut self) {
+        self.acknowledged = None;
+    }
+
     pub(crate) fn sent(&mut self) {
         self.on_their_way += 1;
     }

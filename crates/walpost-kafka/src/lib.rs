@@ -7,13 +7,14 @@
 //!
 //! `sink` glues together what each decides one thing: `topics` and `topic`
 //! where a record goes and whether it may, `lane` whether it may go now,
-//! `queue` whether there is room, `gather` whether it waits for others, `batch`
-//! what was too large. `read_back`, `appended`, `spans` and `nudge` read what a
+//! `queue` whether there is room, `gather` whether it waits for others, `apart` whether it goes by itself, `batch`
+//! what was too large, `rules` what a topic does not take. `read_back`, `appended`, `spans` and `nudge` read what a
 //! predecessor has published, `tail` what others publish. `producer`, `questions`,
 //! `transactor` and `brokers` are the threads and what they ask; `deliveries` is
 //! what comes back, and `reach` when to tell that no broker answers. When a
 //! transaction is over is said by the relay's `Transaction`.
 
+mod apart;
 mod appended;
 mod batch;
 mod brokers;
@@ -31,6 +32,7 @@ mod questions;
 mod queue;
 mod reach;
 mod read_back;
+mod rules;
 mod settings;
 mod sink;
 mod spans;

@@ -44,6 +44,7 @@ pub(crate) struct Entry {
     pub(crate) ticket: Ticket,
     pub(crate) lane: LaneId,
     pub(crate) size: Size,
+    pub(crate) has_key: bool,
 }
 
 /// The books on what librdkafka holds: each record from the moment it is taken
@@ -120,7 +121,8 @@ mod tests {
     }
 
     fn entry(ticket: Ticket, bytes: usize) -> Entry {
-        Entry { ticket, lane: 0, size: Size { record_bytes: bytes, queued_bytes: bytes } }
+        let size = Size { record_bytes: bytes, queued_bytes: bytes };
+        Entry { ticket, lane: 0, size, has_key: true }
     }
 
     #[test]

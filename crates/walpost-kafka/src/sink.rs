@@ -14,9 +14,10 @@ use walpost_relay::{
 };
 
 use crate::{
+    apart::Apart,
     batch::{TooLarge, too_large},
     config::KafkaConnector,
-    deliveries::{Answer, Failure, Report, Reports},
+    deliveries::{Answer, Failure, Report, Reports, lock},
     gather::{Gather, Waiting},
     lane::LaneId,
     producer::{self, NotOpened, NotTaken, Producer},
@@ -43,6 +44,8 @@ pub struct KafkaSink {
     topics: Topics,
     queue: Queue,
     gather: Gather,
+    /// What goes by itself.
+    apart: Apart,
     /// The bytes of a batch of this producer.
     batch_bytes: usize,
     /// Where records are written in transactions.
@@ -75,6 +78,7 @@ impl KafkaSink {
             // The rest is on its way meanwhile; what waits keeps what it was read
             // into as well.
             gather: Gather::new(connector.queue_max_bytes / 4),
+            apart: Apart::default(),
             transaction: connector.transaction_interval().map(Transaction::new),
             connector,
             producer,
@@ -88,12 +92,16 @@ impl KafkaSink {
     }
 
     fn offer(&mut self, ticket: Ticket, message: Message) -> Result<LaneId, Unsent> {
+        if self.apart.has(&message.topic) {
+            return self.offer_apart(ticket, message);
+        }
         let size = Size::of(&message);
         let lane = match self.place(&message, size) {
             Ok(lane) => lane,
             Err(refusal) => return Err(unsent(refusal, message)),
         };
-        let slot = self.queue.add(Entry { ticket, lane, size });
+        let has_key = message.key.is_some();
+        let slot = self.queue.add(Entry { ticket, lane, size, has_key });
         let waits = self.gather.is_on() && self.topics.lane(lane).is_open();
         let partition = self.topics.lane(lane).partition;
         if !waits && let Err(refusal) = self.send(&message, partition, slot) {
@@ -110,6 +118,29 @@ impl KafkaSink {
                 self.send_gathered();
             }
         }
+        Ok(lane)
+    }
+
+    /// The same of a message that goes by itself.
+    fn offer_apart(&mut self, ticket: Ticket, message: Message) -> Result<LaneId, Unsent> {
+        let size = Size::of(&message);
+        let lane = match self.place(&message, size) {
+            Ok(lane) => lane,
+            Err(Refusal::Later) if !self.failed => return Err(Unsent::Apart(Box::new(message))),
+            Err(refusal) => return Err(unsent(refusal, message)),
+        };
+        if !self.apart.may_send(&message.topic, &self.connector, &self.reports) {
+            return Err(Unsent::Apart(Box::new(message)));
+        }
+        let has_key = message.key.is_some();
+        let slot = self.queue.add(Entry { ticket, lane, size, has_key });
+        let partition = self.topics.lane(lane).partition;
+        if let Err(not_taken) = self.apart.send(&message, partition, slot)
+            && let Err(refusal) = self.not_taken(slot, &message, not_taken)
+        {
+            return Err(unsent(refusal, message));
+        }
+        self.topics.sent(lane, &message);
         Ok(lane)
     }
 
@@ -134,6 +165,12 @@ impl KafkaSink {
             found = self.topics.place(topic, message, size.record_bytes, Instant::now);
         }
         let lane = found?;
+        if message.key.is_none()
+            && !self.topics.are_told(lane)
+            && let Some(why) = lock(&self.connector.learnt).refuses(message, Instant::now)
+        {
+            return Err(Refusal::Never(why));
+        }
         if self.queue.has_room(size) { Ok(lane) } else { Err(Refusal::Later) }
     }
 
@@ -157,7 +194,7 @@ impl KafkaSink {
                 self.failed = true;
                 let (kind, detail) = not_taken.of_gathered();
                 let error = DeliveryError { kind, topic: message.topic.clone(), detail };
-                let result = Err(Failure { error, too_large: false });
+                let result = Err(Failure { error, too_large: false, invalid: false });
                 self.reports.push(Report { slot: *slot, result });
             }
         }
@@ -179,7 +216,7 @@ impl KafkaSink {
                     topic: message.topic.clone(),
                     detail: detail.into(),
                 };
-                let result = Err(Failure { error, too_large: false });
+                let result = Err(Failure { error, too_large: false, invalid: false });
                 self.reports.push(Report { slot, result });
                 return Ok(());
             }
@@ -220,8 +257,15 @@ impl KafkaSink {
             let entry = self.queue.remove(slot);
             any_acknowledged |= result.is_ok();
             self.topics.lane(entry.lane).settled(result.is_ok(), now);
+            let was_apart = self.apart.settled(slot);
+            if result.is_ok() && !entry.has_key && !self.topics.are_told(entry.lane) {
+                lock(&self.connector.learnt).taken(self.topics.name(entry.lane));
+            }
             let landed = |offset| Landed { lane: entry.lane, offset };
-            let result = result.map(landed).map_err(|failure| self.judge(&entry, failure));
+            let result = result.map(landed).map_err(|failure| match was_apart {
+                true => self.judge_apart(&entry, failure, now),
+                false => self.judge(&entry, failure),
+            });
             let delivery = Delivery { ticket: entry.ticket, result };
             match &mut self.transaction {
                 Some(transaction) => transaction.take(delivery, deliveries),
@@ -275,16 +319,35 @@ impl KafkaSink {
         }
     }
 
+    /// What a failure says about a record that went by itself. What refuses it refuses
+    /// no other, and whatever else ends it ends the sink.
+    fn judge_apart(&mut self, entry: &Entry, failure: Failure, now: Instant) -> DeliveryError {
+        let Failure { mut error, too_large, invalid } = failure;
+        if !too_large && error.kind != DeliveryErrorKind::Rejected {
+            return self.judge(entry, Failure { error, too_large, invalid });
+        }
+        if invalid && !entry.has_key && !self.topics.are_told(entry.lane) {
+            lock(&self.connector.learnt).refused(self.topics.name(entry.lane), now);
+        }
+        if too_large {
+            let bytes = entry.size.record_bytes;
+            error.detail = format!("{}; the record has {bytes} bytes", error.detail).into();
+        }
+        error.kind = DeliveryErrorKind::RefusedAlone;
+        error
+    }
+
     /// What a failure says about its record. The next producer has smaller
     /// batches, where it was the batch that was too large.
     fn judge(
         &mut self,
         entry: &Entry,
-        Failure { mut error, too_large: size }: Failure,
+        Failure { mut error, too_large: size, .. }: Failure,
     ) -> DeliveryError {
         self.failed = true;
         if self.transaction.is_none() {
             self.producer.give_up();
+            self.apart.give_up();
         }
         if size {
             match too_large(entry.size.record_bytes, self.batch_bytes) {
@@ -351,6 +414,18 @@ impl Sink for KafkaSink {
         self.topics.allow(places);
     }
 
+    fn set_apart(&mut self, topic: &Arc<str>, apart: bool) -> bool {
+        if self.transaction.is_some() {
+            return false;
+        }
+        if apart {
+            self.apart.add(topic);
+        } else if self.apart.remove(topic) {
+            self.topics.begin_anew(topic);
+        }
+        self.apart.has(topic)
+    }
+
     fn lane_of(&mut self, message: &Message) -> Result<Option<Lane>, String> {
         match self.place(message, Size::of(message)) {
             Ok(lane) => Ok(Some(lane)),
@@ -409,6 +484,7 @@ impl Sink for KafkaSink {
     }
 
     async fn close(mut self) {
+        self.apart.end();
         if let Some(released) = self.producer.end()
             && tokio::time::timeout(CLOSE, released).await.is_err()
         {

@@ -3,7 +3,7 @@ use std::fmt::Display;
 use rdkafka::types::RDKafkaErrorCode;
 use walpost_event::Message;
 
-use crate::{deliveries::Unusable, partition::partition_for_key};
+use crate::{deliveries::Unusable, partition::partition_for_key, rules::Rules};
 
 /// What a record batch of one record needs beside key, value and headers.
 const FRAMING_BYTES: usize = 128;
@@ -19,6 +19,7 @@ const KEYLESS_RUN: u32 = 64;
 pub(crate) struct TopicLimits {
     pub(crate) partitions: i32,
     pub(crate) max_message_bytes: MaxMessageBytes,
+    pub(crate) rules: Rules,
 }
 
 /// A topic's `max.message.bytes`.
@@ -64,6 +65,24 @@ impl MaxMessageBytes {
 }
 
 impl TopicLimits {
+    /// Reads the answer to a question about the settings.
+    ///
+    /// # Errors
+    /// What is worth asking again: everything but a definite answer.
+    pub(crate) fn read(
+        partitions: i32,
+        answer: Result<Vec<Option<String>>, RDKafkaErrorCode>,
+    ) -> Result<Self, RDKafkaErrorCode> {
+        let rules = answer.as_ref().map_or_else(|_| Rules::default(), |of| Rules::read(&of[1..]));
+        let limit = answer.map(|mut values| values.swap_remove(0));
+        Ok(Self { partitions, max_message_bytes: MaxMessageBytes::read(limit)?, rules })
+    }
+
+    /// Whether the brokers tell the topic's settings.
+    pub(crate) fn are_told(&self) -> bool {
+        self.max_message_bytes.told().is_some()
+    }
+
     /// Whether a record with that many bytes in key, value and headers may be
     /// sent.
     ///
@@ -191,7 +210,7 @@ mod tests {
     use super::*;
 
     fn limits(partitions: i32, max_message_bytes: MaxMessageBytes) -> TopicLimits {
-        TopicLimits { partitions, max_message_bytes }
+        TopicLimits { partitions, max_message_bytes, rules: Rules::default() }
     }
 
     #[test]

@@ -1,4 +1,8 @@
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
 
 use walpost_event::Message;
 use walpost_relay::Place;
@@ -161,10 +165,32 @@ impl Topics {
             State::Asked { .. } => return Err(Refusal::Later),
         };
         limits.check_size(record_bytes).map_err(Refusal::Never)?;
+        limits.rules.check(message, now_ms).map_err(Refusal::Never)?;
         let partition = limits.partition(message, *keyless).map_err(Refusal::Never)?;
         let lane = topic.lanes[partition as usize];
         let may_send = (lane as usize) < self.allowed && self.lanes[lane as usize].may_send(now);
         if may_send { Ok(lane) } else { Err(Refusal::Later) }
+    }
+
+    /// Another producer sends to this topic from now on.
+    pub(crate) fn begin_anew(&mut self, name: &str) {
+        let Some(id) = self.by_name.get(name) else { return };
+        for lane in &self.topics[*id].lanes {
+            self.lanes[*lane as usize].begin_anew();
+        }
+    }
+
+    /// Whether the brokers tell the settings of a lane's topic.
+    pub(crate) fn are_told(&self, lane: LaneId) -> bool {
+        match &self.topics[self.lanes[lane as usize].topic].state {
+            State::Known { limits, .. } => limits.are_told(),
+            State::Asked { .. } => true,
+        }
+    }
+
+    /// The name of a lane's topic.
+    pub(crate) fn name(&self, lane: LaneId) -> &Arc<str> {
+        &self.topics[self.lanes[lane as usize].topic].name
     }
 
     /// A message is on its way.
@@ -205,12 +231,17 @@ impl Topics {
     }
 }
 
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use walpost_event::{Bytes, Headers};
 
     use super::*;
-    use crate::topic::MaxMessageBytes;
+    use crate::{rules::Rules, topic::MaxMessageBytes};
 
     fn message(topic: &str, key: Option<&'static str>) -> Message {
         Message {
@@ -224,7 +255,8 @@ mod tests {
     }
 
     fn limits(partitions: i32) -> TopicLimits {
-        TopicLimits { partitions, max_message_bytes: MaxMessageBytes::Told(1_000) }
+        let max_message_bytes = MaxMessageBytes::Told(1_000);
+        TopicLimits { partitions, max_message_bytes, rules: Rules::default() }
     }
 
     fn found(partitions: i32) -> Found {

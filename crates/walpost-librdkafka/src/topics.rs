@@ -89,11 +89,7 @@ fn in_use<C: ClientContext>(
 }
 
 /// Asks `broker` for one setting of `topics`, all in one request; `None` where
-/// the topic has no such setting.
-///
-/// Unlike rust-rdkafka's own, an answer that is an error, such as a right that
-/// is missing, is one here too. Works with any client of any context, and
-/// needs no controller. Blocks up to `timeout`.
+/// the topic has no such setting. Otherwise as [`topics_settings`].
 ///
 /// # Errors
 /// Of the whole request; those of single topics are in the answer.
@@ -104,33 +100,54 @@ pub fn topic_settings<C: ClientContext>(
     broker: i32,
     timeout: Duration,
 ) -> Result<Vec<Result<Option<String>, RDKafkaErrorCode>>, RDKafkaErrorCode> {
+    let asked = topics_settings(client, topics, &[setting], broker, timeout)?;
+    Ok(asked.into_iter().map(|of| of.map(|mut values| values.remove(0))).collect())
+}
+
+/// Asks `broker` for some settings of `topics`, all in one request; the values come
+/// in the order of the settings, `None` where the topic has none of the name.
+///
+/// Unlike rust-rdkafka's own, an answer that is an error, such as a right that
+/// is missing, is one here too. Works with any client of any context, and
+/// needs no controller. Blocks up to `timeout`.
+///
+/// # Errors
+/// Of the whole request; those of single topics are in the answer.
+pub fn topics_settings<C: ClientContext>(
+    client: &Client<C>,
+    topics: &[&str],
+    settings: &[&str],
+    broker: i32,
+    timeout: Duration,
+) -> Result<Vec<Result<Vec<Option<String>>, RDKafkaErrorCode>>, RDKafkaErrorCode> {
     if topics.is_empty() {
         return Ok(Vec::new());
     }
-    let setting = c_string(setting)?;
-    let names: Vec<CString> =
-        topics.iter().map(|topic| c_string(topic)).collect::<Result<_, _>>()?;
-    let event = describe_configs(client, &names, &setting, broker, timeout)?;
+    let c_strings = |texts: &[&str]| -> Result<Vec<CString>, _> {
+        texts.iter().map(|text| c_string(text)).collect()
+    };
+    let (settings, names) = (c_strings(settings)?, c_strings(topics)?);
+    let event = describe_configs(client, &names, &settings, broker, timeout)?;
     let found = resources(&event)?;
-    let setting_of = |name: &CString| {
+    let values_of = |name: &CString| {
         let resource = found
             .iter()
             .find(|resource| resource.name() == name.as_c_str())
             .ok_or(RDKafkaErrorCode::UnknownTopic)?;
-        resource.value(&setting)
+        settings.iter().map(|setting| resource.value(setting)).collect()
     };
-    Ok(names.iter().map(setting_of).collect())
+    Ok(names.iter().map(values_of).collect())
 }
 
 fn describe_configs<C: ClientContext>(
     client: &Client<C>,
     topics: &[CString],
-    setting: &CStr,
+    settings: &[CString],
     broker: i32,
     timeout: Duration,
 ) -> Result<Event, RDKafkaErrorCode> {
     let asked: Vec<_> =
-        topics.iter().map(|topic| question(topic, setting)).collect::<Result<_, _>>()?;
+        topics.iter().map(|topic| question(topic, settings)).collect::<Result<_, _>>()?;
     let mut pointers: Vec<_> = asked.iter().map(Owned::ptr).collect();
     let options = Options::new(client, Operation::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, timeout)?
         .broker(broker)?;
@@ -149,19 +166,25 @@ fn describe_configs<C: ClientContext>(
     event.map_err(|refusal| refusal.code)
 }
 
-/// A question for one setting of one topic.
+/// A question for some settings of one topic.
 fn question(
     topic: &CStr,
-    setting: &CStr,
+    settings: &[CString],
 ) -> Result<Owned<native::rd_kafka_ConfigResource_t>, RDKafkaErrorCode> {
     let kind = native::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC;
     // SAFETY: the name is a C string, and is copied.
     let resource = unsafe { native::rd_kafka_ConfigResource_new(kind, topic.as_ptr()) };
     let resource = Owned::new(resource, native::rd_kafka_ConfigResource_destroy);
-    // SAFETY: the resource is alive, both are C strings, and are copied.
-    check(unsafe {
-        native::rd_kafka_ConfigResource_set_config(resource.ptr(), setting.as_ptr(), c"".as_ptr())
-    })?;
+    for setting in settings {
+        // SAFETY: the resource is alive, both are C strings, and are copied.
+        check(unsafe {
+            native::rd_kafka_ConfigResource_set_config(
+                resource.ptr(),
+                setting.as_ptr(),
+                c"".as_ptr(),
+            )
+        })?;
+    }
     Ok(resource)
 }
 

@@ -86,7 +86,7 @@ impl<K: Sink> Sending<'_, K> {
     fn offer(&mut self, message: Message) -> Result<Option<Message>, Unfinished> {
         match self.sink.try_send(self.next as u64, message) {
             Ok(_) => self.news = Instant::now(),
-            Err(Unsent::Full(message)) => return Ok(Some(*message)),
+            Err(Unsent::Full(message) | Unsent::Apart(message)) => return Ok(Some(*message)),
             Err(Unsent::Away { detail, .. }) => {
                 return Err(Unfinished { reason: detail.to_string(), is_away: true });
             }

@@ -1,3 +1,4 @@
+mod apart;
 mod aside;
 mod checkpoints;
 mod crossing;
@@ -24,6 +25,7 @@ use walpost_pgoutput::LogicalMessage;
 
 pub(crate) use self::stop::attend;
 use self::{
+    apart::Apart,
     aside::Aside,
     checkpoints::{Noted, Written, written},
     crossing::{Crossing, looked},
@@ -46,7 +48,7 @@ use crate::{
     policy::Carried,
     proven::Proofs,
     published::Published,
-    sink::{Delivery, DeliveryError, Sink},
+    sink::{Delivery, DeliveryError, DeliveryErrorKind, Sink},
     source::{Source, SourceItem},
     status::StatusReporter,
 };
@@ -82,6 +84,8 @@ pub(crate) struct Progress {
     held: Option<Held>,
     /// Their topics cannot be used.
     aside: Aside,
+    /// Of topics whose events go one at a time.
+    apart: Apart,
     /// Of a move: what is behind it waits for another pipeline.
     crossing: Option<Crossing>,
     /// Of the last move from this pipeline that has come.
@@ -155,6 +159,8 @@ enum Offered {
     Wait(Event),
     /// It goes alone, and something is on its way.
     Alone(Event),
+    /// Another one of its topic is on its way, and they go one at a time.
+    Apart(Event),
     /// Its topic cannot be used, and why.
     Away(Event, Arc<str>),
 }
@@ -188,6 +194,7 @@ impl Progress {
             items: VecDeque::new(),
             held: None,
             aside: Aside::default(),
+            apart: Apart::default(),
             crossing: None,
             given_at: None,
             alone: None,
@@ -222,6 +229,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         mut stop: watch::Receiver<bool>,
         reached: impl Fn(Lsn) -> Option<R>,
     ) -> (Result<Ended<R>, RelayError>, Carried) {
+        self.set_topics_apart();
         let ended = self.serve(&mut stop, reached).await;
         if matches!(ended, Err(RelayError::Halted { .. })) {
             self.keep_what_led_here().await;
@@ -314,6 +322,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn is_settled(&self) -> bool {
         self.progress.held.is_none()
             && self.progress.aside.is_empty()
+            && !self.progress.apart.has_refused()
             && self.sink.outstanding() == 0
     }
 
@@ -351,6 +360,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 Held::Unmade(event) => self.advance(event)?,
             }
         }
+        // Before what comes behind them is released.
+        self.park_refused()?;
         self.release_aside()?;
         while self.may_send()
             && self.progress.ending.is_none()
@@ -377,6 +388,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 #[cfg(test)]
                 Err(_) if simulation::has(simulation::Bug::AckPastFailedBatch) => {
                     self.progress.tracker.done(delivery.ticket);
+                }
+                Err(error) if error.kind == DeliveryErrorKind::RefusedAlone => {
+                    self.progress.apart.refused(delivery.ticket, error);
                 }
                 Err(error) => {
                     self.progress.failed.insert(delivery.ticket, error);

@@ -1,7 +1,10 @@
 //! What to do about an event that cannot be delivered. Pure, and the only
 //! place that decides it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use walpost_event::{Lsn, Position};
 
@@ -12,6 +15,12 @@ const SUSPECTS_MAX: usize = 100_000;
 
 /// Retries that are remembered so.
 const RETRY_SUSPECTS_MAX: usize = 10_000;
+
+/// Topics that are remembered to have refused records.
+const APART_MAX: usize = 1_000;
+/// Records that a topic takes in a row, one at a time, before its records go with
+/// the others again. Doubled each time that one is refused then.
+const RUN: u32 = 100;
 
 /// What to do about a failed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +40,7 @@ pub(crate) enum Disposition {
 /// Nothing is skipped: whatever is not parked comes again from the WAL.
 pub(crate) fn decide(kind: DeliveryErrorKind, alone: bool) -> Disposition {
     match kind {
+        DeliveryErrorKind::RefusedAlone => Disposition::Park,
         DeliveryErrorKind::Rejected if alone => Disposition::Park,
         DeliveryErrorKind::Rejected => Disposition::RetryAlone,
         DeliveryErrorKind::NotSent
@@ -46,6 +56,7 @@ pub(crate) fn decide(kind: DeliveryErrorKind, alone: bool) -> Disposition {
 pub(crate) struct Carried {
     pub(crate) streak: ParkStreak,
     pub(crate) suspects: Suspects,
+    pub(crate) apart: ApartTopics,
     pub(crate) retries: RetrySuspects,
     pub(crate) away: AwayTopics,
 }
@@ -58,6 +69,8 @@ pub(crate) struct Carried {
 #[derive(Debug, Default)]
 pub(crate) struct ParkStreak {
     parked: BTreeSet<Position>,
+    /// The last one in the stream.
+    delivered: Option<Position>,
 }
 
 impl ParkStreak {
@@ -68,16 +81,77 @@ impl ParkStreak {
     /// The event at `position` is durable in the sink: those parked before it
     /// count no longer.
     pub(crate) fn delivered(&mut self, position: Position) {
+        self.delivered = self.delivered.max(Some(position));
         self.parked.retain(|parked| *parked > position);
     }
 
     /// An event is about to be parked: whether it may be, of `halt_after` in a
-    /// row. One that comes again is not counted again.
+    /// row. One that comes again is not counted again, nor is one that was
+    /// overtaken by one that is delivered.
     pub(crate) fn may_park(&mut self, position: Position, halt_after: u32) -> bool {
-        if self.parked.contains(&position) {
+        if self.parked.contains(&position) || self.delivered > Some(position) {
             return true;
         }
         self.parked.len() < halt_after as usize && self.parked.insert(position)
+    }
+}
+
+/// Topics that have refused a record among others, whose records go apart
+/// therefore.
+///
+/// A refusal among others ends a session for all topics; one apart costs its own
+/// topic a moment. A topic that has taken many in a row goes with the others again.
+#[derive(Debug, Default)]
+pub(crate) struct ApartTopics {
+    topics: BTreeMap<Arc<str>, ApartTopic>,
+}
+
+#[derive(Debug, Default)]
+struct ApartTopic {
+    is_apart: bool,
+    /// How often one was refused among others.
+    refusals: u32,
+    /// Taken since the last that was refused.
+    taken: u32,
+}
+
+impl ApartTopics {
+    /// A record of the topic was refused among others.
+    pub(crate) fn refused_among_others(&mut self, topic: &Arc<str>) {
+        if self.topics.len() >= APART_MAX && !self.topics.contains_key(topic) {
+            return;
+        }
+        let of = self.topics.entry(topic.clone()).or_default();
+        // The others of the same session say nothing more.
+        of.refusals += u32::from(!of.is_apart);
+        (of.is_apart, of.taken) = (true, 0);
+    }
+
+    /// Those whose records go apart.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.topics.iter().filter(|(_, of)| of.is_apart).map(|(topic, _)| topic)
+    }
+
+    /// A record that went apart was refused.
+    pub(crate) fn refused(&mut self, topic: &str) {
+        if let Some(of) = self.topics.get_mut(topic) {
+            of.taken = 0;
+        }
+    }
+
+    /// A record that went apart is durable: whether the topic's may go with the
+    /// others again.
+    pub(crate) fn taken(&mut self, topic: &str) -> bool {
+        let Some(of) = self.topics.get_mut(topic) else { return true };
+        of.taken += 1;
+        of.taken >= RUN.saturating_mul(1 << of.refusals.min(20))
+    }
+
+    /// Its records go with the others again.
+    pub(crate) fn joined(&mut self, topic: &str) {
+        if let Some(of) = self.topics.get_mut(topic) {
+            of.is_apart = false;
+        }
     }
 }
 
@@ -168,6 +242,7 @@ mod tests {
     fn only_a_message_that_was_refused_alone_is_parked() {
         assert_eq!(decide(DeliveryErrorKind::Rejected, true), Disposition::Park);
         assert_eq!(decide(DeliveryErrorKind::Rejected, false), Disposition::RetryAlone);
+        assert_eq!(decide(DeliveryErrorKind::RefusedAlone, false), Disposition::Park);
         for kind in [
             DeliveryErrorKind::NotSent,
             DeliveryErrorKind::Unknown,
@@ -204,6 +279,40 @@ mod tests {
         assert!(streak.may_park(at(7, 6), 3));
         assert!(streak.may_park(at(7, 7), 3));
         assert!(!streak.may_park(at(7, 8), 3), "the fifth, the sixth and the seventh");
+    }
+
+    #[test]
+    fn what_comes_late_behind_a_delivery_is_no_run() {
+        let mut streak = ParkStreak::default();
+        streak.delivered(at(9, 0));
+        streak.delivered(at(8, 0));
+        for ordinal in 0..10 {
+            assert!(streak.may_park(at(8, ordinal), 2), "overtaken by one that is delivered");
+        }
+        assert!(streak.is_empty());
+        assert!(streak.may_park(at(9, 1), 1) && !streak.may_park(at(9, 2), 1));
+    }
+
+    #[test]
+    fn a_topic_goes_apart_until_it_takes_many_in_a_row_and_longer_each_time() {
+        let mut apart = ApartTopics::default();
+        let topic: Arc<str> = "t".into();
+        for run in [2 * RUN, 4 * RUN] {
+            for _ in 0..3 {
+                apart.refused_among_others(&topic);
+            }
+            assert_eq!(apart.topics().collect::<Vec<_>>(), [&topic]);
+            assert!(!apart.taken("t"));
+            apart.refused("t");
+            for _ in 1..run {
+                assert!(!apart.taken("t"), "of {run}");
+            }
+            assert!(apart.taken("t"));
+            apart.joined("t");
+            assert_eq!(apart.topics().next(), None);
+        }
+        (0..APART_MAX + 1).for_each(|n| apart.refused_among_others(&n.to_string().into()));
+        assert_eq!(apart.topics.len(), APART_MAX);
     }
 
     #[test]

@@ -70,6 +70,13 @@ pub(crate) enum Bug {
     CrossUnseen,
     /// A row is whoever's filter takes it now, whenever it was committed.
     FilterOfNow,
+    /// An event that was refused apart from the others counts as done.
+    PassRefused,
+    /// An event that waited aside goes, although one before it of its aggregate was
+    /// parked meanwhile.
+    PassBehind,
+    /// A topic that one broker denies counts as gone.
+    BelieveDenial,
 }
 
 thread_local! {

@@ -20,7 +20,8 @@ use crate::{ack::Ticket, error::RelayError, published::Marks};
 /// - Each accepted message gets exactly one [`Delivery`], in any order.
 ///   `Ok` means durable, not queued.
 /// - After a delivery that failed the sink accepts nothing more; the caller
-///   waits for the rest of the deliveries and builds a new one.
+///   waits for the rest of the deliveries and builds a new one. A record that went
+///   [apart](Sink::set_apart) and was refused is no such failure.
 /// - [`deliveries`](Sink::deliveries) may be cancelled without losing any.
 /// - A message goes to one of the [`places`](Sink::places), and only to one that
 ///   was [allowed](Sink::allow): a successor reads back the places that a
@@ -75,6 +76,15 @@ pub trait Sink: Send {
         let _ = gather;
     }
 
+    /// Whether messages of this topic go apart from now on: one at a time, by
+    /// themselves, so that one that is refused ends nothing
+    /// ([`DeliveryErrorKind::RefusedAlone`]). Returns whether they do, which is not
+    /// what was asked for where the sink cannot, or one is on its way. Never waits.
+    fn set_apart(&mut self, topic: &Arc<str>, apart: bool) -> bool {
+        let _ = (topic, apart);
+        false
+    }
+
     /// Nothing more is sent before all that was sent is delivered: a sink that
     /// would wait for more, to deliver it together, waits no longer.
     fn hurry(&mut self) {}
@@ -120,6 +130,9 @@ pub trait Sink: Send {
 pub enum Unsent {
     /// No room now; offer it again later.
     Full(Box<Message>),
+    /// Another one of its topic is on its way, which goes [apart](Sink::set_apart):
+    /// messages of other topics go on.
+    Apart(Box<Message>),
     /// Its topic cannot be used now, and it alone: messages of others go on.
     Away {
         /// The message; offer it again later.
@@ -206,6 +219,9 @@ pub enum DeliveryErrorKind {
     /// not take it: too large, invalid. It did not land. Only a message that was
     /// alone with the sink is refused for itself.
     Rejected,
+    /// The same of a message that went [apart](Sink::set_apart): it is refused for
+    /// itself, and the sink goes on.
+    RefusedAlone,
     /// It did not land because of another message or of a purge.
     NotSent,
     /// Nobody knows whether it landed.

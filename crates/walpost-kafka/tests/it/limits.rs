@@ -6,7 +6,7 @@ use walpost_testkit::{
 
 use crate::{
     creation::topic_config,
-    rig::{Driver, LIMIT, connector, message, numbers, padded},
+    rig::{Driver, LIMIT, connector, lower_limit, message, numbers, padded},
 };
 
 #[tokio::test]
@@ -143,4 +143,64 @@ async fn where_the_limit_is_not_told_only_what_the_broker_refuses_is_rejected() 
     assert_eq!(rejected, [refused], "{:?}", driver.deliveries);
     assert_eq!(driver.failures(), 2, "nothing lands behind it");
     assert_eq!(numbers(&read_all(&bootstrap, "denied").await, "a"), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn what_the_settings_of_a_topic_exclude_is_refused_beforehand_and_the_rest_goes_on() {
+    let topic = unique_name("ruled");
+    let settings =
+        [("cleanup.policy", "compact,delete"), ("message.timestamp.before.max.ms", "3600000")];
+    create_topic(kafka().bootstrap(), &topic, 1, &settings).await;
+    let mut driver = Driver::connect(&connector(kafka().bootstrap(), &[])).await;
+    let mut keyless = message(&topic, "a", "1");
+    keyless.key = None;
+    let refusal = driver.send(keyless).await.unwrap_err();
+    assert!(refusal.contains("no record without a key"), "{refusal}");
+    let mut old = message(&topic, "a", "2");
+    old.timestamp_ms = Some(1_000_000_000_000);
+    let refusal = driver.send(old).await.unwrap_err();
+    assert!(refusal.contains("message.timestamp.before.max.ms"), "{refusal}");
+    driver.send(message(&topic, "a", "3")).await.unwrap();
+    driver.settle().await;
+    assert_eq!(driver.failures(), 0);
+    assert_eq!(numbers(&read_all(kafka().bootstrap(), &topic).await, "a"), [3]);
+}
+
+/// The sink knows the topic by the settings of before.
+#[tokio::test]
+async fn a_record_that_goes_apart_and_is_refused_ends_nothing() {
+    let (topic, other) = (unique_name("apart"), fresh_topic("other", 1).await);
+    let bootstrap = kafka().bootstrap();
+    create_topic(bootstrap, &topic, 1, &[]).await;
+    let mut driver = Driver::connect(&connector(bootstrap, &[("compression.type", "none")])).await;
+    driver.send(message(&topic, "a", "0")).await.unwrap();
+    driver.settle().await;
+    lower_limit(&topic, 2_000).await;
+    let topic: std::sync::Arc<str> = topic.into();
+    assert!(driver.sink.set_apart(&topic, true));
+    let (mut refused, mut taken) = (Vec::new(), vec![0]);
+    for n in 1..=20_u32 {
+        let bytes = if n % 2 == 0 { 3_000 } else { 1 };
+        let ticket = driver.send(message(&topic, "a", padded(n, bytes))).await.unwrap();
+        driver.send(message(&other, "b", padded(n, 1))).await.unwrap();
+        if n % 2 == 0 { refused.push(ticket) } else { taken.push(n) }
+    }
+    driver.settle().await;
+    let errors = driver.deliveries.iter().filter_map(|delivery| {
+        let error = delivery.result.as_ref().err()?;
+        assert_eq!(error.kind, DeliveryErrorKind::RefusedAlone, "{error}");
+        Some(delivery.ticket)
+    });
+    assert_eq!(errors.collect::<Vec<_>>(), refused);
+    assert!(!driver.sink.set_apart(&topic, false), "none is on its way");
+    for n in 21..=60_u32 {
+        driver.send(message(&topic, "a", padded(n, 1))).await.unwrap();
+        taken.push(n);
+    }
+    driver.settle().await;
+    assert_eq!(driver.failures(), 10);
+    let landed = read_all(bootstrap, &topic).await;
+    assert_eq!(numbers(&landed, "a"), taken);
+    assert_eq!(read_all(bootstrap, &other).await.len(), 20);
+    driver.sink.close().await;
 }

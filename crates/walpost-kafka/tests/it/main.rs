@@ -6,6 +6,7 @@ mod creation;
 mod cut_off;
 mod faults;
 mod gather;
+mod isolation;
 mod limits;
 mod lost_log;
 #[cfg(feature = "oidc")]

@@ -69,7 +69,9 @@ impl Driver {
                 Ok(_) => return Ok(ticket),
                 Err(Unsent::Never { detail, .. }) => return Err(detail),
                 Err(Unsent::Full(_)) if self.failures() > 0 => return Err("it failed".into()),
-                Err(Unsent::Full(back) | Unsent::Away { message: back, .. }) => message = *back,
+                Err(
+                    Unsent::Full(back) | Unsent::Apart(back) | Unsent::Away { message: back, .. },
+                ) => message = *back,
             }
             self.wait().await;
             self.sink.allow(self.sink.places().len());

@@ -128,7 +128,7 @@ impl<'a, K: Sink> Sending<'a, K> {
                     self.next_ticket += 1;
                     self.last_news = Instant::now();
                 }
-                Err(Unsent::Full(message)) => {
+                Err(Unsent::Full(message) | Unsent::Apart(message)) => {
                     self.held = Some((letter, form, *message));
                     return;
                 }
@@ -154,7 +154,7 @@ impl<'a, K: Sink> Sending<'a, K> {
             };
             self.sent.ended = true;
             match error.kind {
-                DeliveryErrorKind::Rejected => {
+                DeliveryErrorKind::Rejected | DeliveryErrorKind::RefusedAlone => {
                     self.sent.rejected.push((id, form, error.detail.to_string()));
                 }
                 // For another one of the batch.

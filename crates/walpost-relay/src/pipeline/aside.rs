@@ -1,4 +1,5 @@
-//! Events whose topic cannot be used, set aside so that the others go on.
+//! Events whose topic cannot be used, or takes one at a time (`apart.rs`), set aside so
+//! that the others go on.
 //!
 //! They wait in memory, within bounds, and hold their place in the position:
 //! whoever dies meanwhile reads them again. All events of an aggregate go to one
@@ -15,6 +16,8 @@ use tokio::time::Instant;
 use walpost_event::{Message, error_chain};
 
 use super::{Event, Offered, Pipeline};
+#[cfg(test)]
+use crate::simulation;
 use crate::{
     ack::Ticket,
     error::RelayError,
@@ -155,7 +158,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                         self.progress.aside.push_front(&topic, event);
                         return Ok(());
                     }
-                    Offered::Away(event, _) => {
+                    Offered::Apart(event) | Offered::Away(event, _) => {
                         self.progress.aside.push_front(&topic, event);
                         break;
                     }
@@ -174,6 +177,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             return Ok(Some(event));
         }
         let identity = self.converter.identity(&event.origin.row);
+        #[cfg(test)]
+        if simulation::has(simulation::Bug::PassBehind) {
+            return Ok(Some(event));
+        }
         if !self.parked.holds_back(event.position, &identity) {
             return Ok(Some(event));
         }

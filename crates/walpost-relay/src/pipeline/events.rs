@@ -303,6 +303,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             Offered::Settled => None,
             Offered::Wait(event) => Some(Held::Full(event)),
             Offered::Alone(event) => Some(Held::Suspect(event)),
+            Offered::Apart(event) => {
+                self.set_aside(event);
+                None
+            }
             Offered::Away(event, detail) => self.miss_topic(event, detail).map(Held::Full),
         };
         // What was parked may be held as one too many.
@@ -314,13 +318,14 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
 
     /// Sends the event or parks it, or gives it back.
     pub(super) fn hand_over(&mut self, event: Event) -> Result<Offered, RelayError> {
-        let is_suspect = self.carried.suspects.contains(event.position);
+        let is_apart = self.progress.apart.has(&event.message.topic);
+        let is_suspect = !is_apart && self.carried.suspects.contains(event.position);
         if is_suspect && self.sink.outstanding() > 0 {
             self.sink.hurry();
             return Ok(Offered::Alone(event));
         }
         let Event { ticket, position, message, origin } = event;
-        let topic = (!self.carried.away.is_empty()).then(|| message.topic.clone());
+        let topic = (is_apart || !self.carried.away.is_empty()).then(|| message.topic.clone());
         match self.sink.try_send(ticket, message) {
             Ok(lane) => {
                 self.progress.floors.sent(lane, ticket);
@@ -328,15 +333,22 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 if simulation::has(simulation::Bug::AckWhenQueued) {
                     self.progress.tracker.done(ticket);
                 }
+                if let Some(topic) = &topic {
+                    self.carried.away.found(topic);
+                }
                 if is_suspect {
                     self.progress.alone = Some(Alone { ticket, position, origin });
                     self.sink.hurry();
+                } else if let Some(topic) = topic.filter(|_| is_apart) {
+                    self.progress.apart.sent(ticket, position, topic, origin);
                 }
-                topic.inspect(|topic| self.carried.away.found(topic));
                 Ok(Offered::Settled)
             }
             Err(sink::Unsent::Full(message)) => {
                 Ok(Offered::Wait(Event { ticket, position, message: *message, origin }))
+            }
+            Err(sink::Unsent::Apart(message)) => {
+                Ok(Offered::Apart(Event { ticket, position, message: *message, origin }))
             }
             Err(sink::Unsent::Away { message, detail }) => {
                 Ok(Offered::Away(Event { ticket, position, message: *message, origin }, detail))
@@ -355,7 +367,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if let Some(offset) = landed.offset {
             self.progress.floors.landed(landed.lane, offset);
         }
-        if !self.carried.streak.is_empty()
+        if (!self.carried.streak.is_empty() || !self.progress.apart.is_empty())
             && let Some(position) = self.progress.tracker.position(ticket)
         {
             self.carried.streak.delivered(position);
@@ -364,6 +376,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             && let Some(place) = self.sink.places().get(landed.lane as usize)
         {
             self.carried.away.delivered(&place.topic);
+        }
+        if !self.progress.apart.is_empty() {
+            self.note_taken_apart(ticket);
         }
         self.progress.alone.take_if(|alone| alone.ticket == ticket);
         self.progress.tracker.done(ticket);

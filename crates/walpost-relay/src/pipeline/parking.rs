@@ -146,7 +146,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             self.topic_refused(&error);
             match disposition {
                 Disposition::Retry => retry = Some(error),
-                Disposition::Park | Disposition::RetryAlone => rejected = true,
+                Disposition::Park | Disposition::RetryAlone => {
+                    self.carried.apart.refused_among_others(&error.topic);
+                    rejected = true;
+                }
             }
         }
         for (ticket, error) in std::mem::take(&mut self.progress.failed) {
@@ -156,6 +159,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 Disposition::Retry => retry = Some(error),
                 Disposition::Park => convicted = Some(error),
                 Disposition::RetryAlone => {
+                    self.carried.apart.refused_among_others(&error.topic);
                     if let Some(position) = self.progress.tracker.position(ticket) {
                         self.carried.suspects.add(position);
                         suspects += 1;
@@ -166,7 +170,8 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         if suspects > 0 {
             tracing::warn!(
                 events = suspects,
-                "the sink refused events; each is sent again alone, to see which it refuses then"
+                "the sink refused events; they are sent again one at a time, to see which it refuses \
+                 then"
             );
         }
         if let (Some(alone), Some(error)) = (alone, convicted) {

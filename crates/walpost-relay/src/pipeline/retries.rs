@@ -248,7 +248,9 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                         self.sink.hurry();
                     }
                 }
-                Err(Unsent::Full(message) | Unsent::Away { message, .. }) => {
+                Err(
+                    Unsent::Full(message) | Unsent::Apart(message) | Unsent::Away { message, .. },
+                ) => {
                     retries.begun.push(Begun { retry, message: *message, wal });
                 }
                 Err(Unsent::Never { topic, detail }) => {

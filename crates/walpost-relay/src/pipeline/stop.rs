@@ -67,6 +67,11 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// The last parked rows and a last checkpoint: what is durable is not to be
     /// sent again. Whether both were written in time.
     pub(super) async fn keep_progress(&mut self, deadline: Instant) -> Result<bool, RelayError> {
+        if self.progress.apart.has_refused() {
+            // Nothing more is sent: what is held comes again.
+            self.progress.held = None;
+            self.park_refused()?;
+        }
         if !self.finish_parking(deadline).await? {
             return Ok(false);
         }

@@ -135,7 +135,7 @@ impl<'a, K: Sink> Sending<'a, K> {
             };
             match self.sink.try_send(row as Ticket, message) {
                 Ok(_) => self.taken[lane] += 1,
-                Err(Unsent::Full(message)) => {
+                Err(Unsent::Full(message) | Unsent::Apart(message)) => {
                     self.row(row).message = Some(*message);
                     return;
                 }

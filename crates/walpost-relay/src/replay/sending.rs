@@ -300,7 +300,9 @@ impl<K: Sink> Sending<K> {
                     self.state.first_sent.get_or_insert(now);
                     self.state.last_news = now;
                 }
-                Err(Unsent::Full(message) | Unsent::Away { message, .. }) => {
+                Err(
+                    Unsent::Full(message) | Unsent::Apart(message) | Unsent::Away { message, .. },
+                ) => {
                     self.state.held = Some((seq, *message));
                     return None;
                 }

@@ -156,8 +156,8 @@ pub(super) enum Fault {
     Ending { number: usize, what: EndingFault },
     /// The n-th statement gets no answer.
     Statement { number: usize, happens: bool },
-    /// The n-th reading of the log fails.
-    ReadBack { number: usize },
+    /// The n-th reading of the log fails, or one broker denies what is to be read.
+    ReadBack { number: usize, denied: bool },
     /// The server dies; the slot goes back by so many confirmations.
     Server { at_ms: u64, back: usize },
     /// The slot is lost, with all the WAL before the next one.
@@ -393,7 +393,7 @@ fn fault(chance: &mut Seeded, last_ms: u64, events: usize, pipelines: usize) -> 
             Fault::Batch { number: chance.below(12), what }
         }
         45..65 => Fault::Statement { number: chance.below(40), happens: chance.chance(50) },
-        65..70 => Fault::ReadBack { number: chance.below(4) },
+        65..70 => Fault::ReadBack { number: chance.below(4), denied: chance.chance(50) },
         70..80 => Fault::Server { at_ms, back: chance.below(4) },
         80..87 => Fault::Loss { at_ms, pipeline: chance.below(pipelines) },
         _ => {

@@ -1,9 +1,11 @@
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use walpost_event::Message;
 
 use super::{
+    Bug,
     brokers::{Sent, header},
+    has,
     schedule::{Fault, Kind, Mode, NAMES, PARTITIONS},
     world::{State, World},
 };
@@ -13,7 +15,8 @@ use crate::{
     headers::{ID_HEADER, POSITION_HEADER, REPLAY_HEADER, SOURCE_HEADER},
     published::Marks,
     sink::{
-        Delivery, DeliveryError, Landed, Lane, NoteMarks, Place, Sink, TopicFloors, Unsent,
+        Delivery, DeliveryError, DeliveryErrorKind, Landed, Lane, NoteMarks, Place, Sink,
+        TopicFloors, Unsent,
         transaction::{Transaction, TransactionOutcome},
     },
 };
@@ -35,6 +38,10 @@ pub(super) struct Producer {
     allowed: usize,
     outstanding: usize,
     has_failed: bool,
+    /// By themselves go the events of these.
+    apart: BTreeSet<Arc<str>>,
+    /// As another producer, and of which topic one is on its way.
+    beside: (u32, Option<Arc<str>>),
 }
 
 struct Topic {
@@ -50,6 +57,7 @@ impl Producer {
         world.pass(delay_ms / 4).await;
         let mut state = world.lock();
         let session = state.brokers.connect(mode);
+        let beside = state.brokers.connect(Mode::Idempotent);
         let interval = Duration::from_millis(state.schedule.settings.commit_interval_ms);
         drop(state);
         Self {
@@ -62,6 +70,8 @@ impl Producer {
             allowed: 0,
             outstanding: 0,
             has_failed: false,
+            apart: BTreeSet::new(),
+            beside: (beside, None),
         }
     }
 
@@ -109,14 +119,28 @@ impl Producer {
     }
 
     fn settle(&mut self, state: &mut State, deliveries: &mut Vec<Delivery>) -> bool {
-        let told = state.brokers.tell(state.now_ms, self.session);
-        let is_news = !told.is_empty();
+        let mut told = state.brokers.tell(state.now_ms, self.session);
+        let mut apart = state.brokers.tell(state.now_ms, self.beside.0);
+        let is_news = !told.is_empty() || !apart.is_empty();
+        if let Some(refused) = apart.pop_if(|told| told.result == Err(DeliveryErrorKind::Rejected))
+        {
+            self.outstanding -= 1;
+            self.beside = (state.brokers.connect(Mode::Idempotent), None);
+            let (kind, detail) = (DeliveryErrorKind::RefusedAlone, "as the schedule has it".into());
+            let error = DeliveryError { kind, topic: topic_of(refused.place), detail };
+            deliveries.push(Delivery { ticket: refused.ticket, result: Err(error) });
+        }
+        if !apart.is_empty() {
+            self.beside.1 = None;
+        }
+        told.append(&mut apart);
         for told in told {
             self.outstanding -= 1;
             if told.result.is_err() && !self.has_failed {
                 self.has_failed = true;
                 if self.transaction.is_none() {
                     state.brokers.give_up(state.now_ms, self.session);
+                    state.brokers.give_up(state.now_ms, self.beside.0);
                 }
             }
             let lane = self
@@ -209,22 +233,25 @@ impl Sink for Producer {
         mut note: Box<NoteMarks>,
     ) -> Result<(), RelayError> {
         let world = self.world.clone();
-        let is_failing = {
+        let fault = {
             let mut state = world.lock();
             let number = state.read_backs;
             state.read_backs += 1;
-            let fails =
-                |fault: &Fault| matches!(fault, Fault::ReadBack { number: of } if *of == number);
-            state.schedule.faults.iter().any(fails)
+            let of = |fault: &Fault| match fault {
+                Fault::ReadBack { number: of, denied } if *of == number => Some(*denied),
+                _ => None,
+            };
+            state.schedule.faults.iter().find_map(of)
         };
+        let is_believed = has(Bug::BelieveDenial) && fault.is_some_and(|denied| denied);
         let spans = |topic: &TopicFloors| -> [(i64, i64); PARTITIONS] {
             std::array::from_fn(|partition| {
                 let floor = topic.floors.get(partition).copied().unwrap_or_default();
                 (floor, floor)
             })
         };
-        let mut read: Vec<_> =
-            topics.iter().map(|topic| (topic.name.clone(), spans(topic))).collect();
+        let exist = topics.iter().take(if is_believed { 0 } else { topics.len() });
+        let mut read: Vec<_> = exist.map(|topic| (topic.name.clone(), spans(topic))).collect();
         for pass in 0..2 {
             for (name, spans) in &mut read {
                 for (partition, span) in spans.iter_mut().enumerate() {
@@ -238,8 +265,8 @@ impl Sink for Producer {
                 _ => break,
             }
         }
-        if is_failing {
-            let detail = "the brokers do not answer".to_owned();
+        if fault.is_some() && !is_believed {
+            let detail = "the brokers do not answer, or not with one voice".to_owned();
             return Err(RelayError::Sink { detail, transient: true });
         }
         for (name, spans) in read {
@@ -258,6 +285,18 @@ impl Sink for Producer {
         self.allowed = self.allowed.max(places);
     }
 
+    fn set_apart(&mut self, topic: &Arc<str>, apart: bool) -> bool {
+        if self.mode != Mode::Idempotent {
+            return false;
+        }
+        if apart {
+            self.apart.insert(topic.clone());
+        } else if self.beside.1.as_ref() != Some(topic) {
+            self.apart.remove(topic);
+        }
+        self.apart.contains(topic)
+    }
+
     fn lane_of(&mut self, _: &Message) -> Result<Option<Lane>, String> {
         unreachable!("nobody asks for a parked event to be sent on")
     }
@@ -274,8 +313,11 @@ impl Sink for Producer {
         let max = state.schedule.settings.queue_max_events;
         let may_send = self.transaction.as_ref().is_none_or(Transaction::may_send);
         let lane = self.lane(&mut state, &message).filter(|_| !self.has_failed && may_send);
-        let Some(lane) = lane.filter(|_| self.outstanding < max) else {
-            return Err(Unsent::Full(Box::new(message)));
+        let is_apart = self.apart.contains(&message.topic);
+        let is_busy = is_apart && self.beside.1.is_some();
+        let Some(lane) = lane.filter(|_| self.outstanding < max && !is_busy) else {
+            let message = Box::new(message);
+            return Err(if is_apart { Unsent::Apart(message) } else { Unsent::Full(message) });
         };
         let event = event(&message);
         let kind = state.oracle.kind(event);
@@ -292,7 +334,11 @@ impl Sink for Producer {
         let is_refused = kind == Kind::Refused;
         let (event, headers) = ((pipeline, event), message.headers);
         let sent = Sent { ticket, event, is_refused, headers };
-        state.brokers.send(now_ms, self.session, self.mode, place, sent, max);
+        let session = if is_apart { self.beside.0 } else { self.session };
+        state.brokers.send(now_ms, session, self.mode, place, sent, max);
+        if is_apart {
+            self.beside.1 = Some(message.topic);
+        }
         self.outstanding += 1;
         if let Some(transaction) = &mut self.transaction {
             transaction.sent(World::instant);
@@ -317,7 +363,8 @@ impl Sink for Producer {
                 let answers = self.topics.iter().filter_map(|topic| topic.answered_ms);
                 let due_in = self.transaction.as_ref().and_then(|one| one.due_in(World::instant()));
                 let due_ms = due_in.map(|due_in| now_ms + due_in.as_millis() as u64 + 1);
-                answers.chain(state.brokers.tells(session)).chain(due_ms).min()
+                let told = [session, self.beside.0].map(|session| state.brokers.tells(session));
+                answers.chain(told.into_iter().flatten()).chain(due_ms).min()
             };
             match next_ms {
                 Some(next_ms) => world.until(next_ms).await,
@@ -342,7 +389,12 @@ impl Drop for Producer {
         let mut state = self.world.lock();
         let now_ms = state.now_ms;
         state.brokers.abandon(now_ms, self.session, self.mode);
+        state.brokers.abandon(now_ms, self.beside.0, Mode::Idempotent);
     }
+}
+
+fn topic_of(place: usize) -> Arc<str> {
+    format!("outbox.event.t{}", place / PARTITIONS).into()
 }
 
 /// The place of a partition of `outbox.event.t1`.

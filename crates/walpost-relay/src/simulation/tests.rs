@@ -129,6 +129,24 @@ fn rows_from_before_a_move_that_count_as_if_behind_it_are_noticed() {
 }
 
 #[test]
+fn an_event_that_is_refused_apart_and_passed_is_noticed() {
+    let wrong = noticed(Bug::PassRefused);
+    assert!(wrong.contains("neither in the log nor parked"), "{wrong}");
+}
+
+#[test]
+fn an_event_that_goes_past_one_that_was_refused_before_it_is_noticed() {
+    let wrong = noticed(Bug::PassBehind);
+    assert!(wrong.contains("parked"), "{wrong}");
+}
+
+#[test]
+fn a_topic_that_is_given_up_because_one_broker_denies_it_is_noticed() {
+    let wrong = noticed(Bug::BelieveDenial);
+    assert!(wrong.contains("is twice in the log"), "{wrong}");
+}
+
+#[test]
 fn a_seed_gives_the_same_schedule_and_the_same_end_each_time() {
     for seed in 0..200 {
         let schedule = Schedule::of(seed);

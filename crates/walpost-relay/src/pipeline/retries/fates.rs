@@ -8,7 +8,7 @@ use crate::{
     parked::{Outcome, Parking, Verdict},
     pipeline::{Pipeline, stop::attend},
     policy::{Disposition, decide},
-    sink::{Delivery, DeliveryError, Sink},
+    sink::{Delivery, DeliveryError, DeliveryErrorKind, Sink},
     source::Source,
 };
 
@@ -54,6 +54,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 if let Some(retry) = retries.on_way.remove(&ticket) {
                     self.carried.retries.settled(retry.id);
                     retries.settle(retry, Verdict::Done);
+                }
+            }
+            Err(error) if error.kind == DeliveryErrorKind::RefusedAlone => {
+                retries.alone.take_if(|alone| *alone == ticket);
+                if let Some(retry) = retries.on_way.remove(&ticket) {
+                    self.carried.apart.refused(&error.topic);
+                    self.refuse(retry, 1, Parking::rejected(error.to_string()));
                 }
             }
             Err(error) => retries.failed.push((ticket, error)),
