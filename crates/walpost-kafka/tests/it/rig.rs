@@ -12,7 +12,7 @@ use rdkafka::{
 };
 use walpost_event::{Bytes, Headers, Message, error_chain};
 use walpost_kafka::{KafkaConnector, KafkaSink};
-use walpost_relay::{Delivery, RelayError, Sink, Unsent};
+use walpost_relay::{Delivery, DeliveryErrorKind, RelayError, Sink, Unsent};
 use walpost_testkit::{Proxy, ReadRecord, Target, kafka, local::Kafka, until, until_some};
 
 /// More than librdkafka waits for one answer, which is 60 s.
@@ -68,7 +68,7 @@ impl Driver {
             match self.sink.try_send(ticket, message) {
                 Ok(_) => return Ok(ticket),
                 Err(Unsent::Never { detail, .. }) => return Err(detail),
-                Err(Unsent::Full(_)) if self.failures() > 0 => return Err("it failed".into()),
+                Err(Unsent::Full(_)) if self.is_spent() => return Err("it failed".into()),
                 Err(
                     Unsent::Full(back) | Unsent::Apart(back) | Unsent::Away { message: back, .. },
                 ) => message = *back,
@@ -99,6 +99,13 @@ impl Driver {
     pub(crate) fn delivered(&self) -> BTreeSet<u64> {
         let delivered = self.deliveries.iter().filter(|delivery| delivery.result.is_ok());
         delivered.map(|delivery| delivery.ticket).collect()
+    }
+
+    /// Whether the sink takes nothing more.
+    fn is_spent(&self) -> bool {
+        let mut errors =
+            self.deliveries.iter().filter_map(|delivery| delivery.result.as_ref().err());
+        errors.any(|error| error.kind != DeliveryErrorKind::RefusedAlone)
     }
 
     pub(crate) fn failures(&self) -> usize {
