@@ -106,7 +106,7 @@ enum Bad {
 async fn others_wait_for_none(shop: &Shop, bad: &Bad) {
     let (key, created_at) = match bad {
         Bad::WithoutKey => ("null", "clock_timestamp()"),
-        Bad::OfNoTime => ("'k'", "'infinity'::timestamptz"),
+        Bad::OfNoTime => ("'b' || n", "'infinity'::timestamptz"),
     };
     let insert = format!(
         "insert into walpost.outbox \
