@@ -45,5 +45,5 @@ pub use crate::{
     refused::without_value,
     status::may_have_landed,
     topic_id::{TopicId, TopicIdError, topic_ids},
-    topics::{TopicsInUse, topic_settings, topics_in_use, topics_settings},
+    topics::{SettingValues, TopicsInUse, topic_settings, topics_in_use, topics_settings},
 };

@@ -16,6 +16,9 @@ use crate::{
     owned::Owned,
 };
 
+/// The values of some settings of one topic, `None` where it has none of the name.
+pub type SettingValues = Result<Vec<Option<String>>, RDKafkaErrorCode>;
+
 /// The topics that a client uses, as one broker sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicsInUse {
@@ -119,7 +122,7 @@ pub fn topics_settings<C: ClientContext>(
     settings: &[&str],
     broker: i32,
     timeout: Duration,
-) -> Result<Vec<Result<Vec<Option<String>>, RDKafkaErrorCode>>, RDKafkaErrorCode> {
+) -> Result<Vec<SettingValues>, RDKafkaErrorCode> {
     if topics.is_empty() {
         return Ok(Vec::new());
     }
