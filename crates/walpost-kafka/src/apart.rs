@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use walpost_event::Message;
@@ -126,7 +126,7 @@ fn open(connector: &KafkaConnector, reports: &Arc<Reports>) -> Opening {
     let opening = Opening::default();
     let (connector, reports, opened) = (connector.one_by_one(), reports.clone(), opening.clone());
     tokio::task::spawn_blocking(move || {
-        let producer = Producer::open(&connector, reports.clone());
+        let producer = Producer::open(&connector, reports.clone(), &AtomicBool::new(false));
         *lock(&opened) = Some(producer);
         reports.nudge();
     });
