@@ -156,7 +156,7 @@ mod tests {
         }
         assert!(news(&mut topics, start + TELL_AFTER / 2).is_empty());
         topics.found("created by the brokers");
-        assert_eq!(news(&mut topics, start + TELL_AFTER), ["missing".into()]);
+        assert_eq!(news(&mut topics, start + TELL_AFTER), [Arc::<str>::from("missing")]);
         assert!(topics.is_told("missing") && !topics.is_told("created by the brokers"));
         assert!(news(&mut topics, start + 2 * TELL_AFTER).is_empty(), "told once");
     }
