@@ -43,10 +43,17 @@ pub enum Value<'a> {
     Null,
     /// A TOASTed value that the update did not change, and so not in the WAL.
     Unchanged,
-    /// The type's text output.
+    /// The type's text output, which is UTF-8.
     Text(&'a [u8]),
     /// The type's binary output.
     Binary(&'a [u8]),
+    /// Text output that has no UTF-8 form.
+    Undecodable {
+        /// The bytes as the database holds them.
+        bytes: &'a [u8],
+        /// Offset of the first byte that has no UTF-8 form.
+        at: usize,
+    },
 }
 
 impl fmt::Debug for Value<'_> {
@@ -56,6 +63,9 @@ impl fmt::Debug for Value<'_> {
             Self::Unchanged => f.write_str("Unchanged"),
             Self::Text(bytes) => write!(f, "Text({} bytes)", bytes.len()),
             Self::Binary(bytes) => write!(f, "Binary({} bytes)", bytes.len()),
+            Self::Undecodable { bytes, at } => {
+                write!(f, "Undecodable({} bytes, at {at})", bytes.len())
+            }
         }
     }
 }
@@ -84,6 +94,8 @@ enum Kind {
     Unchanged,
     Text,
     Binary,
+    /// Offset of the first byte that has no UTF-8 form.
+    Undecodable(u32),
 }
 
 impl Row {
@@ -155,6 +167,7 @@ impl Row {
             Kind::Unchanged => Value::Unchanged,
             Kind::Text => Value::Text(slice()),
             Kind::Binary => Value::Binary(slice()),
+            Kind::Undecodable(at) => Value::Undecodable { bytes: slice(), at: at as usize },
         }
     }
 
@@ -163,16 +176,28 @@ impl Row {
     pub fn bytes(&self, index: usize) -> Option<Bytes> {
         match self.value(index) {
             Value::Null | Value::Unchanged => None,
-            Value::Text(bytes) | Value::Binary(bytes) => Some(self.buffer.slice_ref(bytes)),
+            Value::Text(bytes) | Value::Binary(bytes) | Value::Undecodable { bytes, .. } => {
+                Some(self.buffer.slice_ref(bytes))
+            }
         }
     }
 
-    /// The text of column `index` if it is text and UTF-8.
+    /// The text of column `index` if it is text.
     pub fn text(&self, index: usize) -> Option<&str> {
         match self.value(index) {
             Value::Text(bytes) => std::str::from_utf8(bytes).ok(),
-            Value::Null | Value::Unchanged | Value::Binary(_) => None,
+            _ => None,
         }
+    }
+
+    /// Returns this row's values as a row of `relation`, whose column `n` is column `columns[n]`.
+    pub fn project(&self, relation: Arc<Relation>, columns: &[usize]) -> Self {
+        let cell = |index: &usize| {
+            let null = Cell { kind: Kind::Null, start: 0, len: 0 };
+            self.cells.get(*index).copied().unwrap_or(null)
+        };
+        let cells = columns.iter().map(cell).collect();
+        Self { relation, buffer: self.buffer.clone(), cells }
     }
 
     /// Bytes of all values together.
@@ -206,12 +231,32 @@ impl RowBuilder {
         self.push(Kind::Unchanged, 0, 0);
     }
 
-    /// Text output at `start..start + len` of the buffer.
+    /// Text output at `start..start + len` of the buffer, or what is to be text: bytes that are
+    /// not UTF-8 become [`Value::Undecodable`].
     ///
     /// # Panics
     /// If the range lies outside the buffer or beyond 4 GiB.
     pub fn push_text(&mut self, start: usize, len: usize) {
-        self.push(Kind::Text, start, len);
+        let kind = match self.row.buffer.get(start..start.saturating_add(len)) {
+            Some(bytes) => match std::str::from_utf8(bytes) {
+                Ok(_) => Kind::Text,
+                // A row's buffer is below 4 GiB.
+                Err(error) => Kind::Undecodable(error.valid_up_to() as u32),
+            },
+            // The panic below.
+            None => Kind::Text,
+        };
+        self.push(kind, start, len);
+    }
+
+    /// Text output at `start..start + len` of the buffer, of which the byte at offset `at` has no
+    /// UTF-8 form.
+    ///
+    /// # Panics
+    /// If the range lies outside the buffer or beyond 4 GiB.
+    pub fn push_undecodable(&mut self, start: usize, len: usize, at: usize) {
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        self.push(Kind::Undecodable(at), start, len);
     }
 
     /// Binary output at `start..start + len` of the buffer.

@@ -131,6 +131,11 @@ const RELAY: &[Migration] = &[
         "polling_states",
         include_str!("../migrations/relay/0014_polling_states.sql"),
     ),
+    Migration::new(
+        15,
+        "retry_from_table",
+        include_str!("../migrations/relay/0015_retry_from_table.sql"),
+    ),
 ];
 
 const CONSUMER: &[Migration] = &[

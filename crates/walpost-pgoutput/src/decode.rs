@@ -189,7 +189,7 @@ fn read_commit(reader: &mut Reader<'_>) -> Result<Commit, DecodeError> {
 fn read_logical(reader: &mut Reader<'_>, data: &Bytes) -> Result<LogicalMessage, DecodeError> {
     let flags = read_flags(reader, "message flags (0 or 1)", 1)?;
     let lsn = read_lsn(reader, "a message position")?;
-    let prefix = reader.text("a message prefix")?.to_owned();
+    let prefix = reader.text("a message prefix")?.into_owned();
     let len = reader.count32("the length of a message")?;
     let range = reader.range(len, "a message")?;
     Ok(LogicalMessage { transactional: flags == 1, lsn, prefix, content: data.slice(range) })
@@ -199,14 +199,14 @@ fn read_type(reader: &mut Reader<'_>) -> Result<TypeName, DecodeError> {
     Ok(TypeName {
         oid: reader.u32("a type oid")?,
         schema: read_schema(reader)?,
-        name: reader.text("a type name")?.to_owned(),
+        name: reader.text("a type name")?.into_owned(),
     })
 }
 
 fn read_origin(reader: &mut Reader<'_>) -> Result<Origin, DecodeError> {
     Ok(Origin {
         commit_lsn: read_lsn(reader, "an origin's commit position")?,
-        name: reader.text("an origin name")?.to_owned(),
+        name: reader.text("an origin name")?.into_owned(),
     })
 }
 

@@ -46,13 +46,6 @@ pub enum DecodeErrorKind {
         /// The item that was to be read.
         expected: &'static str,
     },
-    /// A name that is not UTF-8; the session's `client_encoding` must be
-    /// `UTF8`.
-    #[error("expected {expected} in UTF-8")]
-    NotUtf8 {
-        /// The item that was to be read.
-        expected: &'static str,
-    },
     /// A byte that is none of the protocol's choices there.
     #[error("expected {expected}, found byte 0x{found:02x}")]
     UnknownTag {

@@ -32,5 +32,6 @@ pub use bytes::Bytes;
 pub use crate::{
     decode::Decoder,
     error::{DecodeError, DecodeErrorKind},
+    tuple::UNDECODABLE,
     wal_message::{Begin, Commit, LogicalMessage, Origin, Truncate, TypeName, WalMessage},
 };

@@ -1,4 +1,4 @@
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use crate::error::{DecodeError, DecodeErrorKind};
 
@@ -56,16 +56,15 @@ impl<'a> Reader<'a> {
         usize::try_from(found).map_err(|_| negative(expected, found.into(), at))
     }
 
-    /// A string up to its zero byte.
-    pub(crate) fn text(&mut self, expected: &'static str) -> Result<&'a str, DecodeError> {
+    /// A name up to its zero byte. Bytes that are not UTF-8 are replaced: a name that no
+    /// configuration can hold must not end the stream.
+    pub(crate) fn text(&mut self, expected: &'static str) -> Result<Cow<'a, str>, DecodeError> {
         let rest = self.data.get(self.at..).unwrap_or_default();
         let Some(len) = rest.iter().position(|byte| *byte == 0) else {
             return Err(self.error(DecodeErrorKind::Unterminated { expected }));
         };
-        let text = std::str::from_utf8(&rest[..len])
-            .map_err(|_| self.error(DecodeErrorKind::NotUtf8 { expected }))?;
         self.at += len + 1;
-        Ok(text)
+        Ok(String::from_utf8_lossy(&rest[..len]))
     }
 
     /// Skips `len` bytes and says where they were.

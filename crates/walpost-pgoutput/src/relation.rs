@@ -77,7 +77,7 @@ impl Domains {
 pub(crate) fn read_relation(reader: &mut Reader<'_>) -> Result<Relation, DecodeError> {
     let oid = reader.u32("a relation oid")?;
     let schema = read_schema(reader)?;
-    let name = reader.text("a table name")?.to_owned();
+    let name = reader.text("a table name")?.into_owned();
     let replica_identity = read_replica_identity(reader)?;
     let count = reader.count16("a column count")?;
     reader.require(count as u64 * MIN_COLUMN_BYTES, "columns")?;
@@ -87,9 +87,9 @@ pub(crate) fn read_relation(reader: &mut Reader<'_>) -> Result<Relation, DecodeE
 
 /// A schema name, which PostgreSQL leaves empty for `pg_catalog`.
 pub(crate) fn read_schema(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
-    Ok(match reader.text("a schema name")? {
-        "" => "pg_catalog".to_owned(),
-        schema => schema.to_owned(),
+    Ok(match reader.text("a schema name")?.into_owned() {
+        schema if schema.is_empty() => "pg_catalog".to_owned(),
+        schema => schema,
     })
 }
 

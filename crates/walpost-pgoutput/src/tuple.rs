@@ -8,6 +8,11 @@ use crate::{
     reader::Reader,
 };
 
+/// Kind of a value that has no UTF-8 form: the offset of the first such byte, then length and
+/// bytes as of any other value. PostgreSQL sends none; a client that converts the texts of another
+/// encoding writes it.
+pub const UNDECODABLE: u8 = b'x';
+
 /// Reads tuple data as a row of `relation`. `data` is the message that
 /// `reader` reads; the row shares it.
 pub(crate) fn read_row(
@@ -29,7 +34,7 @@ pub(crate) fn read_row(
     let mut row = Row::builder(relation, data.clone());
     for _ in 0..count {
         let at = reader.offset();
-        let expected = "a value (n, u, t or b)";
+        let expected = "a value (n, u, t, b or x)";
         match reader.u8(expected)? {
             b'n' => row.push_null(),
             b'u' => row.push_unchanged(),
@@ -40,6 +45,11 @@ pub(crate) fn read_row(
             b'b' => {
                 let range = read_value(reader)?;
                 row.push_binary(range.start, range.len());
+            }
+            UNDECODABLE => {
+                let at = reader.count32("the offset of an undecodable byte")?;
+                let range = read_value(reader)?;
+                row.push_undecodable(range.start, range.len(), at);
             }
             found => {
                 return Err(DecodeError::new(DecodeErrorKind::UnknownTag { expected, found }, at));

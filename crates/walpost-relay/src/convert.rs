@@ -9,7 +9,7 @@ use walpost_event::{
     error_chain,
 };
 use walpost_pgoutput::LogicalMessage;
-use walpost_router::{Routed, Router, SkipReason};
+use walpost_router::{RouteErrorKind, Routed, Router, SkipReason};
 
 use self::connect::Connect;
 use crate::{
@@ -322,6 +322,10 @@ fn routed(
     match router.route(change) {
         Ok(Routed::Record(record)) => Ok(record),
         Ok(Routed::Skipped(_)) => Err(unroutable("the router skips an insert".to_owned())),
+        Err(error) if matches!(error.kind(), RouteErrorKind::UndecodableValue { .. }) => {
+            let detail = format!("{}; correct the row, then retry", error_chain(&error));
+            Err(Parking { reason: ParkReason::Undecodable, detail })
+        }
         Err(error) => Err(unroutable(columns::told(placed, &error))),
     }
 }

@@ -39,6 +39,12 @@ impl Place {
         }))
     }
 
+    /// The condition of rows that have the id of this literal, in the column's own type for its
+    /// index.
+    pub(crate) fn is(&self, literal: &str) -> String {
+        format!("{} = {literal}::{}", self.id, self.id_type)
+    }
+
     /// Which of the ids have their row there.
     pub(crate) async fn there(
         &self,

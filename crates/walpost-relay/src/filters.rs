@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use walpost_event::{Operation, Relation, Row, RowChange, Value};
+use walpost_event::{Operation, Relation, RowChange};
 use walpost_router::NameFilter;
 
 use crate::{
@@ -72,7 +72,7 @@ impl Columns {
         }
         match &self.last {
             Some((whole, left, kept)) if kept.len() < whole.columns.len() => {
-                let row = project(&change.row, left, kept);
+                let row = change.row.project(left.clone(), kept);
                 // Of the row of before its key alone is asked for.
                 Cow::Owned(RowChange { operation: change.operation, row, old: change.old.clone() })
             }
@@ -89,32 +89,6 @@ impl Columns {
         let columns = kept.iter().map(|index| whole.columns[*index].clone()).collect();
         (Relation { columns, ..whole.clone() }, kept)
     }
-}
-
-fn project(row: &Row, left: &Arc<Relation>, kept: &[usize]) -> Row {
-    let mut buffer = Vec::new();
-    for index in kept {
-        if let Value::Text(bytes) | Value::Binary(bytes) = row.value(*index) {
-            buffer.extend_from_slice(bytes);
-        }
-    }
-    let mut builder = Row::builder(left.clone(), buffer.into());
-    let mut start = 0;
-    for index in kept {
-        match row.value(*index) {
-            Value::Null => builder.push_null(),
-            Value::Unchanged => builder.push_unchanged(),
-            Value::Text(bytes) => {
-                builder.push_text(start, bytes.len());
-                start += bytes.len();
-            }
-            Value::Binary(bytes) => {
-                builder.push_binary(start, bytes.len());
-                start += bytes.len();
-            }
-        }
-    }
-    builder.finish()
 }
 
 /// A row in the table of signals asks for what is not done here, and saying
@@ -138,7 +112,7 @@ pub(crate) fn no_signal(signals: Option<&TableName>, change: &RowChange) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use walpost_event::{Column, ReplicaIdentity, type_oid};
+    use walpost_event::{Column, ReplicaIdentity, Row, type_oid};
     use walpost_router::Pattern;
 
     use super::*;

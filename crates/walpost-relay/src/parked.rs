@@ -1,5 +1,6 @@
 mod aggregates;
 mod contents;
+mod from_table;
 mod gap;
 mod look;
 mod requests;
@@ -17,6 +18,7 @@ use walpost_event::{Generation, Identity, Lsn, Position};
 pub(crate) use self::{
     aggregates::Aggregate,
     contents::Contents,
+    from_table::OutboxRows,
     look::{Busy, Looked, Room},
     requests::{Outcome, Verdict},
     sending::{Retried, Sending, SendingFloor, lowered},
@@ -49,6 +51,7 @@ const DETAIL_MAX_CHARS: usize = 1_000;
 /// again is neither parked nor sent a second time.
 pub(crate) struct Parked {
     table: ParkedTable,
+    outbox: OutboxRows,
     mode: ParkMode,
     /// Ids of those with a row from an earlier session. A position has more than
     /// one where deleted rows shift the ordinals of a load.
@@ -152,6 +155,12 @@ impl ParkReason {
             Self::Behind => "behind",
         }
     }
+
+    /// What [`as_str`](Self::as_str) gives. The table has no other.
+    fn of(text: &str) -> Self {
+        let all = [Self::Oversize, Self::Rejected, Self::Undecodable, Self::NoTopic, Self::Behind];
+        all.into_iter().find(|one| one.as_str() == text).unwrap_or(Self::Unroutable)
+    }
 }
 
 /// Rows that are written together.
@@ -180,6 +189,7 @@ impl Parked {
         generation: Generation,
         confirmed: Lsn,
         checkpoints: &CheckpointStore,
+        outbox: OutboxRows,
     ) -> Result<Self, RelayError> {
         let table = ParkedTable::new(sql, config, generation, checkpoints.token());
         // Before the aggregates are read, of which there may be too many.
@@ -197,7 +207,8 @@ impl Parked {
         let waiting = table.read_aggregates(config).await?;
         let sending = table.sending().await?;
         let (by_id, collected, writing) = (HashMap::new(), Batch::default(), None);
-        Ok(Self { table, mode: config.park, events, by_id, waiting, sending, collected, writing })
+        let mode = config.park;
+        Ok(Self { table, outbox, mode, events, by_id, waiting, sending, collected, writing })
     }
 
     /// [`load`](Self::load) would refuse nothing. Changes nothing.
@@ -289,14 +300,21 @@ impl Parked {
             }
             return Ok(true);
         }
-        let at_position = self.events.get(&position);
-        Ok(at_position.is_some_and(|ids| known.iter().any(|known| ids.contains(known))))
+        let Some(ids) = self.events.get(&position) else { return Ok(false) };
+        let ascii = id.as_deref().map(|id| Texts::Ascii.of(id));
+        let with_ascii = [space, None].map(|space| ParkedId { space, id: ascii.clone() });
+        Ok(known.iter().chain(&with_ascii).any(|known| ids.contains(known)))
     }
 
     /// Whether the event has to wait behind one of its aggregate. What stands
     /// before that one, and comes again, has not.
     pub(crate) fn holds_back(&self, position: Position, identity: &Identity) -> bool {
-        self.is_waited_for() && self.waiting.holds_back(position, &Aggregate::new(identity))
+        if !self.is_waited_for() {
+            return false;
+        }
+        let aggregate = Aggregate::new(identity);
+        self.waiting.holds_back(position, &aggregate)
+            || self.waiting.holds_back(position, &aggregate.with(Texts::Ascii))
     }
 
     fn is_waited_for(&self) -> bool {
@@ -375,8 +393,30 @@ impl ParkedEvent {
     }
 }
 
+/// Which characters a row of the table is to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Texts {
+    /// All but NUL, which PostgreSQL's text has not.
+    Whole,
+    /// Those of every encoding: the database may not have another one.
+    Ascii,
+}
+
+impl Texts {
+    fn of(self, whole: &str) -> String {
+        match self {
+            Self::Whole => text(whole),
+            Self::Ascii => text(whole).replace(|character: char| !character.is_ascii(), "?"),
+        }
+    }
+}
+
 fn column_text(bytes: Option<&Bytes>) -> Option<String> {
-    bytes.map(|bytes| text(&String::from_utf8_lossy(bytes)))
+    bytes.map(|bytes| match std::str::from_utf8(bytes) {
+        Ok(whole) => text(whole),
+        // In a character that every encoding has.
+        Err(_) => text(&String::from_utf8_lossy(bytes).replace('\u{fffd}', "?")),
+    })
 }
 
 /// PostgreSQL's text takes no NUL.

@@ -50,7 +50,9 @@ use crate::{
     sql::Sql,
     status::StatusReporter,
     wal::{
-        Load, Loader, quote_literal, row_filter,
+        Load, Loader,
+        charset::Charset,
+        quote_literal, row_filter,
         snapshot::{SESSION_SETTINGS, describe},
     },
 };
@@ -62,6 +64,7 @@ const CURSOR: &str = "walpost_replay";
 /// Publishes rows of a pipeline's outbox tables once more.
 pub struct Replayer {
     reader: Arc<Client>,
+    charset: Charset,
     /// Statements that may have to read a whole table.
     bulk: Sql,
     audit: Audit,
@@ -156,9 +159,10 @@ impl Replayer {
         let reader = Arc::new(database.connect().await?);
         let bulk = Sql::new(reader.clone(), Duration::from_millis(config.slot_timeout_ms));
         bulk.batch("setting up the session", SESSION_SETTINGS).await?;
+        let charset = Charset::find(&bulk, &database).await?;
         let checkpoints = CheckpointStore::new(sql.clone(), &config);
         let audit = Audit::new(sql, &config);
-        Ok(Self { reader, bulk, audit, checkpoints, config, router, encoding })
+        Ok(Self { reader, charset, bulk, audit, checkpoints, config, router, encoding })
     }
 
     /// The replays of the pipeline, the newest first.
@@ -278,6 +282,7 @@ impl Replayer {
         let loader = Loader {
             client: self.reader.clone(),
             loaded: sender,
+            charset: self.charset,
             status,
             max_event_bytes: self.config.max_event_bytes,
             first_limit: Duration::from_millis(self.config.slot_timeout_ms),
@@ -324,8 +329,8 @@ impl Replayer {
         boundary: &'a str,
         own: Option<&'a str>,
     ) -> Selection<'a> {
-        let (config, router) = (&self.config, self.router.config());
-        Selection { relation, table, config, router, filter, boundary, own }
+        let (config, router, charset) = (&self.config, self.router.config(), &self.charset);
+        Selection { relation, table, config, router, filter, boundary, own, charset }
     }
 
     /// Rows that another pipeline publishes are replayed by that one.

@@ -27,7 +27,7 @@ use crate::{
     history,
     id_space::IdSpaces,
     metrics::PipelineMetrics,
-    parked::{Parked, Sending},
+    parked::{OutboxRows, Parked, Sending},
     pipeline::{Ended, Pipeline, Progress},
     policy::Carried,
     proven::Proofs,
@@ -321,7 +321,10 @@ impl Session<'_> {
     ) -> Result<Pipeline<S, K>, RelayError> {
         let generation = found.checkpoint.generation;
         let (sql, position) = (found.sql.clone(), found.checkpoint.confirmed);
-        let parked = Parked::load(sql, self.config, generation, position, &found.checkpoints);
+        let outbox = &self.router.config().event_id;
+        let outbox = OutboxRows::new(&found.database, self.config, outbox);
+        let store = &found.checkpoints;
+        let parked = Parked::load(sql, self.config, generation, position, store, outbox);
         let mut parked =
             resume::prepare(&mut source, self.config, "reading what is parked", parked).await?;
         let (before, store) = (&found.checkpoint, &found.checkpoints);

@@ -40,6 +40,7 @@ use crate::{
     status::{Phase, PipelineStatus, StatusReporter},
     wal::{
         Loaded, Loader,
+        charset::Charset,
         snapshot::{SESSION_SETTINGS, declare_loads},
     },
 };
@@ -189,12 +190,14 @@ impl SnapshotAgain {
         let sql = Sql::new(client.clone(), first_limit);
         sql.batch(ATTEMPT, SESSION_SETTINGS).await?;
         sql.batch(ATTEMPT, "begin isolation level repeatable read read only").await?;
-        let loads = declare_loads(&sql, &self.config, None, None).await?;
+        let charset = Charset::find(&sql, database).await?;
+        let loads = declare_loads(&sql, &self.config, None, None, &charset).await?;
         let (sender, rows) = mpsc::channel(1);
         let (status, _) = StatusReporter::new();
         let loader = Loader {
             client,
             loaded: sender,
+            charset,
             status,
             max_event_bytes: self.config.max_event_bytes,
             first_limit,

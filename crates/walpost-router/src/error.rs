@@ -157,6 +157,14 @@ pub enum RouteErrorKind {
     /// An unchanged TOASTed value, which the WAL does not carry.
     #[error("the value is an unchanged TOASTed one and not in the WAL")]
     UnchangedValue,
+    /// A text that has no UTF-8 form.
+    #[error("{len} bytes are no text in the encoding of the database, from offset {at} on")]
+    UndecodableValue {
+        /// Bytes of the value.
+        len: usize,
+        /// Offset of the first byte that has no UTF-8 form.
+        at: usize,
+    },
     /// Text output of a `bytea` column that is not `\x` and hexadecimal digits.
     #[error("a bytea of {len} bytes of text is not hexadecimal, set bytea_output to hex")]
     MalformedBytea {

@@ -5,7 +5,7 @@
 
 use walpost_event::{Row, Value, type_oid};
 
-use crate::{error::RouteErrorKind, message};
+use crate::{error::RouteErrorKind, message, value::undecodable};
 
 /// PostgreSQL's epoch, 2000-01-01, in microseconds since 1970.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
@@ -50,6 +50,7 @@ pub(crate) fn timestamp_ms(
     let since_1970_us = match row.value(index) {
         Value::Null => return Ok(None),
         Value::Unchanged => return Err(RouteErrorKind::UnchangedValue),
+        Value::Undecodable { bytes, at } => return Err(undecodable(bytes, at)),
         Value::Text(b"infinity" | b"-infinity") => {
             return Err(RouteErrorKind::TimestampOutOfRange);
         }

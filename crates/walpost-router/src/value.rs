@@ -17,6 +17,7 @@ pub(crate) fn field(row: &Row, index: usize) -> Result<Field, RouteErrorKind> {
     let bytes = match row.value(index) {
         Value::Null => None,
         Value::Unchanged => return Err(RouteErrorKind::UnchangedValue),
+        Value::Undecodable { bytes, at } => return Err(undecodable(bytes, at)),
         Value::Text(text) if column.type_oid == type_oid::BYTEA => Some(decode_hex(text)?),
         Value::Text(_) => row.bytes(index),
         Value::Binary(value) => Some(match owned_text(value, column.type_oid)? {
@@ -30,12 +31,16 @@ pub(crate) fn field(row: &Row, index: usize) -> Result<Field, RouteErrorKind> {
     Ok(Field { column: of_column, type_oid, type_modifier, bytes })
 }
 
+pub(crate) fn undecodable(bytes: &[u8], at: usize) -> RouteErrorKind {
+    RouteErrorKind::UndecodableValue { len: bytes.len(), at }
+}
+
 /// Column `index` as text for people, `bytea` in hexadecimal; `None` where
 /// there is none.
 pub(crate) fn display_text(row: &Row, index: usize) -> Option<Bytes> {
     let is_bytea = row.relation().columns[index].type_oid == type_oid::BYTEA;
     match row.value(index) {
-        Value::Text(_) => row.bytes(index),
+        Value::Text(_) | Value::Undecodable { .. } => row.bytes(index),
         Value::Binary(value) if is_bytea => Some(encode_hex(value).into()),
         Value::Binary(_) => field(row, index).ok()?.bytes,
         Value::Null | Value::Unchanged => None,
@@ -142,7 +147,7 @@ mod tests {
             columns: vec![Column { name: "c".into(), type_oid, type_modifier: 7, is_key: false }],
         };
         let bytes = match value {
-            Value::Text(bytes) | Value::Binary(bytes) => bytes,
+            Value::Text(bytes) | Value::Binary(bytes) | Value::Undecodable { bytes, .. } => bytes,
             Value::Null | Value::Unchanged => &[],
         };
         let mut row = Row::builder(Arc::new(relation), Bytes::copy_from_slice(bytes));
@@ -151,6 +156,7 @@ mod tests {
             Value::Unchanged => row.push_unchanged(),
             Value::Text(_) => row.push_text(0, bytes.len()),
             Value::Binary(_) => row.push_binary(0, bytes.len()),
+            Value::Undecodable { at, .. } => row.push_undecodable(0, bytes.len(), at),
         }
         row.finish()
     }

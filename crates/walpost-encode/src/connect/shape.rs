@@ -227,9 +227,12 @@ impl RowShape {
             let default = if is_missing(&index) { self.default_text(index) } else { None };
             match (row.value(index), default) {
                 (_, Some(text)) => buffer.extend_from_slice(text.as_bytes()),
-                (RowValue::Text(bytes) | RowValue::Binary(bytes), _) => {
-                    buffer.extend_from_slice(bytes);
-                }
+                (
+                    RowValue::Text(bytes)
+                    | RowValue::Binary(bytes)
+                    | RowValue::Undecodable { bytes, .. },
+                    _,
+                ) => buffer.extend_from_slice(bytes),
                 (RowValue::Null | RowValue::Unchanged, None) => {}
             }
             cells.push((start, buffer.len() - start, default.is_some()));
@@ -242,6 +245,7 @@ impl RowShape {
                 RowValue::Unchanged => builder.push_unchanged(),
                 RowValue::Text(_) => builder.push_text(start, len),
                 RowValue::Binary(_) => builder.push_binary(start, len),
+                RowValue::Undecodable { at, .. } => builder.push_undecodable(start, len, at),
             }
         }
         Some(builder.finish())

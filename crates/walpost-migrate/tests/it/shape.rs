@@ -168,6 +168,8 @@ async fn the_relay_finds_its_columns() {
             "dead_letter_topic text",
             "dead_letter_at timestamp with time zone",
             "dead_letter_error text",
+            "id_space uuid",
+            "retry_from_table boolean not null",
         ]
     );
 }

@@ -1,6 +1,6 @@
 //! What is wrong, where, and that memory is never reserved by a claim.
 
-use walpost_pgoutput::{Bytes, DecodeErrorKind, Decoder};
+use walpost_pgoutput::{Bytes, DecodeErrorKind, Decoder, WalMessage};
 
 use crate::frames::{self, Cell, Frame, OUTBOX};
 
@@ -113,11 +113,12 @@ fn a_negative_count_or_length_is_an_error() {
 }
 
 #[test]
-fn names_must_end_and_be_utf8() {
+fn names_must_end_and_bytes_that_are_not_utf8_are_replaced() {
     let (offset, kind) = error(Frame::new(b'Y').u32(1).raw(b"abc").bytes());
     assert_eq!((offset, kind), (5, DecodeErrorKind::Unterminated { expected: "a schema name" }));
-    let (offset, kind) = error(Frame::new(b'O').u64(1).raw(&[0xff, 0]).bytes());
-    assert_eq!((offset, kind), (9, DecodeErrorKind::NotUtf8 { expected: "an origin name" }));
+    let origin = Frame::new(b'O').u64(1).raw(&[b'a', 0xff, 0]).bytes();
+    let Ok(WalMessage::Origin(origin)) = Decoder::new().decode(origin) else { panic!("no origin") };
+    assert_eq!(origin.name, "a\u{fffd}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use walpost_event::{Lsn, Operation, ReplicaIdentity, Value, type_oid};
 use walpost_pgoutput::{
-    Begin, Bytes, Commit, Decoder, LogicalMessage, Origin, Truncate, TypeName, WalMessage,
+    Begin, Bytes, Commit, Decoder, LogicalMessage, Origin, Truncate, TypeName, UNDECODABLE,
+    WalMessage,
 };
 
 use crate::frames::{self, Cell, ColumnSpec, Frame, OUTBOX};
@@ -138,13 +139,23 @@ fn an_insert_carries_every_kind_of_value() {
 }
 
 #[test]
-fn a_value_need_not_be_utf8_and_may_be_empty() {
+fn a_text_that_is_not_utf8_is_undecodable_from_its_first_such_byte_on() {
     let change = decode_row(frames::insert(
         OUTBOX,
-        &[Cell::Text(vec![0xff, 0, 0xfe]), Cell::Text(Vec::new())],
+        &[Cell::Text(b"caf\xe9!".to_vec()), Cell::Text(Vec::new())],
     ));
-    assert_eq!(change.row.value(0), Value::Text(&[0xff, 0, 0xfe]));
+    assert_eq!(change.row.value(0), Value::Undecodable { bytes: b"caf\xe9!", at: 3 });
+    assert_eq!(change.row.text(0), None);
     assert_eq!(change.row.value(1), Value::Text(b""));
+}
+
+#[test]
+fn a_value_that_is_said_to_be_undecodable_is() {
+    let frame = Frame::new(b'I').u32(OUTBOX).byte(b'N').i16(2);
+    let frame = frame.byte(UNDECODABLE).i32(2).i32(3).raw(b"abc").byte(b'n');
+    let change = decode_row(frame.bytes());
+    assert_eq!(change.row.value(0), Value::Undecodable { bytes: b"abc", at: 2 });
+    assert_eq!(change.row.value(1), Value::Null);
 }
 
 #[test]

@@ -267,6 +267,7 @@ fn describe_row(row: &Row) -> String {
     let values = (0..row.relation().columns.len()).map(|index| match row.value(index) {
         Value::Null => "null".to_owned(),
         Value::Unchanged => "unchanged".to_owned(),
+        Value::Undecodable { bytes, .. } => format!("undecodable {}", hex(bytes)),
         Value::Text(value) | Value::Binary(value) if value.len() > 1000 => {
             assert!(value.iter().all(|byte| *byte == b'x'));
             format!("{} bytes", value.len())

@@ -181,6 +181,7 @@ fn stage(reason: &str) -> Option<&'static str> {
 fn column(row: &Row, name: &str) -> Option<Bytes> {
     match row.value(row.relation().column_index(name)?) {
         Value::Text(bytes) | Value::Binary(bytes) => Some(Bytes::copy_from_slice(bytes)),
+        Value::Undecodable { bytes, .. } => Some(Bytes::copy_from_slice(bytes)),
         Value::Null | Value::Unchanged => None,
     }
 }

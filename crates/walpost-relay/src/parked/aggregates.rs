@@ -5,7 +5,7 @@ use std::{
 
 use walpost_event::{Identity, Position};
 
-use super::column_text;
+use super::{Texts, column_text};
 use crate::error::RelayError;
 
 /// Aggregates that wait at a time.
@@ -26,6 +26,12 @@ impl Aggregate {
             kind: column_text(identity.aggregate_type.as_ref()),
             id: column_text(identity.aggregate_id.as_ref()),
         }
+    }
+
+    /// As the table may have it.
+    pub(super) fn with(&self, texts: Texts) -> Self {
+        let of = |text: &Option<String>| text.as_ref().map(|text| texts.of(text));
+        Self { kind: of(&self.kind), id: of(&self.id) }
     }
 
     fn size_bytes(&self) -> usize {

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 use walpost_event::{Header, Message, Row, Value};
 
-use super::text;
+use super::Texts;
 
 /// What a parked row keeps of its event, so that it can be sent on when the WAL
 /// and the outbox row are gone.
@@ -36,11 +36,11 @@ impl Contents {
     }
 
     /// The record's headers in order: `[{"name": "id", "text": "…"}]`.
-    pub(super) fn record_headers(&self) -> Option<Json> {
+    pub(super) fn record_headers(&self, texts: Texts) -> Option<Json> {
         let header = |header: &Header| {
-            let mut member = named(&header.name);
+            let mut member = named(&header.name, texts);
             if let Some(value) = &header.value {
-                add_bytes(&mut member, value);
+                add_bytes(&mut member, value, texts);
             }
             Json::Object(member)
         };
@@ -49,19 +49,23 @@ impl Contents {
 
     /// The row's columns in order:
     /// `[{"name": "id", "type_oid": 2950, "type_modifier": -1, "text": "…"}]`.
-    pub(super) fn row_columns(&self) -> Option<Json> {
+    pub(super) fn row_columns(&self, texts: Texts) -> Option<Json> {
         let Self::Row(row) = self else { return None };
         let columns = row.relation().columns.iter().enumerate().map(|(index, column)| {
-            let mut member = named(&column.name);
+            let mut member = named(&column.name, texts);
             member.insert("type_oid".to_owned(), column.type_oid.into());
             member.insert("type_modifier".to_owned(), column.type_modifier.into());
             match row.value(index) {
                 Value::Null => {}
                 Value::Unchanged => _ = member.insert("unchanged".to_owned(), true.into()),
-                Value::Text(text) => add_bytes(&mut member, text),
+                Value::Text(text) => add_bytes(&mut member, text, texts),
                 Value::Binary(bytes) => {
                     member.insert("binary".to_owned(), true.into());
-                    add_bytes(&mut member, bytes);
+                    add_bytes(&mut member, bytes, texts);
+                }
+                Value::Undecodable { bytes, at } => {
+                    member.insert("undecodable_at".to_owned(), at.into());
+                    member.insert("hex".to_owned(), hex(bytes).into());
                 }
             }
             Json::Object(member)
@@ -77,16 +81,16 @@ impl Contents {
     }
 }
 
-fn named(name: &str) -> Map<String, Json> {
+fn named(name: &str, texts: Texts) -> Map<String, Json> {
     let mut member = Map::new();
-    member.insert("name".to_owned(), text(name).into());
+    member.insert("name".to_owned(), texts.of(name).into());
     member
 }
 
 /// Adds `text`, or `hex` where `jsonb` could not hold the text.
-fn add_bytes(member: &mut Map<String, Json>, bytes: &[u8]) {
+fn add_bytes(member: &mut Map<String, Json>, bytes: &[u8], texts: Texts) {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => member.insert("text".to_owned(), text.into()),
+        Ok(text) if texts.of(text) == text => member.insert("text".to_owned(), text.into()),
         _ => member.insert("hex".to_owned(), hex(bytes).into()),
     };
 }
@@ -195,7 +199,7 @@ mod tests {
             cells in prop::collection::vec(("[a-z\"é]{1,8}", any::<u32>(), any::<i32>(), kind()), 0..8)
         ) {
             let before = row(&cells);
-            let columns = Contents::Row(before.clone()).row_columns().unwrap();
+            let columns = Contents::Row(before.clone()).row_columns(Texts::Whole).unwrap();
             // `jsonb` takes no NUL.
             let texts = columns.as_array().unwrap().iter().filter_map(|column| column["text"].as_str());
             prop_assert!(texts.into_iter().all(|text| !text.contains('\0')));
@@ -225,7 +229,7 @@ mod tests {
                 .collect(),
             timestamp_ms: None,
         };
-        let headers = Contents::Record(message.clone()).record_headers().unwrap();
+        let headers = Contents::Record(message.clone()).record_headers(Texts::Whole).unwrap();
         let stored = stored(Some("t"), Some(headers.clone()), None);
         assert!(matches!(stored.read("s"), Some(Contents::Record(read)) if read == message));
         let expected = r#"[{"name":"a"},{"name":"b","text":""},{"hex":"ff00","name":"b"}]"#;

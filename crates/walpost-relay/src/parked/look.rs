@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use tokio::task::JoinHandle;
-use walpost_event::Lsn;
+use walpost_event::{Lsn, Row};
 
 use super::{
-    Aggregate, Contents, Outcome, Parked, SendingFloor, StoredEvent,
+    Aggregate, Contents, OutboxRows, Outcome, Parked, SendingFloor, StoredEvent,
     requests::{Head, Requested},
     table::ParkedTable,
 };
@@ -88,8 +88,8 @@ impl Parked {
             aggregates: self.waiting.next_look(NEWS_MAX, ROUND_MAX),
             written: self.waiting.written_now(),
         };
-        let table = self.table.clone();
-        tokio::spawn(async move { look.carry_out(&table).await })
+        let (table, outbox) = (self.table.clone(), self.outbox.clone());
+        tokio::spawn(async move { look.carry_out(&table, &outbox).await })
     }
 
     /// Takes what a look has found: the aggregates that are free now.
@@ -130,7 +130,11 @@ impl Parked {
 }
 
 impl Look {
-    async fn carry_out(self, table: &ParkedTable) -> Result<Looked, RelayError> {
+    async fn carry_out(
+        self,
+        table: &ParkedTable,
+        outbox: &OutboxRows,
+    ) -> Result<Looked, RelayError> {
         let requested = table.requested(self.confirmed, self.after, REQUESTS_MAX).await?;
         let is_last = (requested.len() as i64) < REQUESTS_MAX;
         let after = requested.last().filter(|_| !is_last).map_or(0, |last| last.id);
@@ -155,8 +159,12 @@ impl Look {
             && bytes <= self.room.bytes
             && let Some((id, _)) = left.next()
         {
-            let Some(event) = table.event(id).await? else { continue };
+            let Some(mut event) = table.event(id).await? else { continue };
+            if event.from_table || event.is_incomplete() {
+                event.row = Some(outbox.read(&event).await?);
+            }
             bytes += event.contents.as_ref().map_or(0, Contents::size_bytes);
+            bytes += event.row.iter().flatten().map(Row::size_bytes).sum::<usize>();
             events.push(event);
         }
         let left = left.filter_map(|(_, aggregate)| aggregate).collect();

@@ -1,5 +1,7 @@
 //! What the table says about retries, and what a run writes of them.
 
+use std::slice;
+
 use serde_json::Value as Json;
 use tokio_postgres::{
     Row,
@@ -8,11 +10,10 @@ use tokio_postgres::{
 use walpost_event::{Generation, Lsn, Position};
 
 use super::{
-    Aggregate, Parking,
+    Aggregate, ParkReason, Parking, Texts,
     sending::{Sending, SendingFloor},
     stored::{StoredContents, StoredEvent},
-    table::{ParkedTable, position, without_values},
-    text,
+    table::{ParkedTable, is_of_data, position, without_values},
 };
 use crate::error::RelayError;
 
@@ -112,6 +113,29 @@ impl ParkedTable {
         if let Some(server) = self.sql.simulation() {
             return Self::heads_of(server, aggregates).await;
         }
+        match self.first_of(confirmed, aggregates).await {
+            Err(error) if is_of_data(&error) => {}
+            heads => return heads,
+        }
+        // The encoding of the database may not have a character of one of them.
+        let mut heads = Vec::with_capacity(aggregates.len());
+        for aggregate in aggregates {
+            let head = match self.first_of(confirmed, slice::from_ref(aggregate)).await {
+                Err(error) if is_of_data(&error) => {
+                    self.first_of(confirmed, &[aggregate.with(Texts::Ascii)]).await?
+                }
+                head => head?,
+            };
+            heads.extend(head);
+        }
+        Ok(heads)
+    }
+
+    async fn first_of(
+        &self,
+        confirmed: Lsn,
+        aggregates: &[Aggregate],
+    ) -> Result<Vec<Option<Head>>, RelayError> {
         let kinds: Vec<_> = aggregates.iter().map(|one| &one.kind).collect();
         let ids: Vec<_> = aggregates.iter().map(|one| &one.id).collect();
         let parameters = [
@@ -169,7 +193,7 @@ impl ParkedTable {
         let sql = format!(
             "select generation, commit_lsn, ordinal, source, aggregate_type, aggregate_id, topic, \
                  record_partition, record_key, record_value, record_headers, record_timestamp_ms, \
-                 row_columns, message_content, id_space from {} \
+                 row_columns, message_content, id_space, event_id, reason, retry_from_table from {} \
              where pipeline = $1 and id = $2 and state = 'open'",
             self.parked
         );
@@ -195,6 +219,10 @@ impl ParkedTable {
                 contents: contents.read(&source),
                 source,
                 id_space: row.get(14),
+                event_id: row.get(15),
+                reason: ParkReason::of(row.get(16)),
+                from_table: row.get(17),
+                row: None,
             }
         }))
     }
@@ -233,11 +261,19 @@ impl ParkedTable {
 
     /// Commits what became of these events.
     pub(super) async fn settle(&self, outcomes: &[Outcome]) -> Result<(), RelayError> {
+        match self.settle_with(outcomes, Texts::Whole).await {
+            Err(error) if is_of_data(&error) => self.settle_with(outcomes, Texts::Ascii).await,
+            settled => settled,
+        }
+    }
+
+    async fn settle_with(&self, outcomes: &[Outcome], texts: Texts) -> Result<(), RelayError> {
         let sql = format!(
             "with owner as materialized ({}), settled as ( \
                  update {} p set state = outcome.state, sending_floor = null, \
                      requested = case when outcome.again then p.requested end, \
                      requested_at = case when outcome.again then p.requested_at end, \
+                     retry_from_table = outcome.again and p.retry_from_table, \
                      attempts = p.attempts + outcome.attempts, \
                      reason = coalesce(outcome.reason, p.reason), \
                      detail = coalesce(outcome.detail, p.detail), updated_at = clock_timestamp() \
@@ -260,7 +296,7 @@ impl ParkedTable {
         let refusal = |one: &Outcome| match &one.verdict {
             Verdict::Refused { attempts, parking } => {
                 let attempts = i32::try_from(*attempts).unwrap_or(i32::MAX);
-                (attempts, Some(parking.reason.as_str()), Some(text(&parking.detail)))
+                (attempts, Some(parking.reason.as_str()), Some(texts.of(&parking.detail)))
             }
             Verdict::Done | Verdict::Again => (0, None, None),
         };

@@ -7,7 +7,7 @@ use walpost_event::{
     Column, Generation, Header, Headers, Message, Position, Relation, ReplicaIdentity, Row,
 };
 
-use super::{Aggregate, Contents};
+use super::{Aggregate, Contents, ParkReason, Parking};
 
 /// A row of the table, with what it keeps of its event.
 pub(crate) struct StoredEvent {
@@ -19,6 +19,13 @@ pub(crate) struct StoredEvent {
     /// Outbox table, or prefix of the logical message.
     pub(crate) source: String,
     pub(crate) id_space: Option<Uuid>,
+    pub(crate) event_id: Option<String>,
+    /// Why it is parked.
+    pub(crate) reason: ParkReason,
+    /// The operator wants its row to be read from the outbox table.
+    pub(crate) from_table: bool,
+    /// The outbox row, where it was read, or why there is none to be sent.
+    pub(crate) row: Option<Result<Row, Parking>>,
     /// `None` for what is in no form that we write.
     pub(crate) contents: Option<Contents>,
 }
@@ -89,11 +96,13 @@ fn read_row(columns: &Json, source: &str) -> Option<Row> {
     let mut start = 0;
     for (member, value) in columns.iter().zip(values) {
         let len = value.as_ref().map_or(0, Bytes::len);
-        match value {
-            Some(_) if member["binary"] == true => builder.push_binary(start, len),
-            Some(_) => builder.push_text(start, len),
-            None if member["unchanged"] == true => builder.push_unchanged(),
-            None => builder.push_null(),
+        let undecodable_at = member["undecodable_at"].as_u64().and_then(|at| at.try_into().ok());
+        match (value, undecodable_at) {
+            (Some(_), Some(at)) => builder.push_undecodable(start, len, at),
+            (Some(_), None) if member["binary"] == true => builder.push_binary(start, len),
+            (Some(_), None) => builder.push_text(start, len),
+            (None, _) if member["unchanged"] == true => builder.push_unchanged(),
+            (None, _) => builder.push_null(),
         }
         start += len;
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use walpost_event::{Generation, Lsn, Message, Position};
 
 use super::{
-    Aggregate, ParkedEvent, ParkedId, Waiting, aggregates::WAITING_MAX, column_text, text,
+    Aggregate, ParkedEvent, ParkedId, Texts, Waiting, aggregates::WAITING_MAX, column_text,
 };
 use crate::{
     config::{RelayConfig, TableName},
@@ -45,9 +45,25 @@ impl ParkedTable {
         }
     }
 
-    /// Commits rows for events, all or none, if the pipeline still belongs to
-    /// this run. An event that has its row already keeps it.
+    /// Commits rows for events, if the pipeline still belongs to this run. An event that has its
+    /// row already keeps it.
     pub(super) async fn insert(&self, events: &[ParkedEvent]) -> Result<(), RelayError> {
+        match self.insert_with(events, Texts::Whole).await {
+            Err(error) if is_of_data(&error) => {}
+            inserted => return inserted,
+        }
+        // The encoding of the database may not have a character of one of them.
+        for event in events.chunks(1) {
+            match self.insert_with(event, Texts::Whole).await {
+                Err(error) if is_of_data(&error) => self.insert_with(event, Texts::Ascii).await?,
+                inserted => inserted?,
+            }
+        }
+        Ok(())
+    }
+
+    /// All of them or none.
+    async fn insert_with(&self, events: &[ParkedEvent], texts: Texts) -> Result<(), RelayError> {
         #[cfg(test)]
         if let Some(server) = self.sql.simulation() {
             return self.insert_into(server, events).await;
@@ -65,7 +81,8 @@ impl ParkedTable {
             events.iter().map(|event| event.contents.record().and_then(&value)).collect()
         }
         let lsn = |event: &ParkedEvent| PgLsn::from(u64::from(event.position.commit_lsn));
-        let event_id = |event: &ParkedEvent| column_text(event.identity.event_id.as_ref());
+        let kept = |text: Option<String>| text.map(|text| texts.of(&text));
+        let event_id = |event: &ParkedEvent| kept(column_text(event.identity.event_id.as_ref()));
         let aggregate = |event: &ParkedEvent| Aggregate::new(&event.identity);
         let attempts = |event: &ParkedEvent| i32::try_from(event.attempts).unwrap_or(i32::MAX);
         let rows = self
@@ -79,20 +96,20 @@ impl ParkedTable {
                     (&self.generation(), Type::INT8),
                     (&column(events, lsn), Type::PG_LSN_ARRAY),
                     (&column(events, |one| i64::from(one.position.ordinal)), Type::INT8_ARRAY),
-                    (&column(events, |one| &one.source), Type::TEXT_ARRAY),
+                    (&column(events, |one| texts.of(&one.source)), Type::TEXT_ARRAY),
                     (&column(events, event_id), Type::TEXT_ARRAY),
-                    (&column(events, |one| aggregate(one).kind), Type::TEXT_ARRAY),
-                    (&column(events, |one| aggregate(one).id), Type::TEXT_ARRAY),
+                    (&column(events, |one| kept(aggregate(one).kind)), Type::TEXT_ARRAY),
+                    (&column(events, |one| kept(aggregate(one).id)), Type::TEXT_ARRAY),
                     (&column(events, |one| one.parking.reason.as_str()), Type::TEXT_ARRAY),
-                    (&column(events, |one| &one.parking.detail), Type::TEXT_ARRAY),
+                    (&column(events, |one| texts.of(&one.parking.detail)), Type::TEXT_ARRAY),
                     (&column(events, attempts), Type::INT4_ARRAY),
-                    (&of_record(events, |record| Some(text(&record.topic))), Type::TEXT_ARRAY),
+                    (&of_record(events, |record| Some(texts.of(&record.topic))), Type::TEXT_ARRAY),
                     (&of_record(events, |record| record.partition), Type::INT4_ARRAY),
                     (&of_record(events, |record| record.key.as_deref()), Type::BYTEA_ARRAY),
                     (&of_record(events, |record| record.value.as_deref()), Type::BYTEA_ARRAY),
-                    (&column(events, |one| one.contents.record_headers()), Type::JSONB_ARRAY),
+                    (&column(events, |one| one.contents.record_headers(texts)), Type::JSONB_ARRAY),
                     (&of_record(events, |record| record.timestamp_ms), Type::INT8_ARRAY),
-                    (&column(events, |one| one.contents.row_columns()), Type::JSONB_ARRAY),
+                    (&column(events, |one| one.contents.row_columns(texts)), Type::JSONB_ARRAY),
                     (&column(events, |one| one.contents.message_content()), Type::BYTEA_ARRAY),
                     (&column(events, |one| one.id_space), Type::UUID_ARRAY),
                 ],
@@ -217,6 +234,17 @@ impl ParkedTable {
 
     pub(super) fn generation(&self) -> i64 {
         u32::from(self.generation).into()
+    }
+}
+
+/// Whether the server takes no value of this kind.
+pub(super) fn is_of_data(error: &RelayError) -> bool {
+    match error {
+        RelayError::Parking(error) => error.code.starts_with("22"),
+        RelayError::Sql { source, .. } => {
+            source.code().is_some_and(|code| code.code().starts_with("22"))
+        }
+        _ => false,
     }
 }
 

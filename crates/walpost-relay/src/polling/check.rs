@@ -93,7 +93,7 @@ async fn checks(
         let ensured =
             IdSpaceTable::new(config).try_ensure(&sql, config, id_column, Begins::Polling).await;
         results.push(found("id space", ensured.map(|()| "as in the table id_space".to_owned())));
-        results.push(found("statements", tried(&sql, config, polling).await));
+        results.push(found("statements", tried(&sql, &database, config, polling).await));
     }
     if is_there {
         results.extend(order::check(&sql, table, polling).await?);
@@ -106,6 +106,7 @@ async fn checks(
 /// What a poller cannot do without.
 pub(crate) async fn run(
     sql: &Sql,
+    database: &Database,
     config: &RelayConfig,
     polling: &PollingConfig,
     router: &RouterConfig,
@@ -114,7 +115,7 @@ pub(crate) async fn run(
     own_table(sql, config).await?;
     columns(sql, config, polling, router).await?;
     preflight::named_columns(sql, config, router).await?;
-    tried(sql, config, polling).await.map(drop)
+    tried(sql, database, config, polling).await.map(drop)
 }
 
 async fn server(sql: &Sql) -> Result<String, RelayError> {
@@ -208,11 +209,12 @@ async fn columns(
 /// Each statement of a poller can be run on the table.
 async fn tried(
     sql: &Sql,
+    database: &Database,
     config: &RelayConfig,
     polling: &PollingConfig,
 ) -> Result<String, RelayError> {
     let (_, types) = describe(sql, config, polled(config)?).await?;
-    trial::run(sql, config, polling, &types).await?;
+    trial::run(sql, database, config, polling, &types).await?;
     Ok("can be run".to_owned())
 }
 

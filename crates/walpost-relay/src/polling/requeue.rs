@@ -129,7 +129,7 @@ pub async fn polling_sight(
     let client = Arc::new(database.connect().await?);
     let limit = Duration::from_millis(config.statement_timeout_ms);
     Sql::new(client.clone(), limit).batch("setting up the session", SESSION_SETTINGS).await?;
-    PolledTable::open(client, config, polling, &Gate::Relays).await?.sight().await
+    PolledTable::open(database, client, config, polling, &Gate::Relays).await?.sight().await
 }
 
 async fn session(database: &Database, config: &RelayConfig) -> Result<Sql, RelayError> {
@@ -164,7 +164,7 @@ async fn statement(
 ) -> Result<String, RelayError> {
     let table = polled(config)?;
     let (relation, types) = describe(sql, config, table).await?;
-    let shape = Shape { table, relation: &relation, types: &types, seen_by: None };
+    let shape = Shape { table, relation: &relation, types: &types, seen_by: None, charset: None };
     let text = Text { config, polling, shape: &shape };
     let id = of("t", &polling.id_column);
     let selection = match which {

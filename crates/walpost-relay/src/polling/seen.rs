@@ -40,7 +40,7 @@ pub(crate) async fn publish_seen(
     reader.batch(attempt, &declare).await?;
     let client = Arc::new(database.connect().await?);
     Sql::new(client.clone(), limit).batch(attempt, SESSION_SETTINGS).await?;
-    let table = PolledTable::open(client, config, polling, &Gate::Relays).await?;
+    let table = PolledTable::open(database, client, config, polling, &Gate::Relays).await?;
     let mut marked = 0;
     let fetch = format!("fetch {BATCH_ROWS} from walpost_seen");
     loop {
@@ -69,7 +69,7 @@ async fn selection(
     let text = Text {
         config,
         polling,
-        shape: &Shape { table, relation: &relation, types: &types, seen_by },
+        shape: &Shape { table, relation: &relation, types: &types, seen_by, charset: None },
     };
     Ok(format!(
         "select {}::text from {} t where {}{}",

@@ -118,7 +118,7 @@ impl PollingSession<'_> {
             self.polling.claim_timeout_ms
         );
         sql.batch("setting up the session", &settings).await?;
-        check::run(&sql, self.config, self.polling, self.router.config()).await?;
+        check::run(&sql, self.database, self.config, self.polling, self.router.config()).await?;
         if let Gate::Relays = self.gate {
             check::source(&sql, self.config).await?;
             note_polling(&sql, self.config).await?;
@@ -128,7 +128,8 @@ impl PollingSession<'_> {
             .ensure(&sql, self.config, id_column, Begins::Polling)
             .await?;
         Ok(Work {
-            table: PolledTable::open(client, self.config, self.polling, &self.gate).await?,
+            table: PolledTable::open(self.database, client, self.config, self.polling, &self.gate)
+                .await?,
             converter: Converter::new(self.router.clone(), self.encoding, self.config)
                 .with_spaces(spaces),
             asker: Asker::new(sql, self.encoding)?,

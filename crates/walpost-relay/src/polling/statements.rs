@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use walpost_event::Relation;
+use walpost_event::{Column, Relation};
 
 use super::config::PollingConfig;
 use crate::{
     config::{ParkMode, RelayConfig, TableName},
-    wal::{quote_identifier, quote_literal},
+    wal::{charset::Charset, quote_identifier, quote_literal},
 };
 
 /// Rows that are counted.
@@ -26,6 +26,8 @@ pub(super) struct Shape<'a> {
     pub(super) types: &'a HashMap<String, String>,
     /// Only rows that this snapshot sees; none: all.
     pub(super) seen_by: Option<&'a str>,
+    /// Of the texts of rows that are read.
+    pub(super) charset: Option<&'a Charset>,
 }
 
 /// Statements on one outbox table and Walpost's own beside it.
@@ -276,7 +278,11 @@ impl Text<'_> {
     fn rows(&self) -> String {
         let table = self.shape.table.quoted();
         let (polling, order) = (self.polling, self.order("r"));
-        let columns = self.shape.relation.columns.iter().map(|column| of("r", &column.name));
+        let selected = |column: &Column| {
+            let name = of("r", &column.name);
+            self.shape.charset.map_or(name.clone(), |charset| charset.selected(&name))
+        };
+        let columns = self.shape.relation.columns.iter().map(selected);
         let columns = columns.collect::<Vec<_>>().join(", ");
         let id = of("r", &polling.id_column);
         let pipeline = quote_literal(&self.config.pipeline);
@@ -466,7 +472,8 @@ mod tests {
         };
         let types = [("id", "uuid"), ("status", "app.state"), ("attempts", "smallint")];
         let types = types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).into();
-        let shape = Shape { table: &table, relation: &relation, types: &types, seen_by };
+        let shape =
+            Shape { table: &table, relation: &relation, types: &types, seen_by, charset: None };
         Statements::new(&config, &polling, &shape)
     }
 

@@ -7,7 +7,8 @@ use std::{
 
 use futures_util::StreamExt;
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow, types::Type};
-use walpost_event::{Relation, Row, RowChange};
+use walpost_event::{Relation, RowChange};
+use walpost_postgres::Database;
 
 use super::{
     batch::{Candidate, Content},
@@ -23,7 +24,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     sql::Sql,
-    wal::snapshot::relation,
+    wal::{charset::Charset, snapshot::relation},
 };
 
 /// Rows of one fetch.
@@ -46,6 +47,7 @@ pub(super) struct PolledTable {
     sql: Sql,
     limit: Duration,
     table: TableName,
+    charset: Charset,
     relation: Arc<Relation>,
     /// The columns of the insert order.
     order: Vec<String>,
@@ -61,6 +63,7 @@ pub(super) struct PolledTable {
 
 impl PolledTable {
     pub(super) async fn open(
+        database: &Database,
         client: Arc<Client>,
         config: &RelayConfig,
         polling: &PollingConfig,
@@ -70,13 +73,17 @@ impl PolledTable {
         let sql = Sql::new(client.clone(), limit);
         let table = polled(config)?;
         let (relation, types) = describe(&sql, config, table).await?;
-        let shape = Shape { table, relation: &relation, types: &types, seen_by: gate.seen_by() };
+        let charset = Charset::find(&sql, database).await?;
+        let seen_by = gate.seen_by();
+        let shape =
+            Shape { table, relation: &relation, types: &types, seen_by, charset: Some(&charset) };
         let statements = Statements::new(config, polling, &shape);
         Ok(Self {
             client,
             sql,
             limit,
             statements,
+            charset,
             table: table.clone(),
             relation: Arc::new(relation),
             order: polling.order_columns.clone(),
@@ -157,7 +164,7 @@ impl PolledTable {
 
     /// The claimed rows and those behind them, in order. In a statement of its
     /// own, so that it sees what others committed before they let go.
-    pub(super) async fn rows(&self, heads: &[String]) -> Result<Vec<Candidate>, RelayError> {
+    pub(super) async fn rows(&mut self, heads: &[String]) -> Result<Vec<Candidate>, RelayError> {
         let fetch = format!("fetch {FETCH_ROWS} from walpost_claim");
         let rows = self.statements.rows(heads);
         let mut text = format!("declare walpost_claim no scroll cursor for {rows}; {fetch}");
@@ -180,38 +187,39 @@ impl PolledTable {
     /// Appends what `text` selects, up to the row that goes beyond the bytes of a
     /// claim; of those behind it there are no more than a fetch has.
     async fn fetch(
-        &self,
+        &mut self,
         text: &str,
         candidates: &mut Vec<Candidate>,
         bytes: &mut usize,
     ) -> Result<(), RelayError> {
         let attempt = "reading the claimed rows";
+        let (client, limit) = (self.client.clone(), self.limit);
         let read = async {
-            let stream = self.client.simple_query_raw(text).await?;
+            let failed = |error| RelayError::sql(attempt)(error);
+            let stream = client.simple_query_raw(text).await.map_err(failed)?;
             let mut stream = pin!(stream);
             while let Some(message) = stream.next().await {
-                let SimpleQueryMessage::Row(row) = message? else { continue };
+                let SimpleQueryMessage::Row(row) = message.map_err(failed)? else { continue };
                 if *bytes <= self.claim_max_bytes {
-                    let candidate = self.candidate(&row);
+                    let candidate = self.candidate(&row).await?;
                     *bytes += candidate.size_bytes();
                     candidates.push(candidate);
                 }
             }
             Ok(())
         };
-        let timed_out = |_| RelayError::SqlTimeout { attempt, limit: self.limit };
-        let read = tokio::time::timeout(self.limit, read).await.map_err(timed_out)?;
-        read.map_err(RelayError::sql(attempt))
+        let read = tokio::time::timeout(limit, read).await;
+        read.map_err(|_| RelayError::SqlTimeout { attempt, limit })?
     }
 
-    fn candidate(&self, row: &SimpleQueryRow) -> Candidate {
+    async fn candidate(&mut self, row: &SimpleQueryRow) -> Result<Candidate, RelayError> {
         let columns = self.relation.columns.len();
         debug_assert_eq!(row.len(), columns + EXTRA_COLUMNS);
-        let values = (0..columns).map(|index| row.get(index));
-        let size_bytes = values.clone().flatten().map(str::len).sum();
+        let values = self.charset.values(row, columns);
+        let size_bytes = values.iter().flatten().map(|value| value.len()).sum();
         let content = match size_bytes <= self.max_event_bytes {
             true => {
-                let row = Row::from_text(self.relation.clone(), values);
+                let row = self.charset.row(&self.relation, &values, |_| true).await?;
                 Content::Row(Box::new(RowChange::insert(row)))
             }
             false => Content::Oversize { size_bytes },
@@ -221,8 +229,8 @@ impl PolledTable {
         let count = |index| u32::try_from(number(index).unwrap_or(0).max(0)).unwrap_or(u32::MAX);
         let wait_ms = number(7).map(|wait_ms| u64::try_from(wait_ms).unwrap_or(0));
         let order = self.order.iter().filter_map(|name| self.relation.column_index(name));
-        Candidate {
-            has_order: order.into_iter().all(|index| row.get(index).is_some()),
+        Ok(Candidate {
+            has_order: order.into_iter().all(|index| values[index].is_some()),
             id: extra(0).unwrap_or_default().to_owned(),
             head: number(1).and_then(|head| u64::try_from(head).ok()).unwrap_or(0),
             pending: number(2) == Some(1),
@@ -235,7 +243,7 @@ impl PolledTable {
             },
             content,
             fate: Fate::Untouched,
-        }
+        })
     }
 
     /// Notes what was published, in a transaction that is not to commit after an

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tokio_postgres::Row;
-use walpost_event::{Relation, type_oid};
+use walpost_event::{Column, Relation, type_oid};
 use walpost_router::RouterConfig;
 
 use super::filter::{ORDER_COLUMN, ReplayFilter, TIME_COLUMN};
@@ -13,7 +13,7 @@ use crate::{
     event_id::printed,
     id_space,
     sql::Sql,
-    wal::{quote_identifier, quote_literal},
+    wal::{charset::Charset, quote_identifier, quote_literal},
 };
 
 /// Event types that are counted one by one.
@@ -67,6 +67,7 @@ pub(super) struct Selection<'a> {
     pub(super) boundary: &'a str,
     /// The condition of the pipeline's rows; none where all are.
     pub(super) own: Option<&'a str>,
+    pub(super) charset: &'a Charset,
 }
 
 /// Whether rows of the table can be told apart and ordered.
@@ -162,17 +163,24 @@ impl Selection<'_> {
             None => "null::text".to_owned(),
         };
         let text = format!(
-            "select count(*), {event_type}, min({at})::text, max({at})::text from {} and not {} \
-             group by 2 order by 1 desc, 2 limit {TYPES_MAX}",
+            "select count(*), {}, min({at})::text, max({at})::text from {} and not {} \
+             group by {event_type} order by 1 desc, {event_type} limit {TYPES_MAX}",
+            self.charset.bytes_of(&event_type),
             self.rows()?,
             self.parked()
         );
         let rows = sql.query("counting the rows by type", &text, &[]).await;
         let rows = rows.map_err(of_the_filter)?;
+        let mut charset = self.charset.anew();
+        charset.learn(rows.iter().filter_map(|row| row.get(1))).await?;
+        let read = |bytes: &[u8]| match charset.decode(bytes) {
+            Ok(text) => text.into_owned(),
+            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+        };
         Ok(rows
             .iter()
             .map(|row| ReplayType {
-                event_type: row.get(1),
+                event_type: row.get::<_, Option<&[u8]>>(1).map(read),
                 events: count(row, 0),
                 span: span(row, 2),
             })
@@ -182,8 +190,8 @@ impl Selection<'_> {
     /// The cursor over the rows in insert order, behind `after`. The server
     /// keeps them for it, so that no transaction stays open meanwhile.
     pub(super) fn cursor(&self, name: &str, after: Option<i64>) -> Result<String, RelayError> {
-        let columns: Vec<String> =
-            self.relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
+        let selected = |column: &Column| self.charset.selected(&quote_identifier(&column.name));
+        let columns: Vec<String> = self.relation.columns.iter().map(selected).collect();
         let behind = after.map_or(String::new(), |seq| format!(" and {ORDER_COLUMN} > {seq}"));
         Ok(format!(
             "declare {name} no scroll cursor with hold for select {} from {} and not {}{behind} \

@@ -17,7 +17,9 @@ use crate::{
     start::{self, SlotFate},
     status::StatusReporter,
     wal::{
-        ReplicationClient, ServerIdentity, membership, preflight,
+        ReplicationClient, ServerIdentity,
+        charset::Charset,
+        membership, preflight,
         slot::{self, Slot},
         snapshot::declare_loads,
     },
@@ -61,8 +63,9 @@ async fn declarable(found: &Found, config: &RelayConfig) -> Result<(), RelayErro
     };
     let attempt = "trying to read the rows of the initial load";
     let slow = found.sql.within_ms(config.slot_timeout_ms);
+    let charset = Charset::find(&slow, &found.database).await?;
     slow.batch(attempt, "begin isolation level repeatable read read only").await?;
-    let declared = declare_loads(&slow, config, stored, found.recovering()).await;
+    let declared = declare_loads(&slow, config, stored, found.recovering(), &charset).await;
     declared.map(drop).and(slow.batch(attempt, "rollback").await)
 }
 

@@ -185,8 +185,8 @@ impl SourceSwitch {
         mut tell: impl AsyncFnMut(SwitchStep),
     ) -> Result<Switched, RelayError> {
         match to {
-            SwitchTo::Polling => self.to_polling(&mut connect_sink, &mut tell).await,
-            SwitchTo::Wal => self.to_wal(&mut connect_sink, &mut tell).await,
+            SwitchTo::Polling => Box::pin(self.to_polling(&mut connect_sink, &mut tell)).await,
+            SwitchTo::Wal => Box::pin(self.to_wal(&mut connect_sink, &mut tell)).await,
         }
     }
 

@@ -32,7 +32,7 @@ impl SourceSwitch {
             ));
         }
         has_streamed(row, config)?;
-        check_table(sql, config, &self.polling, self.router.config()).await?;
+        check_table(sql, &desk.database, config, &self.polling, self.router.config()).await?;
         self.rows_can_be_parted(sql).await?;
         no_messages(row.has_messages, config)?;
         let mut slot = slot::inspect(sql, &config.slot).await?;
@@ -58,7 +58,7 @@ impl SourceSwitch {
             ));
         }
         preflight::run(sql, config, router, true).await?;
-        check_table(sql, config, &self.polling, router).await?;
+        check_table(sql, &desk.database, config, &self.polling, router).await?;
         self.rows_can_be_parted(sql).await?;
         none_failed(config, &polling_sight(&desk.database, config, &self.polling).await?)
     }

@@ -16,6 +16,7 @@ use walpost_postgres::{Database, SslMode};
 
 use super::{
     XLOG_DATA_HEADER_BYTES,
+    charset::Charset,
     frames::{Frame, Frames},
 };
 use crate::error::{ServerError, SourceError};
@@ -23,6 +24,9 @@ use crate::error::{ServerError, SourceError};
 /// A session in the walsender: replication commands and simple queries.
 pub(crate) struct ReplicationClient {
     frames: Frames,
+    database: Database,
+    /// The encoding of the database.
+    server_encoding: String,
 }
 
 /// A row of a simple query; every value is text.
@@ -62,8 +66,12 @@ impl ReplicationClient {
         max_frame_bytes: usize,
     ) -> Result<Self, SourceError> {
         let frames = Frames::new(database.open().await?, max_frame_bytes);
-        let mut client = Self { frames };
-        let options = format!("{SESSION_OPTIONS} -c wal_sender_timeout={wal_sender_timeout_ms}");
+        let server_encoding = "UTF8".to_owned();
+        let mut client = Self { frames, database: database.clone(), server_encoding };
+        // Those of the connection string first, as in a SQL session, which prints by them.
+        let own = database.config().get_options().unwrap_or_default();
+        let options =
+            format!("{own} {SESSION_OPTIONS} -c wal_sender_timeout={wal_sender_timeout_ms}");
         let name = database.config().get_application_name().unwrap_or("walpost");
         let parameters = [
             ("user", database.user()),
@@ -97,9 +105,18 @@ impl ReplicationClient {
         self.until_ready().await
     }
 
-    /// Begins to stream. From here on the connection carries CopyData alone.
-    pub(super) async fn start(self, sql: &str) -> Result<Frames, SourceError> {
-        within(ANSWER_MAX, self.start_unbounded(sql)).await
+    /// Begins to stream. From here on the connection carries CopyData alone, with texts in the
+    /// encoding of the charset.
+    pub(super) async fn start(mut self, sql: &str) -> Result<(Frames, Charset), SourceError> {
+        let mut charset = Charset::new("UTF8", &self.database);
+        // A server that converted the texts would end the stream at the first that it cannot
+        // convert. It would no longer convert the names in the command either.
+        if self.server_encoding != "UTF8" && sql.is_ascii() {
+            charset = Charset::new(&self.server_encoding, &self.database);
+            self.query("set client_encoding = 'SQL_ASCII'").await?;
+        }
+        let frames = within(ANSWER_MAX, self.start_unbounded(sql)).await?;
+        Ok((frames, charset))
     }
 
     async fn start_unbounded(mut self, sql: &str) -> Result<Frames, SourceError> {
@@ -224,6 +241,9 @@ impl ReplicationClient {
                     if is_fatal(&body)? {
                         return Err(failed.take().expect("just set"));
                     }
+                }
+                Message::ParameterStatus(body) if body.name()? == "server_encoding" => {
+                    self.server_encoding = body.value()?.to_owned();
                 }
                 _ => {}
             }

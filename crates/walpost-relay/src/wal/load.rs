@@ -10,14 +10,13 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
-use walpost_event::{Relation, Row, RowChange};
+use walpost_event::{Relation, RowChange};
 
-use super::oversize::KEPT_VALUE_BYTES;
-use crate::{
-    error::{ServerError, SourceError},
-    source::SourceItem,
-    status::StatusReporter,
+use super::{
+    charset::{Charset, statement_failed},
+    oversize::KEPT_VALUE_BYTES,
 };
+use crate::{error::SourceError, source::SourceItem, status::StatusReporter};
 
 /// Rows of one fetch: between two, the server runs nothing for us.
 const FETCH_ROWS: usize = 1_000;
@@ -45,6 +44,8 @@ pub(crate) struct Load {
 pub(crate) struct Loader {
     pub(crate) client: Arc<Client>,
     pub(crate) loaded: mpsc::Sender<Loaded>,
+    /// Of the columns that the cursors select.
+    pub(crate) charset: Charset,
     pub(crate) status: StatusReporter,
     /// Larger rows come without the values that make them so.
     pub(crate) max_event_bytes: usize,
@@ -82,11 +83,11 @@ impl Loader {
     async fn fetch(&mut self, load: &Load, mut limit: Duration) -> Result<usize, SourceError> {
         let sql = format!("fetch {FETCH_ROWS} from {}", load.cursor);
         let client = self.client.clone();
-        let mut stream = pin!(client.simple_query_raw(&sql).await.map_err(failed)?);
+        let mut stream = pin!(client.simple_query_raw(&sql).await.map_err(statement_failed)?);
         let (mut fetched, mut batch, mut bytes) = (0, Vec::new(), 0);
         while let Some(message) = self.next(stream.as_mut(), limit).await? {
             let SimpleQueryMessage::Row(row) = message else { continue };
-            let (item, size_bytes) = item(&load.relation, &row, self.max_event_bytes);
+            let (item, size_bytes) = self.item(&load.relation, &row).await?;
             batch.push(item);
             bytes += size_bytes;
             fetched += 1;
@@ -111,7 +112,7 @@ impl Loader {
         loop {
             let report_at = self.reported + REPORT_INTERVAL;
             match timeout_at(deadline.min(report_at), stream.next()).await {
-                Ok(message) => return message.transpose().map_err(failed),
+                Ok(message) => return message.transpose().map_err(statement_failed),
                 Err(_) if report_at < deadline => self.report(),
                 Err(_) => return Err(SourceError::Silent(limit)),
             }
@@ -129,57 +130,26 @@ impl Loader {
         Ok(())
     }
 
+    /// A row as an insert, and its size.
+    async fn item(
+        &mut self,
+        relation: &Arc<Relation>,
+        row: &SimpleQueryRow,
+    ) -> Result<(SourceItem, usize), SourceError> {
+        let values = self.charset.values(row, relation.columns.len());
+        let size_bytes = values.iter().flatten().map(|value| value.len()).sum();
+        if size_bytes <= self.max_event_bytes {
+            let row = self.charset.row(relation, &values, |_| true).await?;
+            return Ok((SourceItem::Change(RowChange::insert(row)), size_bytes));
+        }
+        // Without its large values, as one that is too large for the stream.
+        let is_kept = |value: &[u8]| value.len() <= KEPT_VALUE_BYTES;
+        let change = RowChange::insert(self.charset.row(relation, &values, is_kept).await?);
+        Ok((SourceItem::Oversize { change, size_bytes: size_bytes as u64 }, 0))
+    }
+
     fn report(&mut self) {
         self.reported = Instant::now();
         tracing::info!(rows = self.rows, "rows from before the slot read");
-    }
-}
-
-/// A row as an insert, and its size.
-fn item(
-    relation: &Arc<Relation>,
-    row: &SimpleQueryRow,
-    max_event_bytes: usize,
-) -> (SourceItem, usize) {
-    let values = (0..relation.columns.len()).map(|index| row.get(index));
-    let size_bytes = values.clone().flatten().map(str::len).sum();
-    if size_bytes <= max_event_bytes {
-        let row = Row::from_text(relation.clone(), values);
-        return (SourceItem::Change(RowChange::insert(row)), size_bytes);
-    }
-    let change = RowChange::insert(shrunk(relation, values));
-    (SourceItem::Oversize { change, size_bytes: size_bytes as u64 }, 0)
-}
-
-/// The row without its large values, as one that is too large for the stream.
-fn shrunk<'a>(
-    relation: &Arc<Relation>,
-    values: impl Iterator<Item = Option<&'a str>> + Clone,
-) -> Row {
-    let is_kept = |value: &&str| value.len() <= KEPT_VALUE_BYTES;
-    let kept: String = values.clone().flatten().filter(is_kept).collect();
-    let mut builder = Row::builder(relation.clone(), kept.into());
-    let mut start = 0;
-    for value in values {
-        match value {
-            None => builder.push_null(),
-            Some(value) if is_kept(&value) => {
-                builder.push_text(start, value.len());
-                start += value.len();
-            }
-            Some(_) => builder.push_unchanged(),
-        }
-    }
-    builder.finish()
-}
-
-fn failed(error: tokio_postgres::Error) -> SourceError {
-    match error.as_db_error() {
-        Some(error) => SourceError::Server(ServerError {
-            code: error.code().code().to_owned(),
-            message: error.message().to_owned(),
-            hint: error.hint().map(str::to_owned),
-        }),
-        None => SourceError::Io(std::io::Error::other(error)),
     }
 }

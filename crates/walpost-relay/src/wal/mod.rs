@@ -11,7 +11,9 @@ mod pgwire;
 mod source;
 mod timeline;
 mod transaction;
+mod transcode;
 
+pub(crate) mod charset;
 pub(crate) mod failover;
 pub(crate) mod membership;
 pub(crate) mod preflight;
@@ -20,6 +22,7 @@ pub(crate) mod rights;
 pub(crate) mod row_filter;
 pub(crate) mod slot;
 pub(crate) mod snapshot;
+pub(crate) mod stream_columns;
 
 pub(crate) use postgres_protocol::escape::{
     escape_identifier as quote_identifier, escape_literal as quote_literal,

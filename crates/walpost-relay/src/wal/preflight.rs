@@ -189,6 +189,7 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
 
 /// The newest columns are there.
 pub(crate) async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+    has_column(sql, config, "parked", "retry_from_table").await?;
     has_column(sql, config, "checkpoint", "switch").await?;
     match config.dead_letter_topic {
         Some(_) => has_column(sql, config, "parked", "dead_letter_at").await,

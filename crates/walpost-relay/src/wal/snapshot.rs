@@ -6,8 +6,10 @@ use walpost_event::{Column, Lsn, Relation, ReplicaIdentity};
 use walpost_postgres::Database;
 
 use super::{
+    charset::Charset,
     load::{Load, Loaded, Loader},
     quote_identifier, quote_literal, row_filter,
+    stream_columns::{IS_BROUGHT, OF_PUBLICATION},
 };
 use crate::{
     columns,
@@ -88,15 +90,17 @@ impl SnapshotSource {
             }
             Boundary::Stored(snapshot) => begin_behind(&sql, snapshot, first_limit).await?,
         }
+        let charset = Charset::find(&sql, database).await?;
         let stored = match boundary {
             Boundary::Stored(snapshot) => Some(snapshot),
             Boundary::Exported(_) => None,
         };
-        let loads = declare_loads(&sql, config, stored, proven).await?;
+        let loads = declare_loads(&sql, config, stored, proven, &charset).await?;
         let (sender, loaded) = mpsc::channel(1);
         let loader = Loader {
             client,
             loaded: sender,
+            charset,
             status,
             max_event_bytes: config.max_event_bytes,
             first_limit,
@@ -119,6 +123,7 @@ pub(crate) async fn declare_loads(
     config: &RelayConfig,
     stored: Option<&str>,
     proven: Option<&str>,
+    charset: &Charset,
 ) -> Result<Vec<Load>, RelayError> {
     let mut loads = Vec::new();
     for (index, table) in config.tables.iter().enumerate() {
@@ -142,7 +147,8 @@ pub(crate) async fn declare_loads(
             false => format!("where {}", conditions.join(" and ")),
         };
         let cursor = format!("walpost_load_{index}");
-        sql.batch("opening the initial load", &declaration(&cursor, &rows, &condition)).await?;
+        sql.batch("opening the initial load", &declaration(&cursor, &rows, &condition, charset))
+            .await?;
         loads.push(Load { relation: Arc::new(rows.relation), cursor });
     }
     Ok(loads)
@@ -271,19 +277,21 @@ pub(crate) async fn until_writers_ended(
     }
 }
 
-/// The table as a relation of the stream.
+/// The table as a relation of the stream, which has the columns that the stream brings: whoever
+/// reads rows by SQL publishes the same.
 pub(crate) async fn describe(
     sql: &Sql,
     config: &RelayConfig,
     table: &TableName,
 ) -> Result<Relation, RelayError> {
     let query = format!(
-        "select attname::text, {}, atttypmod, attrelid from pg_attribute \
-         where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum",
+        "select a.attname::text, {}, a.atttypmod, a.attrelid from {OF_PUBLICATION} \
+         where a.attrelid = to_regclass($2) and a.attnum > 0 and not a.attisdropped \
+         and {IS_BROUGHT} order by a.attnum",
         columns::sql_type(config)
     );
-    let name = [(&table.quoted() as _, Type::TEXT)];
-    let rows = sql.query("reading the outbox table's columns", &query, &name).await?;
+    let names = [(&config.publication as _, Type::TEXT), (&table.quoted() as _, Type::TEXT)];
+    let rows = sql.query("reading the outbox table's columns", &query, &names).await?;
     Ok(relation(table, &rows))
 }
 
@@ -337,10 +345,10 @@ async fn check_xids(sql: &Sql, table: &TableName, rows: &Rows) -> Result<(), Rel
     Ok(())
 }
 
-fn declaration(cursor: &str, rows: &Rows, condition: &str) -> String {
+fn declaration(cursor: &str, rows: &Rows, condition: &str, charset: &Charset) -> String {
     let relation = &rows.relation;
-    let columns: Vec<String> =
-        relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
+    let selected = |column: &Column| charset.selected(&quote_identifier(&column.name));
+    let columns: Vec<String> = relation.columns.iter().map(selected).collect();
     let has = |name: &str| relation.column_index(name).is_some();
     // Neither time nor id is commit order; the sequence at least is insert
     // order under an aggregate's lock. A SELECT without it has its own.

@@ -6,9 +6,11 @@ use walpost_pgoutput::Decoder;
 
 use super::{
     StreamStart, XLOG_DATA_HEADER_BYTES,
+    charset::Charset,
     client::{ReplicationClient, server_error},
     frames::{Frame, Frames},
     transaction::Transactions,
+    transcode::transcode,
 };
 use crate::{
     error::SourceError,
@@ -32,6 +34,10 @@ const POSTGRES_EPOCH_US: i64 = POSTGRES_EPOCH.as_micros() as i64;
 /// its own: see [`crate::Relay`].
 pub(crate) struct WalSource {
     frames: Frames,
+    /// Of the texts in the frames.
+    charset: Charset,
+    /// A frame whose characters are being asked for.
+    undecoded: Option<Frame>,
     backend_pid: i32,
     decoder: Decoder,
     transactions: Transactions,
@@ -69,9 +75,12 @@ impl WalSource {
     ) -> Result<Self, SourceError> {
         let timeout_ms = start.wal_sender_timeout_ms;
         let backend_pid = client.backend_pid().await?;
-        let frames = client.start(&start.command()).await.map_err(|error| in_use(start, error))?;
+        let started = client.start(&start.command()).await;
+        let (frames, charset) = started.map_err(|error| in_use(start, error))?;
         Ok(Self {
             frames,
+            charset,
+            undecoded: None,
             backend_pid,
             decoder: start.decoder(),
             transactions: Transactions::default(),
@@ -101,9 +110,10 @@ impl WalSource {
         self.backend_pid
     }
 
-    fn take_frames(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
+    /// Cancel safe.
+    async fn take_frames(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         while items.len() < BATCH_ITEMS {
-            match self.frames.pop()? {
+            match self.frame().await? {
                 None => break,
                 Some(Frame::Whole { tag: b'd', body }) => self.copy_data(body, None, items)?,
                 Some(Frame::Shrunk { body, size_bytes }) => {
@@ -121,6 +131,22 @@ impl WalSource {
             }
         }
         Ok(())
+    }
+
+    /// The next frame that has arrived whole, its texts in UTF-8.
+    async fn frame(&mut self) -> Result<Option<Frame>, SourceError> {
+        if !self.charset.is_converted() {
+            return Ok(self.frames.pop()?);
+        }
+        if self.undecoded.is_none() {
+            self.undecoded = self.frames.pop()?;
+        }
+        if let Some(Frame::Whole { tag: b'd', body } | Frame::Shrunk { body, .. }) =
+            &mut self.undecoded
+        {
+            *body = transcode(body, &mut self.charset).await?;
+        }
+        Ok(self.undecoded.take())
     }
 
     fn copy_data(
@@ -206,7 +232,7 @@ impl Source for WalSource {
     async fn next(&mut self, items: &mut Vec<SourceItem>) -> Result<(), SourceError> {
         loop {
             self.listening.polled = true;
-            self.take_frames(items)?;
+            self.take_frames(items).await?;
             if !items.is_empty() {
                 self.listening.since = now();
                 return Ok(());

@@ -23,7 +23,7 @@ async fn ask(rig: &Rig, what: &str, which: &str) {
 }
 
 /// Waits until the states of all rows, in the order of the stream, are these.
-async fn states(rig: &Rig, expected: &str) {
+pub(crate) async fn states(rig: &Rig, expected: &str) {
     let sql = "select string_agg(state, ' ' order by generation, commit_lsn, ordinal) \
                from walpost.parked";
     let mut found = String::new();
@@ -41,7 +41,7 @@ async fn text(rig: &Rig, expression: &str) -> Option<String> {
 }
 
 /// What a record says of its being sent on.
-fn replay(message: &Message) -> Option<String> {
+pub(crate) fn replay(message: &Message) -> Option<String> {
     let header = message.headers.iter().find(|header| &*header.name == REPLAY_HEADER)?;
     Some(String::from_utf8(header.value.clone().unwrap().to_vec()).unwrap())
 }

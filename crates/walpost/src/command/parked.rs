@@ -33,7 +33,7 @@ impl Args {
     pub(crate) fn json(&self) -> bool {
         match &self.command {
             Command::List { json, .. } | Command::Show { json, .. } => *json,
-            Command::Retry(args) => args.json,
+            Command::Retry { args, .. } => args.json,
             Command::Discard { args, .. } => args.json,
         }
     }
@@ -71,7 +71,13 @@ enum Command {
         json: bool,
     },
     /// Has the relay send them on; those that wait behind them follow
-    Retry(ask::Args),
+    Retry {
+        #[command(flatten)]
+        args: ask::Args,
+        /// Read the event from its row in the outbox table instead of from the parked row
+        #[arg(long)]
+        from_table: bool,
+    },
     /// Has the relay drop them for good; those that wait behind them are sent on
     Discard {
         #[command(flatten)]
@@ -100,7 +106,9 @@ const READ: &str = "id, pipeline, state, reason, aggregate_type, aggregate_id, e
 
 pub(crate) async fn run(config: &ConfigArgs, args: &Args) -> Result<(), Failure> {
     match &args.command {
-        Command::Retry(args) => ask::run(config, args, Wish::Retry).await,
+        Command::Retry { args, from_table } => {
+            ask::run(config, args, Wish::Retry { from_table: *from_table }).await
+        }
         Command::Discard { args, yes } => ask::run(config, args, Wish::Discard { yes: *yes }).await,
         Command::List { .. } | Command::Show { .. } => look(config, &args.command).await,
     }
@@ -121,7 +129,7 @@ async fn look(config: &ConfigArgs, command: &Command) -> Result<(), Failure> {
     let is_webhook = config.sink_kind()? == SinkKind::Webhook;
     let no_topics = is_webhook.then_some(&*config.settings.pipeline.name);
     match command {
-        Command::Retry(_) | Command::Discard { .. } => {}
+        Command::Retry { .. } | Command::Discard { .. } => {}
         Command::List { all, pipeline, limit, json } => {
             let text = format!(
                 "select {COLUMNS} from {table}

@@ -79,6 +79,7 @@ fn what_cannot_be_asked_for_is_refused_with_what_to_do_and_nothing_is_asked() {
     refused(&["retry", "1", "9"], 1, "no parked event has number 9", "parked list --all");
     refused(&["retry", "2"], 1, "event 2 waits behind event 1", "retry or discard 1");
     refused(&["retry", "4"], 1, "nothing of the contents of event 4", "parked discard 4");
+    refused(&["retry", "4"], 1, "nothing of the contents of event 4", "retry --from-table 4");
     refused(&["retry", "5"], 1, "event 5 was sent on already", "parked list");
     refused(&["discard", "1", "5"], 1, "event 5 was sent on already", "parked list");
     refused(&["discard", "--all"], 2, "needs --yes", "--dry-run");
@@ -92,6 +93,9 @@ fn without_a_relay_the_request_stands_and_the_command_says_so() {
     assert!(output.status.success());
     assert_eq!(stdout(&output), "would retry 2 events: 1, 3\n");
     assert_eq!(rig.requested(), "");
+
+    let output = rig.run(&["retry", "--all", "--from-table", "--dry-run"]);
+    assert_eq!(stdout(&output), "would retry 3 events: 1, 3, 4\n");
 
     let output = rig.run(&["retry", "--all", "--wait-seconds", "0"]);
     assert!(output.status.success(), "{}", stderr(&output));

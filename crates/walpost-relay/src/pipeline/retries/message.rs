@@ -1,13 +1,13 @@
 //! What is sent of a parked event.
 
-use walpost_event::{Generation, Header, Message, Position, RowChange};
+use walpost_event::{Generation, Header, Message, Position, Row, RowChange};
 use walpost_pgoutput::LogicalMessage;
 
 use crate::{
     convert::{Unmade, content},
     headers::{OwnHeaders, REPLAY_HEADER, parked_replay},
     id_space::IdSpace,
-    parked::{Contents, ParkReason, Parking, StoredEvent},
+    parked::{Aggregate, Contents, ParkReason, Parking, StoredEvent},
     pipeline::Pipeline,
     sink::Sink,
     source::Source,
@@ -18,6 +18,18 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     /// one that it becomes with the configuration of today.
     pub(super) fn retried_message(&mut self, event: StoredEvent) -> Result<Message, Unmade> {
         let StoredEvent { id, generation, position, source, id_space, contents, .. } = event;
+        let contents = match (event.row, event.from_table) {
+            (Some(Ok(row)), _) => {
+                self.is_its_row(&row, event.aggregate.as_ref(), event.reason)?;
+                Some(Contents::Row(row))
+            }
+            (Some(Err(parking)), true) => return Err(parking.into()),
+            (Some(Err(parking)), false) => match contents {
+                Some(Contents::LeftOut) => return Err(left_out(&parking.detail).into()),
+                contents => contents,
+            },
+            (None, _) => contents,
+        };
         let unreadable = || Parking {
             reason: ParkReason::Undecodable,
             detail: "its columns do not have the form in which this version keeps events; discard \
@@ -35,7 +47,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 let message = LogicalMessage { transactional: true, lsn, prefix: source, content };
                 (self.converter.message_row(&message)?, Some(message))
             }
-            Contents::LeftOut => return Err(left_out().into()),
+            Contents::LeftOut => return Err(left_out("it is no row").into()),
         };
         let source = id_space.map(|id| IdSpace::new(id).header());
         let change = RowChange::insert(row);
@@ -44,14 +56,37 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
         mark_retried(&mut message, id, generation, position);
         Ok(message)
     }
+
+    /// Its aggregate is the one whose order the parked event keeps.
+    fn is_its_row(
+        &self,
+        row: &Row,
+        aggregate: Option<&Aggregate>,
+        reason: ParkReason,
+    ) -> Result<(), Parking> {
+        let now = Aggregate::new(&self.converter.identity(row));
+        // The row of one that could not be routed or read may have been corrected.
+        let may_differ = matches!(reason, ParkReason::Unroutable | ParkReason::Undecodable);
+        match aggregate {
+            Some(aggregate) if *aggregate != now && !may_differ => {
+                let detail =
+                    "its row in the outbox table is of another aggregate now; discard it, \
+                              or give the row its aggregate back"
+                        .to_owned();
+                Err(Parking { reason, detail })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-fn left_out() -> Parking {
+fn left_out(why: &str) -> Parking {
     Parking {
         reason: ParkReason::Oversize,
-        detail: "nothing of its contents was kept, so it cannot be sent on: insert it again as a \
-                 new row of the outbox, with a max_event_bytes that takes it, and discard this one"
-            .to_owned(),
+        detail: format!(
+            "nothing of its contents was kept ({why}), so it cannot be sent on: insert it again as \
+             a new row of the outbox, with a max_event_bytes that takes it, and discard this one"
+        ),
     }
 }
 

@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio_postgres::{error::SqlState, types::Type};
 use walpost_event::error_chain;
+use walpost_postgres::Database;
 
 use super::PollingConfig;
 use crate::{
@@ -29,19 +30,21 @@ const CLONE: &str = "pg_temp.walpost_trial";
 /// [`RelayError::Prerequisite`] with the column or the statement.
 pub(super) async fn run(
     sql: &Sql,
+    database: &Database,
     config: &RelayConfig,
     polling: &PollingConfig,
     types: &HashMap<String, String>,
 ) -> Result<(), RelayError> {
     let begin = format!("begin isolation level read committed; {SESSION_SETTINGS}");
     sql.batch("beginning a trial of the statements", &begin).await?;
-    let tried = attempts(sql, config, polling, types).await;
+    let tried = attempts(sql, database, config, polling, types).await;
     let undone = sql.batch("undoing the trial of the statements", "rollback").await;
     tried.and(undone)
 }
 
 async fn attempts(
     sql: &Sql,
+    database: &Database,
     config: &RelayConfig,
     polling: &PollingConfig,
     types: &HashMap<String, String>,
@@ -49,7 +52,8 @@ async fn attempts(
     let table = polled(config)?;
     not_null(sql, table, polling).await?;
     values(sql, table, polling, types).await?;
-    statements(sql, config, polling).await.map_err(|error| unfit(table, error))
+    let statements = Box::pin(statements(sql, database, config, polling));
+    statements.await.map_err(|error| unfit(table, error))
 }
 
 /// What is written as NULL may be NULL.
@@ -167,11 +171,13 @@ async fn clone(sql: &Sql, table: &TableName) -> Result<bool, RelayError> {
 /// Claims a row if one is pending, and runs on it everything that could follow.
 async fn statements(
     sql: &Sql,
+    database: &Database,
     config: &RelayConfig,
     polling: &PollingConfig,
 ) -> Result<(), RelayError> {
     let attempt = "trying the statements of a claim";
-    let table = PolledTable::open(sql.session(), config, polling, &Gate::Relays).await?;
+    let mut table =
+        PolledTable::open(database, sql.session(), config, polling, &Gate::Relays).await?;
     let heads = table.heads(None, 1).await?;
     let after = table.window_end(None).await?;
     if let Some(after) = &after {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, types::ToSql};
 
 use super::answers;
 use crate::{
@@ -62,17 +62,18 @@ fn type_and_id(text: &str) -> Result<(String, String), String> {
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    Retry,
-    /// Whether a filter will do instead of numbers.
-    Discard {
-        yes: bool,
+    Retry {
+        /// Whether the relay reads the event from the outbox table.
+        from_table: bool,
     },
+    /// Whether a filter will do instead of numbers.
+    Discard { yes: bool },
 }
 
 impl Wish {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Retry => "retry",
+            Self::Retry { .. } => "retry",
             Self::Discard { .. } => "discard",
         }
     }
@@ -131,7 +132,7 @@ fn check(args: &Args, wish: Wish) -> Result<(), Failure> {
             "discarding by a filter is for good and needs --yes",
             "look with --dry-run first, then add --yes, or name the events by their numbers",
         ),
-        Wish::Retry if args.reason.as_deref() == Some("behind") => refused(
+        Wish::Retry { .. } if args.reason.as_deref() == Some("behind") => refused(
             "events that wait behind others are sent on by themselves, once those are",
             "retry or discard the ones that they wait for: see `walpost parked list`",
         ),
@@ -185,10 +186,11 @@ impl Table {
     }
 
     async fn filtered(&self, args: &Args, wish: Wish) -> Result<Vec<Chosen>, Failure> {
-        // What waits behind others follows them by itself; of what was left out
-        // nothing can be sent.
+        // What waits behind others follows them by itself; what was left out can be sent from the
+        // table alone.
         let may_be = match wish {
-            Wish::Retry => {
+            Wish::Retry { from_table: true } => "reason <> 'behind'",
+            Wish::Retry { from_table: false } => {
                 "reason <> 'behind' and num_nonnulls(topic, row_columns, message_content) > 0"
             }
             Wish::Discard { .. } => "true",
@@ -230,14 +232,17 @@ impl Table {
 
     async fn mark(&self, chosen: &[Chosen], wish: Wish) -> Result<(), Failure> {
         // One that only waits is sent on behind the one that is asked for.
-        let marked = chosen.iter().filter(|one| wish != Wish::Retry || !one.follows());
+        let discards = matches!(wish, Wish::Discard { .. });
+        let marked = chosen.iter().filter(|one| discards || !one.follows());
         let ids: Vec<i64> = marked.map(|one| one.id).collect();
         let text = format!(
             "update {} set requested = $2, requested_at = clock_timestamp(), \
-             updated_at = clock_timestamp() where id = any($1) and state = 'open'",
+             retry_from_table = $3, updated_at = clock_timestamp() where id = any($1) and state = 'open'",
             self.name()
         );
-        self.client.execute(&text, &[&ids, &wish.as_str()]).await.map_err(self.failed())?;
+        let from_table = wish == (Wish::Retry { from_table: true });
+        let parameters: [&(dyn ToSql + Sync); 3] = [&ids, &wish.as_str(), &from_table];
+        self.client.execute(&text, &parameters).await.map_err(self.failed())?;
         Ok(())
     }
 }
@@ -277,14 +282,15 @@ impl Chosen {
                 format!("event {id} is being sent on"),
                 format!("see with `walpost parked show {id}` what becomes of it"),
             ),
-            (_, Wish::Retry) if self.left_out => refused(
+            (_, Wish::Retry { from_table: false }) if self.left_out => refused(
                 format!("nothing of the contents of event {id} was kept, so it cannot be sent on"),
                 format!(
-                    "insert it again as a new row of the outbox, with a max_event_bytes that \
-                     takes it, and run `walpost parked discard {id}`"
+                    "set a max_event_bytes that takes it, restart the relay and run `walpost parked \
+                     retry --from-table {id}`; if its row is gone from the outbox table, insert it \
+                     again and run `walpost parked discard {id}`"
                 ),
             ),
-            (_, Wish::Retry) if self.follows() && !self.leads(together) => {
+            (_, Wish::Retry { .. }) if self.follows() && !self.leads(together) => {
                 let first = self.first.unwrap_or_default();
                 refused(
                     format!("event {id} waits behind event {first} of its aggregate"),
