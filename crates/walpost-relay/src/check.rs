@@ -33,6 +33,7 @@ use crate::{
         rights::{self, Of},
         row_filter,
         slot::{self, Slot},
+        stream_columns,
     },
 };
 
@@ -264,7 +265,7 @@ async fn table_checks(
         let fit = snapshot_modes::selects_fit(sql, config, router).await;
         step(results, "snapshot", fit.map(|()| "each SELECT has what the router needs".to_owned()));
     }
-    step(results, PUBLICATION, publication_found(sql, server, config).await);
+    step(results, PUBLICATION, publication_found(sql, server, config, router).await);
     if !has_failed(results, OWN_TABLES) {
         results.extend(filters::check(sql, config, &router.event_id).await);
     }
@@ -319,10 +320,13 @@ async fn publication_found(
     sql: &Sql,
     server: &Server,
     config: &RelayConfig,
+    router: &RouterConfig,
 ) -> Result<String, RelayError> {
     row_filter::supported(server, config)?;
     preflight::origin_supported(server, config)?;
-    publication::found(sql, config).await
+    let found = publication::found(sql, config).await?;
+    stream_columns::suffice(sql, server.version, config, router).await?;
+    Ok(found)
 }
 
 /// The connection that a relay would stream on, and the timeline at its end.

@@ -1,7 +1,9 @@
 //! Columns of the outbox that the configuration names, and by which key.
 
 use walpost_event::error_chain;
-use walpost_router::{MissingColumn, RouteError, RouteErrorKind, RouterConfig};
+use walpost_router::{
+    MESSAGE_RELATION, MESSAGE_SCHEMA, MissingColumn, RouteError, RouteErrorKind, RouterConfig,
+};
 
 use crate::config::{NamedColumn, RelayConfig};
 
@@ -92,7 +94,11 @@ pub(crate) fn told(placed: &[(String, String)], error: &RouteError) -> String {
     let text = error_chain(error);
     match (error.kind(), error.column()) {
         (RouteErrorKind::MissingColumn { key }, Some(column)) => {
-            text.replace(key, key_of(placed, key, column))
+            let text = text.replace(key, key_of(placed, key, column));
+            if error.table() == format!("{MESSAGE_SCHEMA}.{MESSAGE_RELATION}") {
+                return text;
+            }
+            format!("{text}; if the table has it, see `walpost check`, then retry from the table")
         }
         _ => text,
     }

@@ -26,6 +26,7 @@ use crate::{
     wal::{
         ReplicationClient, StreamStart, WalSource, preflight, publication, row_filter,
         slot::{self, NewSlot},
+        stream_columns,
     },
 };
 
@@ -484,6 +485,7 @@ async fn checked(
         ));
     }
     publication::found(sql, config).await?;
+    stream_columns::suffice(sql, server.version, config, router).await?;
     Ok(server)
 }
 

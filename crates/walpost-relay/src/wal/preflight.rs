@@ -6,7 +6,7 @@ use super::{
     identity::ServerIdentity,
     publication, quote_identifier, quote_literal,
     rights::{self, Right},
-    row_filter,
+    row_filter, stream_columns,
 };
 use crate::{
     columns,
@@ -69,6 +69,7 @@ pub(crate) async fn run(
         true => publication::ensure(sql, config).await?,
         false => drop(publication::found(sql, config).await?),
     }
+    stream_columns::suffice(sql, server.version, config, router).await?;
     if config.mark_published {
         marking::possible(sql, config).await?;
     }

@@ -66,6 +66,7 @@ mod slot_states;
 mod snapshot_modes;
 mod standby;
 mod start_deadline;
+mod stream_columns;
 mod suspects;
 mod switching;
 mod switching_refusals;
