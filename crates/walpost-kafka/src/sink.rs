@@ -1,3 +1,7 @@
+//! The sink over an idempotent producer, and what it opens next to it.
+//!
+//! Long because all that the relay calls shares one queue and one state.
+
 use std::{
     sync::{
         Arc,

@@ -4,9 +4,18 @@ use super::{
 };
 
 /// Files of tests that may sleep, because none of it orders anything.
-const MAY_SLEEP: [&str; 4] = [
+const MAY_SLEEP: [&str; 9] = [
     // Moments between kills, drawn at random.
     "crates/walpost-consumer/tests/it/member.rs",
+    // Handlers that block their thread.
+    "crates/walpost-consumer/tests/it/blocked.rs",
+    "crates/walpost-consumer/tests/it/told.rs",
+    // Counts connections again and again until the test ends.
+    "crates/walpost-consumer/tests/it/connections.rs",
+    // A transaction that commits while a handler is tried again.
+    "crates/walpost-consumer/tests/it/patience.rs",
+    // A time in which a reading must not end.
+    "crates/walpost-kafka/src/spans.rs",
     // Asks for a condition again and again, up to a deadline.
     "crates/walpost-local/tests/it/guard.rs",
     // The time of a simulated world, which passes at once.

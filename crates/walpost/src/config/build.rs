@@ -148,11 +148,16 @@ impl Config {
         config.position_header = section.position_header;
         config.source_header = section.source_header;
         config.ignored_records = self.ignored_records(&section.ignored_records)?;
-        config.placed_columns = self.webhook_columns()?;
-        config.named_columns = self.named_columns()?;
+        self.name_columns(&mut config)?;
         self.complete(&mut config);
         config.validate().map_err(|problem| self.wrong_setting(&problem))?;
         Ok(config)
+    }
+
+    fn name_columns(&self, config: &mut RelayConfig) -> Result<(), ConfigError> {
+        config.placed_columns = self.webhook_columns()?;
+        config.named_columns = self.named_columns()?;
+        Ok(())
     }
 
     fn ignored_records(&self, records: &[String]) -> Result<Vec<RecordPlace>, ConfigError> {

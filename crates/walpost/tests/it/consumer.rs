@@ -1,4 +1,6 @@
 //! Consumers as operators see them: looked at, and followed by Kafka.
+//!
+//! Long because each command is tried on a consumer that really runs.
 
 use std::{process::Output, time::Duration};
 
