@@ -33,7 +33,7 @@ fn events_are_listed_shown_tried_again_and_ignored() {
     assert!(stderr(&output).contains("walpost migrate --set inbox"), "{}", stderr(&output));
     let args = ["migrate", "--set", "inbox", "--postgres", &rig.url];
     let output = walpost(&args, &[]);
-    assert_eq!(stdout(&output), "applied inbox/0001_inbox\n", "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("applied inbox/0001_inbox\n"), "{}", stderr(&output));
     assert_eq!(stdout(&rig.run(&["list"])), "no event of the kind is in the inbox\n");
     rig.sql(EVENTS);
 
