@@ -136,6 +136,7 @@ const RELAY: &[Migration] = &[
         "retry_from_table",
         include_str!("../migrations/relay/0015_retry_from_table.sql"),
     ),
+    Migration::new(16, "relations", include_str!("../migrations/relay/0016_relations.sql")),
 ];
 
 const CONSUMER: &[Migration] = &[

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use walpost_event::{Lsn, Operation, Relation, Row, RowChange};
@@ -46,6 +46,7 @@ pub struct Decoder {
     relations: Relations,
     domains: Domains,
     has_base_types: bool,
+    names: HashMap<u32, (String, String)>,
 }
 
 impl Decoder {
@@ -60,6 +61,12 @@ impl Decoder {
     pub fn with_base_types(mut self) -> Self {
         self.has_base_types = true;
         self
+    }
+
+    /// A decoder that calls the relations with these OIDs by these schemas and
+    /// names, whatever the server calls them when it decodes their rows.
+    pub fn naming(names: HashMap<u32, (String, String)>) -> Self {
+        Self { names, ..Self::default() }
     }
 
     /// Decodes one message: the data of one XLogData message, or one row of
@@ -91,6 +98,9 @@ impl Decoder {
             Body::Relation(mut relation) => {
                 if self.has_base_types {
                     self.domains.replace(&mut relation);
+                }
+                if let Some((schema, name)) = self.names.get(&relation.oid) {
+                    (relation.schema, relation.name) = (schema.clone(), name.clone());
                 }
                 self.relations.keep(relation, &reader).map(WalMessage::Relation)
             }

@@ -30,6 +30,7 @@ use crate::{
         ReplicationClient, failover, membership,
         preflight::{self, Server},
         publication,
+        relations::{self, Attached, how_to_publish},
         rights::{self, Of},
         row_filter,
         slot::{self, Slot},
@@ -63,6 +64,7 @@ pub enum Outcome {
 
 const OWN_TABLES: &str = "walpost's tables";
 const OUTBOX: &str = "outbox table";
+const TABLES: &str = "rows of the tables";
 const PUBLICATION: &str = "publication";
 
 /// Looks at everything that [`Relay::start`](crate::Relay::start) would need.
@@ -168,6 +170,9 @@ async fn database_checks(
     results.push(advice::direct(&sql, began, found.as_ref().err()).await?);
     step(results, "replication connection", found);
     let (slot, checkpoint) = (slot.as_ref(), checkpoint.as_ref());
+    if !has_failed(results, OUTBOX) && !has_failed(results, TABLES) {
+        results.extend(attached_check(&sql, config, checkpoint).await?);
+    }
     // A publication that is named wrongly is not one that was dropped.
     let is_told = publication.is_none() && has_failed(results, PUBLICATION);
     let has_gap = slot.is_some_and(|slot| slot.lost.as_deref() == Some(membership::BROKEN));
@@ -178,10 +183,12 @@ async fn database_checks(
         let (detail, next_step) = (found.problem, Some(found.remedy));
         results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
     }
-    let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
-    let is_done = checkpoint.is_some_and(|row| row.initial == InitialState::Done);
-    if !is_done || decided.is_err() {
-        step(results, if is_done { "new tables" } else { "first start" }, decided);
+    let is_first = checkpoint.is_none_or(|row| row.initial != InitialState::Done);
+    if is_first || !has_failed(results, OUTBOX) {
+        let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
+        if is_first || decided.is_err() {
+            step(results, if is_first { "first start" } else { TABLES }, decided);
+        }
     }
     Ok(Start::Checked)
 }
@@ -213,6 +220,28 @@ async fn id_space_check(
     Ok(vec![warn(name, detail, next_step)])
 }
 
+/// Partitions with rows that no stream has brought.
+async fn attached_check(
+    sql: &Sql,
+    config: &RelayConfig,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<Vec<CheckResult>, RelayError> {
+    let Some(noted) = checkpoint.and_then(|row| row.relations.as_ref()) else {
+        return Ok(Vec::new());
+    };
+    let facts = relations::read(sql, config, &noted.tables()).await?;
+    let found = relations::attached(&sql.within_ms(config.slot_timeout_ms), noted, &facts).await?;
+    let warning = |part: &Attached| {
+        let Attached { name, table, .. } = part;
+        let detail = format!(
+            "partition {name} of {table} holds rows that it may have had before it was attached, \
+             which no stream brings: they are not published, and not pruned"
+        );
+        warn("attached partitions", detail, &how_to_publish(name, table))
+    };
+    Ok(found.iter().map(warning).collect())
+}
+
 /// Whether a start can go on from the slot.
 async fn slot_check(
     sql: &Sql,
@@ -241,6 +270,10 @@ async fn slot_check(
     warn("slot", format!("{:?} is lost", config.slot), next_step)
 }
 
+fn kinds(config: &RelayConfig) -> String {
+    format!("of {} tables, each in the stream", config.tables.len())
+}
+
 /// Rights, tables and the publication.
 async fn table_checks(
     sql: &Sql,
@@ -261,6 +294,13 @@ async fn table_checks(
     }
     results.extend(columns_named(sql, config, router).await);
     results.extend(ids_declared(sql, config, router).await);
+    if !has_failed(results, OUTBOX) {
+        step(
+            results,
+            TABLES,
+            preflight::streamed(sql, config, router).await.map(|_| kinds(config)),
+        );
+    }
     if !config.snapshot.overrides.is_empty() {
         let fit = snapshot_modes::selects_fit(sql, config, router).await;
         step(results, "snapshot", fit.map(|()| "each SELECT has what the router needs".to_owned()));

@@ -1,7 +1,10 @@
 mod feed;
 mod predecessor;
+mod relations;
 mod state;
 mod switch;
+
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_postgres::types::{PgLsn, Type};
@@ -10,6 +13,7 @@ use walpost_event::{Generation, Lsn, Position};
 
 pub(crate) use self::{
     feed::{Cut, Feed},
+    relations::{Watched, note_unlogged},
     state::{Accepted, InitialState, Loss, Note},
     switch::{begin_polling, note_polling, read_feed},
 };
@@ -20,7 +24,7 @@ use crate::{
     proven::{Pair, Seen},
     sink::TopicFloors,
     sql::{Parameter, Sql},
-    wal::{membership, quote_identifier},
+    wal::{membership, quote_identifier, relations::Noted},
 };
 
 /// The pipeline's row in `checkpoint`: how far everything is durable.
@@ -40,6 +44,8 @@ pub(crate) struct CheckpointStore {
     /// from then on, as a move of rows changes both.
     expected: Option<Value>,
     noted: Option<Value>,
+    /// The tables by their object ids; none in a session that only reads the row.
+    relations: Option<Arc<Watched>>,
 }
 
 /// What the row says.
@@ -68,6 +74,8 @@ pub(crate) struct Checkpoint {
     pub(crate) has_messages: bool,
     /// The publication's object ids.
     pub(crate) publication: Option<Value>,
+    /// The relations whose rows the stream brings.
+    pub(crate) relations: Option<Noted>,
     pub(crate) feed: Feed,
     /// The last event of its transaction that is published by another program,
     /// which read the slot before.
@@ -99,6 +107,7 @@ impl Checkpoint {
             requested: None,
             has_messages: false,
             publication: None,
+            relations: None,
             feed: Feed::Wal,
             taken_over_at: None,
         }
@@ -118,9 +127,10 @@ impl CheckpointStore {
             pipeline: config.pipeline.clone(),
             outboxes: config.tables.iter().map(TableName::quoted).collect(),
             token: Uuid::new_v4(),
-            publication: membership::expression(config),
+            publication: membership::expression(config, None),
             expected: None,
             noted: None,
+            relations: None,
         }
     }
 
@@ -162,7 +172,7 @@ impl CheckpointStore {
         let sql = format!(
             "update {} set token = $2, timeline = $3, tables = $4, \
              publication = case when publication is distinct from $6 then publication else $5 end, \
-             clean = false, updated_at = clock_timestamp() \
+             relations = coalesce($7, relations), clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 returning {COLUMNS}",
             self.table
         );
@@ -178,6 +188,7 @@ impl CheckpointStore {
                     (&self.outboxes, Type::TEXT_ARRAY),
                     (&self.expected, Type::JSONB),
                     (&self.noted, Type::JSONB),
+                    (&self.noted_relations(), Type::JSONB),
                 ],
             )
             .await?;
@@ -188,8 +199,8 @@ impl CheckpointStore {
     pub(crate) async fn create(&self, checkpoint: &Checkpoint) -> Result<(), RelayError> {
         let sql = format!(
             "insert into {} (pipeline, token, generation, system_id, timeline, slot, \
-             confirmed_lsn, initial, initial_boundary, tables, publication) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (pipeline) do nothing",
+             confirmed_lsn, initial, initial_boundary, tables, publication, relations) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) on conflict (pipeline) do nothing",
             self.table
         );
         let (initial, boundary, _) = checkpoint.initial.columns();
@@ -209,6 +220,7 @@ impl CheckpointStore {
                     (&boundary, Type::TEXT),
                     (&self.outboxes, Type::TEXT_ARRAY),
                     (&self.expected, Type::JSONB),
+                    (&self.noted_relations(), Type::JSONB),
                 ],
             )
             .await?;
@@ -270,7 +282,7 @@ impl CheckpointStore {
         let sql = format!(
             "update {} set token = $2, timeline = $3, tables = $4, generation = $5, floors = $6, \
              recovery = $7, pending = null, recovery_requested = null, publication = $10, \
-             clean = false, updated_at = clock_timestamp() \
+             relations = coalesce($13, relations), clean = false, updated_at = clock_timestamp() \
              where pipeline = $1 and generation = $8 and confirmed_lsn = $9 \
              and publication is not distinct from $11 \
              and not exists (select from jsonb_object_keys(floors) topic where topic <> all ($12)) \
@@ -283,7 +295,8 @@ impl CheckpointStore {
         }
         let (_, _, recovery) = state.columns();
         let topics: Vec<&str> = before.floors.iter().map(|topic| &*topic.name).collect();
-        let parameters: [Parameter<'_>; 12] = [
+        let relations = self.noted_relations();
+        let parameters: [Parameter<'_>; 13] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&i64::from(timeline), Type::INT8),
@@ -296,6 +309,7 @@ impl CheckpointStore {
             (&self.expected, Type::JSONB),
             (&before.publication, Type::JSONB),
             (&topics, Type::TEXT_ARRAY),
+            (&relations, Type::JSONB),
         ];
         let rows =
             self.sql.query("replacing the slot in the checkpoint", &sql, &parameters).await?;
@@ -332,11 +346,15 @@ impl CheckpointStore {
              pending = case when $6::jsonb is null then pending \
                  when jsonb_typeof($6) = 'object' then $6 end, \
              has_messages = has_messages or $7, updated_at = clock_timestamp() \
-             where pipeline = $1 and token = $2 and ($8::jsonb is null or {} = publication)",
-            self.table, self.publication
+             where pipeline = $1 and token = $2 and ($8::jsonb is null or {} = publication) \
+             and ($9::int8 is null or {} = $9)",
+            self.table,
+            self.publication,
+            self.digest()
         );
         let confirmed = PgLsn::from(u64::from(note.confirmed));
-        let parameters: [Parameter<'_>; 8] = [
+        let relations = self.settled().await?;
+        let parameters: [Parameter<'_>; 9] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&confirmed, Type::PG_LSN),
@@ -345,12 +363,16 @@ impl CheckpointStore {
             (&note.pairs.pending, Type::JSONB),
             (&note.has_messages, Type::BOOL),
             (&self.expected, Type::JSONB),
+            (&relations, Type::INT8),
         ];
         let mut updated = self.execute("writing the checkpoint", &sql, &parameters).await?;
         if updated == 0 {
-            // Either of two conditions; this tells one from the other. Or it has
-            // waited for a move, whose row it saw beside the publication of before.
+            // One of three conditions; this tells which. Or it has waited for a move,
+            // whose row it saw beside the publication of before.
             self.see().await?;
+            let relations = self.settled().await?;
+            let mut parameters = parameters;
+            parameters[8] = (&relations, Type::INT8);
             updated = self.execute("writing the checkpoint", &sql, &parameters).await?;
         }
         self.owned(updated)?;
@@ -367,16 +389,30 @@ impl CheckpointStore {
         let see = format!(
             "select pg_current_snapshot()::text, pg_current_wal_insert_lsn(), \
              extract(epoch from clock_timestamp())::int8, $1::jsonb is null or {} = \
-             coalesce((select publication from {} where pipeline = $2), $1)",
-            self.publication, self.table
+             coalesce((select publication from {} where pipeline = $2), $1), \
+             $3::int8 is null or {} = $3",
+            self.publication,
+            self.table,
+            self.digest()
         );
-        let expected = [(&self.expected as _, Type::JSONB), (&self.pipeline as _, Type::TEXT)];
-        let row = self.sql.one("taking a snapshot", &see, &expected).await?;
-        if row.get::<_, Option<bool>>(3) != Some(true) {
-            return Err(self.publication_changed());
+        for _ in 0..SETTLES_MAX {
+            let relations = self.settled().await?;
+            let expected: [Parameter<'_>; 3] = [
+                (&self.expected, Type::JSONB),
+                (&self.pipeline, Type::TEXT),
+                (&relations, Type::INT8),
+            ];
+            let row = self.sql.one("taking a snapshot", &see, &expected).await?;
+            if row.get::<_, Option<bool>>(3) != Some(true) {
+                return Err(self.publication_changed());
+            }
+            if row.get::<_, Option<bool>>(4) == Some(true) {
+                let lsn = Lsn::from(u64::from(row.get::<_, PgLsn>(1)));
+                return Ok(Seen { snapshot: row.get(0), lsn, at: row.get(2) });
+            }
+            self.unsettle();
         }
-        let lsn = Lsn::from(u64::from(row.get::<_, PgLsn>(1)));
-        Ok(Seen { snapshot: row.get(0), lsn, at: row.get(2) })
+        Err(self.table_changed("the outbox tables change all the time"))
     }
 
     /// How far the server's WAL is on its disk.
@@ -419,6 +455,10 @@ impl CheckpointStore {
         self.owned(updated)
     }
 
+    fn table_changed(&self, detail: impl Into<String>) -> RelayError {
+        RelayError::TableChanged { pipeline: self.pipeline.clone(), detail: detail.into() }
+    }
+
     fn publication_changed(&self) -> RelayError {
         RelayError::PublicationChanged { pipeline: self.pipeline.clone() }
     }
@@ -443,15 +483,21 @@ impl CheckpointStore {
     }
 }
 
+/// Looks at tables that change, until a snapshot of them is settled.
+const SETTLES_MAX: usize = 5;
+
 const COLUMNS: &str = "generation, system_id, timeline, slot, confirmed_lsn, initial, initial_boundary, floors, clean, fence, \
      proven, pending, (pg_current_xact_id_if_assigned()::text::numeric % 4294967296)::int8, \
-     recovery, recovery_requested, has_messages, publication, source, switch, taken_over_at";
+     recovery, recovery_requested, has_messages, publication, source, switch, taken_over_at, relations";
 
 fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
     let corrupt = |what: &str| RelayError::Config(format!("the checkpoint row holds {what}"));
     let generation = u32::try_from(row.get::<_, i64>(0)).map_err(|_| corrupt("no generation"))?;
     let timeline = u32::try_from(row.get::<_, i64>(2)).map_err(|_| corrupt("no timeline"))?;
     let recovery = row.get::<_, Option<Value>>(13);
+    let relations = row.get::<_, Option<Value>>(20);
+    let relations = relations
+        .map(|value| Noted::from_json(&value).ok_or_else(|| corrupt("relations of another form")));
     let recovery = recovery.map(|value| {
         Loss::state_from_json(&value).ok_or_else(|| corrupt("a recovery of another form"))
     });
@@ -484,6 +530,7 @@ fn checkpoint(row: &tokio_postgres::Row) -> Result<Checkpoint, RelayError> {
             .map(str::parse)
             .transpose()
             .map_err(|_| corrupt("a take-over of another form"))?,
+        relations: relations.transpose()?,
     })
 }
 

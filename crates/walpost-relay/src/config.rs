@@ -1,4 +1,4 @@
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use walpost_router::NameFilter;
 
@@ -173,6 +173,11 @@ pub struct RelayConfig {
     /// otherwise (`offset.mismatch.strategy`: `trust_slot`,
     /// `trust_greater_lsn`). Events in between are lost. Default false.
     pub accept_advanced_slot: bool,
+    /// Which tables that come while the relay runs are outbox tables too. Their rows
+    /// are events from the first one on. Default none.
+    pub new_tables: Option<TableFilter>,
+    /// Those that have come since the relay was started.
+    pub(crate) arrived: Vec<TableName>,
 }
 
 /// A column of the outbox tables, as the configuration names it.
@@ -240,6 +245,8 @@ impl RelayConfig {
             confirm_slot: true,
             drop_slot_on_stop: false,
             accept_advanced_slot: false,
+            new_tables: None,
+            arrived: Vec::new(),
         }
     }
 
@@ -357,6 +364,39 @@ pub(crate) fn legal_topic(setting: &str, topic: &str) -> Result<(), String> {
     Err(format!(
         "{setting} is {topic:?}; a topic's name has 1 to 249 of letters, digits, '.', '_' and '-'"
     ))
+}
+
+/// Tables by their names, beside those that were there at a moment.
+#[derive(Clone)]
+pub struct TableFilter {
+    passes: Arc<dyn Fn(&TableName) -> bool + Send + Sync>,
+    looked_at: u64,
+}
+
+impl TableFilter {
+    /// `looked_at` is the first transaction id (`pg_snapshot_xmax`) that was not given
+    /// out when the tables were looked for that pass.
+    pub fn new(
+        looked_at: u64,
+        passes: impl Fn(&TableName) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { passes: Arc::new(passes), looked_at }
+    }
+
+    /// Whether such a table is an outbox table.
+    pub fn passes(&self, table: &TableName) -> bool {
+        (self.passes)(table)
+    }
+
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+}
+
+impl fmt::Debug for TableFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableFilter(looked at {})", self.looked_at)
+    }
 }
 
 /// A table with its schema, both as stored, without quotes.

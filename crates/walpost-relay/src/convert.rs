@@ -1,4 +1,5 @@
 mod connect;
+mod moved;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,11 +12,12 @@ use walpost_event::{
 use walpost_pgoutput::LogicalMessage;
 use walpost_router::{RouteErrorKind, Routed, Router, SkipReason};
 
-use self::connect::Connect;
+pub(crate) use self::moved::Moves;
+use self::{connect::Connect, moved::Arrivals};
 use crate::{
     asking::{Answer, Question},
     columns,
-    config::{RelayConfig, TableName},
+    config::{RelayConfig, TableFilter, TableName},
     encoding::EventEncoding,
     error::RelayError,
     filters::{Columns, Prefixes, SkippedOperations},
@@ -65,6 +67,9 @@ pub(crate) struct Converter {
     router: Router,
     making: Making,
     tables: HashSet<TableName>,
+    new_tables: Option<TableFilter>,
+    arrivals: Arrivals,
+    moves: Moves,
     prefixes: Prefixes,
     columns: Columns,
     dead_letter_topic: Option<String>,
@@ -132,6 +137,9 @@ impl Converter {
             making,
             router,
             tables: config.tables.iter().cloned().collect(),
+            new_tables: config.new_tables.clone(),
+            arrivals: Arrivals::default(),
+            moves: Moves::default(),
             prefixes,
             columns: Columns::new(config),
             dead_letter_topic: config.dead_letter_topic.clone(),

@@ -4,7 +4,7 @@ use walpost_event::{Lsn, Position};
 use walpost_pgoutput::DecodeError;
 use walpost_postgres::ConnectError;
 
-use crate::{statement_error::StatementError, wal::rights};
+use crate::{config::TableName, statement_error::StatementError, wal::rights};
 
 /// What an ErrorResponse of PostgreSQL says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +130,22 @@ pub enum RelayError {
         /// Name of the pipeline.
         pipeline: String,
     },
+    /// An outbox table is not what it was when the session began. The next session
+    /// says what is to be done.
+    #[error("{detail}; pipeline {pipeline:?} looks at its tables again")]
+    TableChanged {
+        /// Name of the pipeline.
+        pipeline: String,
+        /// What has happened.
+        detail: String,
+    },
+    /// A table has come that the filters mean: its rows are events as soon as it is
+    /// known. Nothing of them was passed.
+    #[error("table {table} has come, and the filters mean it; start again to publish its events")]
+    NewTable {
+        /// The table.
+        table: TableName,
+    },
     /// Something else has to be done first, by another pipeline or the next session.
     #[error("pipeline {pipeline:?} waits: {detail}")]
     Waits {
@@ -211,6 +227,8 @@ kinds!(
     Prerequisite,
     TakenOver,
     PublicationChanged,
+    TableChanged,
+    NewTable,
     Waits,
     Sink,
     SinkAccess,
@@ -232,9 +250,11 @@ impl RelayError {
             Self::SqlTimeout { .. }
             | Self::TakenOver { .. }
             | Self::PublicationChanged { .. }
+            | Self::TableChanged { .. }
             | Self::Waits { .. } => true,
             Self::Sink { transient, .. } => *transient,
-            Self::SinkAccess { .. }
+            Self::NewTable { .. }
+            | Self::SinkAccess { .. }
             | Self::RegistryAccess { .. }
             | Self::Prerequisite { .. }
             | Self::Halted { .. }

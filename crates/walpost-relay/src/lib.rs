@@ -70,7 +70,8 @@ pub use crate::{
     catalog::{TableDescription, describe_table},
     check::{CheckResult, Outcome, check},
     config::{
-        Initial, LostSlot, NamedColumn, ParkMode, RelayConfig, SourceKind, StreamOrigin, TableName,
+        Initial, LostSlot, NamedColumn, ParkMode, RelayConfig, SourceKind, StreamOrigin,
+        TableFilter, TableName,
     },
     dead_letters::DeadLetters,
     encoding::{ConnectOptions, ContextHeaders, EventEncoding, Registries},

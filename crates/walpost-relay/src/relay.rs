@@ -118,10 +118,11 @@ impl Relay {
     ) -> Result<(), RelayError> {
         let mut carried = Carried::default();
         let mut retries = Retries::new(&self.config);
+        let mut config = self.config.clone();
         loop {
             let session = Session {
                 database: &self.database,
-                config: &self.config,
+                config: &config,
                 router: &self.router,
                 encoding: &self.encoding,
                 status,
@@ -140,6 +141,15 @@ impl Relay {
                 Ok(Ended::Stopped) => return Ok(()),
                 Ok(Ended::Rejected) => {
                     retries.succeeded();
+                    continue;
+                }
+                Err(RelayError::NewTable { table }) => {
+                    tracing::info!(
+                        %table,
+                        "a table has come that the filters mean; its events are published too"
+                    );
+                    config.tables.push(table.clone());
+                    config.arrived.push(table);
                     continue;
                 }
                 Err(error) if is_final(&error) => return Err(error),

@@ -3,7 +3,7 @@ mod first_start;
 mod loading;
 mod look;
 
-use std::convert::Infallible;
+use std::{collections::HashSet, convert::Infallible};
 
 use tokio::sync::watch;
 use walpost_event::Lsn;
@@ -19,8 +19,8 @@ use crate::{
     asking::Asker,
     check::advice,
     checkpoint::{Checkpoint, CheckpointStore, InitialState},
-    config::{RelayConfig, SourceKind},
-    convert::Converter,
+    config::{RelayConfig, SourceKind, TableName},
+    convert::{Converter, Moves},
     encoding::EventEncoding,
     error::{RelayError, SourceError},
     headers::OwnHeaders,
@@ -66,6 +66,12 @@ pub(crate) struct Found {
     pub(crate) database: Database,
     pub(crate) sql: Sql,
     pub(crate) server: Server,
+    /// The outbox tables by their object ids.
+    pub(crate) tables: Vec<(u32, TableName)>,
+    /// Those of them that are partitioned, or partitions.
+    pub(crate) partitioned: HashSet<TableName>,
+    /// The stream brings deletes.
+    pub(crate) has_deletes: bool,
     /// The server on both connections.
     pub(crate) identity: ServerIdentity,
     pub(crate) checkpoints: CheckpointStore,
@@ -259,6 +265,10 @@ impl Session<'_> {
         // The holder before us may have moved both.
         let now = found.checkpoints.read().await?;
         self.as_before(&found.checkpoint, now.as_ref())?;
+        let relations = found.checkpoint.relations.as_ref();
+        if relations.is_some() && now.as_ref().and_then(|now| now.relations.as_ref()) != relations {
+            return Err(RelayError::TakenOver { pipeline: self.config.pipeline.clone() });
+        }
         history::not_ahead(&found.checkpoint, self.config, confirmed)?;
         found.checkpoint.clean = now.is_some_and(|now| now.clean);
         self.take(found).await
@@ -344,11 +354,13 @@ impl Session<'_> {
             Lsn::ZERO => Proofs::loading(proven),
             _ => Proofs::streaming(proven, pending, taken_by),
         };
+        let moves = Moves::new(found.partitioned.clone(), found.has_deletes);
         Ok(Pipeline {
             source,
             sink,
             converter: Converter::new(self.router.clone(), self.encoding, self.config)
-                .with_spaces(found.spaces.clone()),
+                .with_spaces(found.spaces.clone())
+                .with_moves(moves),
             asker: Asker::new(found.sql.clone(), self.encoding)?,
             headers: OwnHeaders::new(self.config, generation),
             parked,
@@ -375,6 +387,7 @@ impl Session<'_> {
             origin: self.config.stream_origin,
             confirms: self.config.confirm_slot,
             base_types: self.config.base_types,
+            tables: found.tables.clone(),
         }
     }
 }

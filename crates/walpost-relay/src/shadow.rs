@@ -24,7 +24,7 @@ use crate::{
     source::{Source, SourceItem},
     sql::Sql,
     wal::{
-        ReplicationClient, StreamStart, WalSource, preflight, publication, row_filter,
+        ReplicationClient, StreamStart, WalSource, preflight, publication, relations, row_filter,
         slot::{self, NewSlot},
         stream_columns,
     },
@@ -176,6 +176,7 @@ impl Shadow {
             origin: config.stream_origin,
             confirms: true,
             base_types: config.base_types,
+            tables: relations::fit(&sql, &config).await?.named(&config.tables).collect(),
         };
         let source = WalSource::start(replication, &start).await?;
         Ok(Self {
@@ -330,6 +331,7 @@ impl Shadow {
             }
             SourceItem::KeepAlive { .. } => {}
             SourceItem::Relation(relation) => self.converter.forget(&relation),
+            SourceItem::Origin => {}
             SourceItem::Change(change) => return self.change(change, None),
             SourceItem::Oversize { change, size_bytes } => {
                 return self.change(change, Some(size_bytes));

@@ -49,6 +49,8 @@ pub enum SourceItem {
         /// The source has been behind for more than a second when it sent it.
         is_late: bool,
     },
+    /// The transaction at hand was replicated here from elsewhere.
+    Origin,
     /// The server describes a table, before its first row and again after whatever
     /// may have changed it: what the catalog said of it may be out of date.
     Relation(Arc<Relation>),

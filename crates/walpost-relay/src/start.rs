@@ -3,6 +3,7 @@
 
 use std::{slice, time::Duration};
 
+use tokio_postgres::types::Type;
 use walpost_event::Lsn;
 use walpost_postgres::Database;
 
@@ -16,7 +17,9 @@ use crate::{
     snapshot_modes,
     sql::Sql,
     wal::{
-        ReplicationClient, membership, preflight, rights,
+        ReplicationClient, membership, preflight,
+        relations::{self, Noted},
+        rights,
         slot::{self, Slot},
         snapshot::until_writers_ended,
     },
@@ -160,14 +163,23 @@ async fn added_decided(
 ) -> Result<String, RelayError> {
     let done = || Ok("done".to_owned());
     let Some(before) = checkpoint.and_then(|row| row.publication.as_ref()) else { return done() };
-    let now = membership::read(sql, config).await?.unwrap_or_default();
-    let added = membership::added(before, &now);
-    let added = config.tables.iter().filter(|table| added.contains(&&*table.quoted()));
-    overlap::none(sql, config, added.clone(), ReaderFeed::Wal).await?;
+    let added = match checkpoint.and_then(|row| row.relations.as_ref()) {
+        Some(noted) => not_noted(sql, config, noted).await?,
+        None => {
+            let now = membership::read(sql, config).await?.unwrap_or_default();
+            let names = membership::added(before, &now);
+            let is_added = |table: &&TableName| names.contains(&&*table.quoted());
+            config.tables.iter().filter(is_added).cloned().collect()
+        }
+    };
+    overlap::none(sql, config, &added, ReaderFeed::Wal).await?;
     if config.initial == Some(Initial::Skip) {
         return done();
     }
-    for table in added {
+    for table in &added {
+        if has_come(sql, config, table).await? {
+            continue;
+        }
         rights::readable(sql, slice::from_ref(table)).await?;
         if !preflight::has_rows(sql, config, table).await? {
             // The stream may have brought, and passed over, what nobody sees yet.
@@ -188,6 +200,62 @@ async fn added_decided(
         }
     }
     done()
+}
+
+/// Whether a table has come since the tables were looked for, with a publication of
+/// all tables: whatever is in it is in the stream, and was passed by nobody.
+async fn has_come(sql: &Sql, config: &RelayConfig, table: &TableName) -> Result<bool, RelayError> {
+    let Some(filter) = config.new_tables.as_ref().filter(|_| config.arrived.contains(table)) else {
+        return Ok(false);
+    };
+    // Ids in the catalog are the lower halves.
+    let query = "select p.puballtables and now.id - (now.id - a.xmin::text::int8) % 4294967296 >= \
+                 $3::text::int8 from pg_publication p, pg_attribute a, \
+                 (select pg_snapshot_xmax(pg_current_snapshot())::text::int8) now (id) \
+                 where p.pubname = $1 and a.attrelid = to_regclass($2) and a.attnum = -1";
+    let parameters = [
+        (&config.publication as _, Type::TEXT),
+        (&table.quoted() as _, Type::TEXT),
+        (&filter.looked_at().to_string() as _, Type::TEXT),
+    ];
+    let row = sql.opt("looking when a table has come", query, &parameters).await?;
+    Ok(row.is_some_and(|row| row.get::<_, Option<bool>>(0) == Some(true)))
+}
+
+/// Tables that are none of those that the pipeline has read, by their object ids. One
+/// that had the name of such a table and is there under another may have got rows
+/// since.
+async fn not_noted(
+    sql: &Sql,
+    config: &RelayConfig,
+    noted: &Noted,
+) -> Result<Vec<TableName>, RelayError> {
+    let known = noted.tables();
+    let facts = relations::read(sql, config, &known).await?;
+    let mut found = Vec::new();
+    for (oid, table) in facts.named(&config.tables).filter(|(oid, _)| !known.contains(oid)) {
+        let before = noted.table(&table.quoted());
+        let is_read = |before: &u32| facts.named(&config.tables).any(|(oid, _)| oid == *before);
+        let before = before.filter(|before| {
+            config.initial != Some(Initial::Skip) && *before != oid && !is_read(before)
+        });
+        if let Some(name) = before.and_then(|before| facts.name(before)) {
+            return Err(RelayError::prerequisite(
+                format!(
+                    "table {table} is another table than pipeline {:?} has read, which is called \
+                     {name} now",
+                    config.pipeline
+                ),
+                format!(
+                    "name {name} in `tables` too, until what was inserted there is published; or, \
+                     if nothing is inserted there any more, set initial = \"skip\", which leaves \
+                     the rows that are in {table} already"
+                ),
+            ));
+        }
+        found.push(table);
+    }
+    Ok(found)
 }
 
 /// Of a slot that somebody else made nobody knows which rows it will bring.

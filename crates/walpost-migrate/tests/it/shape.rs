@@ -134,6 +134,7 @@ async fn the_relay_finds_its_columns() {
             "source text not null",
             "switch jsonb",
             "taken_over_at text",
+            "relations jsonb",
         ]
     );
     assert_eq!(

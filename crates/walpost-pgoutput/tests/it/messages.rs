@@ -66,6 +66,22 @@ fn relation_carries_names_types_and_keys() {
 }
 
 #[test]
+fn a_relation_is_called_as_it_is_known_whatever_its_name_was() {
+    let known = [(OUTBOX, ("shop".to_owned(), "events".to_owned()))].into();
+    let mut decoder = Decoder::naming(known);
+    let mut name = |oid: u32, name: &str| {
+        let frame = frames::relation(oid, "public", name, &[]);
+        let WalMessage::Relation(relation) = decoder.decode(frame).unwrap() else {
+            panic!("a relation")
+        };
+        format!("{}.{}", relation.schema, relation.name)
+    };
+    assert_eq!(name(OUTBOX, "outbox"), "shop.events");
+    assert_eq!(name(OUTBOX, "renamed"), "shop.events");
+    assert_eq!(name(OUTBOX + 1, "outbox"), "public.outbox");
+}
+
+#[test]
 fn every_replica_identity_is_known() {
     let cases = [
         (b'd', ReplicaIdentity::Default),

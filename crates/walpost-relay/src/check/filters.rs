@@ -264,6 +264,7 @@ mod tests {
 
     fn reader(pipeline: &str, rows: Option<&str>, messages: &[&str]) -> Reader {
         Reader {
+            brought: None,
             pipeline: pipeline.to_owned(),
             proven: None,
             rows: rows.map(str::to_owned),

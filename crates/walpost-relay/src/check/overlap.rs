@@ -53,6 +53,7 @@ pub(crate) async fn own_reader(
         is_here: true,
         messages: config.event_prefixes().to_vec(),
         feed: Some(feed),
+        brought: None,
     })
 }
 
@@ -110,6 +111,7 @@ mod tests {
             is_here: true,
             messages: Vec::new(),
             feed,
+            brought: None,
         }
     }
 

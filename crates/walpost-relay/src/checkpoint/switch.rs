@@ -126,14 +126,15 @@ impl CheckpointStore {
         self.sql.batch(attempt, &begin).await?;
         let sql = format!(
             "insert into {0} as c (pipeline, token, generation, system_id, timeline, slot, \
-             confirmed_lsn, initial, tables, publication, source, switch) \
-             values ($1, $2, $3, $4, $5, $6, '0/0', 'creating', $7, $8, $9, $10) \
+             confirmed_lsn, initial, tables, publication, source, switch, relations) \
+             values ($1, $2, $3, $4, $5, $6, '0/0', 'creating', $7, $8, $9, $10, $11) \
              on conflict (pipeline) do update set token = $2, system_id = $4, timeline = $5, \
-             slot = $6, tables = $7, publication = $8, switch = $10, updated_at = clock_timestamp() where c.source = $9",
+             slot = $6, tables = $7, publication = $8, switch = $10, relations = $11, updated_at = clock_timestamp() where c.source = $9",
             self.table
         );
         let (source, switch) = feed.columns();
-        let parameters: [Parameter<'_>; 10] = [
+        let relations = self.noted_relations();
+        let parameters: [Parameter<'_>; 11] = [
             (&self.pipeline, Type::TEXT),
             (&self.token, Type::UUID),
             (&i64::from(u32::from(new_generation())), Type::INT8),
@@ -144,6 +145,7 @@ impl CheckpointStore {
             (&self.expected, Type::JSONB),
             (&source, Type::TEXT),
             (&switch, Type::JSONB),
+            (&relations, Type::JSONB),
         ];
         let written = self.execute("noting that polling ends", &sql, &parameters).await?;
         self.owned(written)?;

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use walpost_encode::{
+    Encoder,
     avro::{AvroConverter, AvroOptions, RegistryErrorKind},
     connect::{
         Action, CatalogColumn, Condition, Converters, HeaderConverter, ShapeOptions, Test,
@@ -216,8 +217,7 @@ fn headers_of_the_context_are_of_rows_and_not_of_messages() {
 #[test]
 fn a_table_is_asked_about_once_before_its_first_event_has_a_source() {
     let router = Router::new(RouterConfig::default()).expect("the defaults");
-    let encoding =
-        Encoding { key: walpost_encode::Encoder::Raw, value: walpost_encode::Encoder::Raw };
+    let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
     let mut converter = Converter::new(router, &encoding.into(), &RelayConfig::new("shop"));
     let (outbox, space) = (outbox(), uuid::Uuid::from_u128(7));
     let Question::IdSpace(asked, _) = question(converter.message(&insert(&outbox, None), None))
@@ -232,4 +232,57 @@ fn a_table_is_asked_about_once_before_its_first_event_has_a_source() {
     let Ok(message) = converter.message(&change, None) else { panic!("it is no message") };
     let source = message.headers.iter().find(|header| &*header.name == "walpost-source");
     assert_eq!(source.unwrap().value.as_deref(), Some(space.to_string().as_bytes()));
+}
+
+/// A row of a partitioned table, with the id and the transaction that it names.
+fn parted(id: &str, xid: &str, operation: Operation) -> RowChange {
+    let column = |name: &str, type_oid| Column {
+        name: name.into(),
+        type_oid,
+        type_modifier: -1,
+        is_key: name == "id",
+    };
+    let columns = vec![column("id", type_oid::TEXT), column("xid", 5_069)];
+    let relation = Relation { columns, ..(*relation(&[])).clone() };
+    let row = Row::from_text(Arc::new(relation), [Some(id), Some(xid)]);
+    RowChange { operation, row, old: None }
+}
+
+fn moving(has_deletes: bool) -> Converter {
+    let router = Router::new(RouterConfig::default()).unwrap();
+    let plain = Encoding { key: Encoder::Raw, value: Encoder::Raw };
+    let tables = ["shop.outbox".parse().unwrap()].into();
+    Converter::new(router, &plain.into(), &RelayConfig::new("shop"))
+        .with_moves(Moves::new(tables, has_deletes))
+}
+
+#[test]
+fn a_row_that_comes_behind_its_delete_was_moved() {
+    let mut converter = moving(true);
+    let insert = |id: &str| parted(id, "7", Operation::Insert);
+    converter.begin(9);
+    assert!(!converter.is_moved(&insert("a")).unwrap());
+    converter.note_delete(&parted("a", "7", Operation::Delete));
+    assert!(!converter.is_moved(&insert("b")).unwrap());
+    assert!(converter.is_moved(&insert("a")).unwrap());
+    assert!(!converter.is_moved(&insert("a")).unwrap(), "one insert for one delete");
+    converter.note_delete(&parted("a", "7", Operation::Delete));
+    converter.begin(10);
+    assert!(!converter.is_moved(&insert("a")).unwrap(), "another transaction");
+}
+
+#[test]
+fn what_was_replicated_is_no_move() {
+    let mut converter = moving(false);
+    let insert = |xid: &str| parted("a", xid, Operation::Insert);
+    converter.begin(9);
+    assert!(!converter.is_moved(&insert("9")).unwrap(), "its own transaction");
+    assert!(!converter.is_moved(&insert("4294967305")).unwrap(), "in a later epoch");
+    assert!(!converter.is_moved(&insert("12")).unwrap(), "of another cluster");
+    let moved = converter.is_moved(&insert("8")).unwrap_err().to_string();
+    assert!(moved.contains("an earlier transaction"), "{moved}");
+    converter.replicated();
+    assert!(!converter.is_moved(&insert("8")).unwrap());
+    converter.begin(9);
+    assert!(converter.is_moved(&insert("8")).is_err());
 }

@@ -164,7 +164,7 @@ async fn enter(
         "update {schema}.checkpoint c set publication = c.publication || \
          jsonb_build_object('tables', {}) from pg_publication p \
          where p.oid::int8 = (c.publication ->> 'oid')::int8 and c.pipeline in ($1, $2)",
-        membership::tables("c.tables", "p.oid")
+        membership::tables("c.tables", "p.oid", "(c.relations -> 'tables')")
     );
     sql.query("noting the publications' object ids", &ids, &parameters[..2]).await?;
     Ok((id, xid))

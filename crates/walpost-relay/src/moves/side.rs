@@ -119,7 +119,7 @@ fn query(config: &RelayConfig) -> String {
              from pg_control_system() s, {schema}.checkpoint c \
              left join pg_publication p on p.oid::int8 = (c.publication ->> 'oid')::int8 \
              where c.pipeline = $1",
-        membership::tables("c.tables", "p.oid")
+        membership::tables("c.tables", "p.oid", "(c.relations -> 'tables')")
     )
 }
 

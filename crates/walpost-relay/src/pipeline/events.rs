@@ -35,6 +35,7 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
                 self.progress.tracker.begin(commit_lsn, committed_at_us);
                 self.progress.proofs.begin(xid);
                 self.progress.xid = xid;
+                self.converter.begin(xid);
                 self.sink.gather(is_late);
                 self.metrics.transactions.increment(1);
                 Ok(())
@@ -47,6 +48,10 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
             SourceItem::KeepAlive { wal_end } => {
                 self.progress.tracker.keep_alive(wal_end);
                 self.progress.received = self.progress.received.max(wal_end);
+                Ok(())
+            }
+            SourceItem::Origin => {
+                self.converter.replicated();
                 Ok(())
             }
             SourceItem::Relation(relation) => {
@@ -66,15 +71,28 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     fn change(&mut self, change: RowChange, too_large: Option<u64>) -> Result<(), RelayError> {
         if !self.converter.is_outbox(change.row.relation()) {
             self.metrics.skipped.increment(1);
-            let passed = filters::no_signal(self.config.signal_table.as_ref(), &change);
+            let arrived = self.converter.arrival(change.row.relation());
+            let passed = match arrived {
+                Some(table) => Err(RelayError::NewTable { table }),
+                None => filters::no_signal(self.config.signal_table.as_ref(), &change),
+            };
             self.end_where(passed);
             return Ok(());
         }
+        self.converter.note_delete(&change);
         // What was there before the stream is read, not inserted.
         match self.converter.sort(change, self.config.skipped, self.progress.is_load) {
-            Sorted::Event(change) => match too_large {
-                None => self.event(change, None),
-                Some(size_bytes) => self.oversize(&change, size_bytes),
+            Sorted::Event(change) => match (self.converter.is_moved(&change), too_large) {
+                (Err(error), _) => {
+                    self.end_where(Err(error));
+                    Ok(())
+                }
+                (Ok(true), _) => {
+                    self.pass_by();
+                    Ok(())
+                }
+                (Ok(false), None) => self.event(change, None),
+                (Ok(false), Some(size_bytes)) => self.oversize(&change, size_bytes),
             },
             Sorted::Skipped => {
                 self.metrics.skipped.increment(1);
@@ -198,6 +216,13 @@ impl<S: Source, K: Sink> Pipeline<S, K> {
     ) -> Result<(), RelayError> {
         let (ticket, position) = self.next_event();
         self.advance(Unsent { ticket, position, change, emitted })
+    }
+
+    /// An event that was in the stream before.
+    fn pass_by(&mut self) {
+        self.metrics.skipped.increment(1);
+        let (ticket, _) = self.next_event();
+        self.progress.tracker.done(ticket);
     }
 
     /// A ticket of its own, and where it stands.

@@ -23,6 +23,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
+    /// Quoted, `only` in front of a table whose children are not to be read.
     fn by_name(quoted: &str) -> Self {
         Self { from: quoted.to_owned(), only: String::new() }
     }
@@ -73,7 +74,7 @@ pub(super) async fn leaves_of(
     let leaf = |row: &tokio_postgres::Row| {
         let (name, oid): (String, u32) = (row.get(0), row.get(2));
         let reach = match row.get(3) {
-            true => Reach::by_name(&name),
+            true => Reach::by_name(&format!("only {name}")),
             false => Reach { from: root.to_owned(), only: format!(" and o.tableoid = {oid}") },
         };
         Leaf { name, blocks: row.get(1), reach }

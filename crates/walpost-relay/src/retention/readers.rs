@@ -9,7 +9,7 @@ use crate::{
     error::RelayError,
     moves::history::{self, Past},
     sql::Sql,
-    wal::{quote_identifier, quote_literal},
+    wal::{quote_identifier, quote_literal, relations::Noted},
 };
 
 /// A pipeline of another cluster proves nothing here, and one that does not say
@@ -23,10 +23,14 @@ const READERS: &str = "select c.pipeline, \
             and p.schemaname = $2 and p.tablename = $3), \
         c.system_id = s.system_identifier::text, c.publication -> 'messages', \
         case when c.source = 'polling' then 'table' when c.initial = 'creating' \
-            or exists (select from pg_replication_slots where slot_name = c.slot) then 'wal' end \
+            or exists (select from pg_replication_slots where slot_name = c.slot) then 'wal' end, \
+        c.relations \
     from pg_control_system() s, SCHEMA.checkpoint c \
-    where c.tables is null or exists (select from unnest(c.tables) t (name) \
-        where to_regclass(t.name) in (select to_regclass($1) union select relid from pg_partition_tree(to_regclass($1)) \
+    where c.tables is null or exists (select from ( \
+            select to_regclass(name)::oid from unnest(c.tables) t (name) \
+            union all select oid::oid from jsonb_each_text(c.relations -> 'tables') t (name, oid) \
+        ) t (oid) \
+        where t.oid in (select to_regclass($1) union select relid from pg_partition_tree(to_regclass($1)) \
             union select relid from pg_partition_ancestors(to_regclass($1)))) \
     order by c.pipeline";
 
@@ -44,6 +48,9 @@ pub(crate) struct Reader {
     pub(crate) messages: Vec<String>,
     /// Where its rows come from; none if it has no slot and publishes nothing.
     pub(crate) feed: Option<ReaderFeed>,
+    /// The relations whose rows its stream brings, each with the transaction from
+    /// which on it surely does; all where that is none.
+    pub(crate) brought: Option<Vec<(u32, Option<u64>)>>,
 }
 
 /// Where the rows of a [`Reader`] come from.
@@ -69,6 +76,14 @@ const WHOLE_XMIN: &str = "(select now.id - (now.id - o.xmin::text::int8) % 42949
     from (select pg_snapshot_xmax(pg_current_snapshot())::text::int8) as now (id))";
 
 impl By {
+    /// That the transaction is this one or a younger one.
+    fn is_since(self, since: u64) -> String {
+        match self {
+            Self::Xid => format!("o.xid >= {}::xid8", quote_literal(&since.to_string())),
+            Self::Xmin => format!("{WHOLE_XMIN} >= {since}"),
+        }
+    }
+
     /// That a snapshot sees the row, `o`, as it is. Who changed it last may be a
     /// part of a transaction, of which a snapshot knows nothing: so by `xmin` all
     /// transactions of that time have to be over.
@@ -84,10 +99,28 @@ impl By {
 }
 
 impl Reader {
+    /// That the stream has brought a row, `o`, whose transaction a proven snapshot
+    /// sees.
+    fn brings(&self, by: By) -> Option<String> {
+        let brought = self.brought.as_ref()?;
+        let all: Vec<String> = brought.iter().map(|(oid, _)| oid.to_string()).collect();
+        let mut condition = format!("o.tableoid = any ('{{{}}}'::oid[])", all.join(","));
+        for (oid, since) in brought {
+            if let Some(since) = since {
+                let later = by.is_since(*since);
+                condition.push_str(&format!(" and (o.tableoid <> {oid} or {later})"));
+            }
+        }
+        Some(condition)
+    }
+
     /// That a row of the outbox, `o`, is no business of the pipeline any more;
     /// none where nothing of it is proven.
     fn is_done(&self, by: By) -> Option<String> {
-        let sees = self.proven.as_deref().map(|snapshot| by.seen_in(snapshot));
+        let sees = self.proven.as_deref().map(|snapshot| {
+            let sees = by.seen_in(snapshot);
+            self.brings(by).map_or(sees.clone(), |brings| format!("({sees} and {brings})"))
+        });
         match (&self.rows, sees) {
             (Some(rows), Some(sees)) => Some(format!("({rows} is not true or {sees})")),
             (Some(rows), None) => Some(format!("{rows} is not true")),
@@ -129,6 +162,9 @@ fn reader(row: &tokio_postgres::Row, past: &[Past]) -> Reader {
     let filter: Option<String> = row.get(2);
     let messages = row.get::<_, Option<serde_json::Value>>(4).unwrap_or_default();
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let noted = row.get::<_, Option<serde_json::Value>>(6);
+    let noted = noted.as_ref().and_then(Noted::from_json).unwrap_or_default();
+    let brought = noted.parts().iter().map(|(oid, part)| (*oid, part.since)).collect();
     Reader {
         proven: row.get(1),
         rows: history::own(filter.as_deref(), &pipeline, past).filter(|_| is_here),
@@ -140,6 +176,7 @@ fn reader(row: &tokio_postgres::Row, past: &[Past]) -> Reader {
             Some(_) => Some(ReaderFeed::Table),
             None => None,
         },
+        brought: Some(brought),
     }
 }
 
@@ -219,6 +256,7 @@ mod tests {
             is_here: true,
             messages: vec![],
             feed: None,
+            brought: None,
         }
     }
 
@@ -231,6 +269,13 @@ mod tests {
         assert_eq!(own, format!("((tenant = 'a') is not true or {sees})"));
         let last = reader(None, Some("3:3:")).is_done(By::Xmin).unwrap();
         assert!(last.ends_with("< pg_snapshot_xmin('3:3:'::pg_snapshot)::text::int8"), "{last}");
+        let brought = Some(vec![(7, None), (8, Some(5))]);
+        let parts = Reader { brought, ..reader(None, Some("3:3:")) };
+        let expected = format!(
+            "({sees} and o.tableoid = any ('{{7,8}}'::oid[]) \
+             and (o.tableoid <> 8 or o.xid >= '5'::xid8))"
+        );
+        assert_eq!(parts.is_done(By::Xid).unwrap(), expected);
         let unproven = reader(Some("(tenant = 'a')"), None).is_done(By::Xid).unwrap();
         assert_eq!(unproven, "(tenant = 'a') is not true");
     }

@@ -7,7 +7,9 @@ use walpost_router::RouterConfig;
 
 use super::{Found, There};
 use crate::{
-    checkpoint::{Checkpoint, CheckpointStore, InitialState, new_generation},
+    checkpoint::{
+        Checkpoint, CheckpointStore, InitialState, Watched, new_generation, note_unlogged,
+    },
     config::{Initial, RelayConfig},
     error::RelayError,
     history,
@@ -19,7 +21,9 @@ use crate::{
     wal::{
         ReplicationClient, ServerIdentity,
         charset::Charset,
-        membership, preflight,
+        membership,
+        preflight::{self, Server},
+        publication, relations,
         slot::{self, Slot},
         snapshot::declare_loads,
     },
@@ -83,7 +87,7 @@ pub(super) async fn look(
     let settings = "set synchronous_commit = local; set statement_timeout = 0; \
                     set idle_session_timeout = 0";
     sql.batch("setting up the session", settings).await?;
-    let server = preflight::run(&sql, config, router, status.is_some()).await?;
+    let server = checked(&sql, config, router, status.is_some()).await?;
     let (timeout_ms, max_event_bytes) = (config.wal_sender_timeout_ms, config.max_event_bytes);
     let mut replication =
         ReplicationClient::connect(&database, timeout_ms, max_event_bytes).await?;
@@ -106,6 +110,11 @@ pub(super) async fn look(
     }
     let noted = checkpoint.as_ref().and_then(|row| row.publication.clone());
     checkpoints.expect_publication(publication, noted);
+    let facts = relations::read(&sql, config, &[]).await?;
+    let before = checkpoint.as_ref().and_then(|row| row.relations.as_ref());
+    let (version, tables) = (server.version, facts.named(&config.tables).collect());
+    let has_deletes = publication::has_deletes(&sql, config).await? == Some(true);
+    checkpoints.expect_relations(Watched::new(&database, config, version, before, &facts));
     if let Some(status) = status {
         status.update(|status| {
             status.written = server.wal;
@@ -132,12 +141,31 @@ pub(super) async fn look(
         database,
         sql,
         server,
+        tables,
+        partitioned: facts.partitioned(&config.tables),
+        has_deletes,
         identity,
         checkpoints,
         new_slot: None,
         has_sink: false,
     };
     Ok((found, There { slot, fate }, replication))
+}
+
+/// What streaming needs. Of a table that is unlogged the row of a relay says so, also
+/// behind the refusal.
+async fn checked(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+    is_start: bool,
+) -> Result<Server, RelayError> {
+    let checked = preflight::run(sql, config, router, is_start).await;
+    if checked.is_err() && is_start {
+        // Before `walpost migrate` there is no row.
+        drop(note_unlogged(sql, config).await);
+    }
+    checked
 }
 
 /// The id space of each table, which a start makes where it is missing.

@@ -21,6 +21,7 @@ impl Server {
                 is_here: true,
                 messages: Vec::new(),
                 feed: None,
+                brought: None,
             };
             state.rows.iter().zip(PIPELINES).map(reader).collect()
         };

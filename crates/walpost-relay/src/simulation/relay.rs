@@ -1,4 +1,4 @@
-use std::{convert::Infallible, sync::LazyLock};
+use std::{collections::HashSet, convert::Infallible, sync::LazyLock};
 
 use tokio::sync::watch;
 use walpost_encode::{Encoder, Encoding};
@@ -209,6 +209,9 @@ impl<'a> Relay<'a> {
             carried,
         };
         let mut found = Found {
+            tables: Vec::new(),
+            partitioned: HashSet::new(),
+            has_deletes: false,
             database: DATABASE.clone(),
             spaces: IdSpaces::simulated(self.table()),
             left_at: None,

@@ -61,6 +61,7 @@ impl Session<'_> {
         let Ended::Reached((), floors) = ended? else { return Ok(None) };
         none_parked(&found.sql, self.config).await?;
         no_messages(messages.load(Ordering::Relaxed), self.config)?;
+        found.checkpoints.look_again().await?;
         found.checkpoints.leave_wal(&cut, &floors, &proof(&cut, floors.clone())).await?;
         Ok(Some(cut))
     }

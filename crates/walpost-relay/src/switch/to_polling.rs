@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Desk, HOLDER_WAIT, LOOK_AGAIN, SourceSwitch, SwitchStep, Switched};
 use crate::{
-    checkpoint::{Checkpoint, Cut, Feed},
+    checkpoint::{Checkpoint, Cut, Feed, Watched},
     error::{RelayError, SourceError},
     history,
     metrics::PipelineMetrics,
@@ -15,7 +15,7 @@ use crate::{
     session::Session,
     sink::Sink,
     status::StatusReporter,
-    wal::{ReplicationClient, membership, slot},
+    wal::{ReplicationClient, membership, relations, slot},
 };
 
 impl SourceSwitch {
@@ -113,6 +113,7 @@ impl SourceSwitch {
         desk.server.expect(&identity)?;
         let publication = membership::read(&desk.sql, &self.config).await?;
         desk.checkpoints.expect_publication(publication, None);
+        self.expect_relations(&mut desk).await?;
         // What polls for the switch ends too.
         desk.checkpoints.leave_polling(&self.config, &identity, &Feed::ToWal(None)).await?;
         drop_slot(&desk, &row.slot, HOLDER_WAIT).await?;
@@ -120,6 +121,15 @@ impl SourceSwitch {
         desk.checkpoints.begin_polling().await?;
         tell(SwitchStep::Done).await;
         Ok(Switched { is_already: false, position: None })
+    }
+
+    /// The tables are from now on those that are there: what is read is decided about.
+    pub(super) async fn expect_relations(&self, desk: &mut Desk) -> Result<(), RelayError> {
+        let (config, version) = (&self.config, desk.server.version);
+        let facts = relations::read(&desk.sql, config, &[]).await?;
+        let watched = Watched::new(&desk.database, config, version, None, &facts);
+        desk.checkpoints.expect_relations(watched);
+        Ok(())
     }
 
     /// The slot that a switch was begun with.

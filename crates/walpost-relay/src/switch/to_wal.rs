@@ -34,6 +34,7 @@ impl SourceSwitch {
         let publication = membership::read(&desk.sql, &self.config).await?;
         let cut = self.cut_so_far(&desk, &identity, publication.as_ref()).await?;
         desk.checkpoints.expect_publication(publication, None);
+        self.expect_relations(&mut desk).await?;
         let feed = Feed::ToWal(cut.clone());
         desk.checkpoints.leave_polling(&self.config, &identity, &feed).await?;
         tell(SwitchStep::PollingLeft).await;

@@ -26,7 +26,7 @@ pub use self::hand_back::{HandBack, HandedBack, plan_hand_back};
 use self::scan::{Part, Scan, Scanned};
 use crate::{
     check::overlap,
-    checkpoint::{Checkpoint, CheckpointStore, InitialState, new_generation},
+    checkpoint::{Checkpoint, CheckpointStore, InitialState, Watched, new_generation},
     config::RelayConfig,
     convert::Converter,
     encoding::EventEncoding,
@@ -39,6 +39,7 @@ use crate::{
     wal::{
         ReplicationClient, ServerIdentity, StreamStart, WalSource, membership,
         preflight::{self, Server},
+        relations,
         slot::{self, Slot},
     },
 };
@@ -198,6 +199,8 @@ async fn open(database: &Database, config: &RelayConfig) -> Result<Desk, RelayEr
         ));
     }
     checkpoints.expect_publication(publication, None);
+    let facts = relations::read(&sql, config, &[]).await?;
+    checkpoints.expect_relations(Watched::new(&database, config, server.version, None, &facts));
     if let Some(row) = &row {
         row.feed.expect_wal(config)?;
         history::same_cluster(row, config, &server)?;
@@ -225,6 +228,7 @@ async fn look(
     for table in &config.tables {
         preflight::columns(&desk.sql, config, table, router).await?;
     }
+    preflight::streamed(&desk.sql, config, router).await?;
     let repeated = repeated(&desk.sql, config, &router.event_id, encoding).await?;
     if desk.row.is_none() {
         overlap::none(&desk.sql, config, &config.tables, ReaderFeed::Wal).await?;
@@ -380,6 +384,7 @@ async fn hold(
             origin: config.stream_origin,
             confirms: true,
             base_types: config.base_types,
+            tables: relations::fit(&desk.sql, config).await?.named(&config.tables).collect(),
             wal_sender_timeout_ms: config.wal_sender_timeout_ms,
         };
         match WalSource::start(replication, &start).await {

@@ -92,7 +92,7 @@ impl Scan {
             }
             SourceItem::Commit { end_lsn } => self.commit(*end_lsn),
             SourceItem::KeepAlive { wal_end } => (*wal_end >= self.until).then_some(self.scanned),
-            SourceItem::Relation(_) => None,
+            SourceItem::Relation(_) | SourceItem::Origin => None,
             SourceItem::Change(change) | SourceItem::Oversize { change, .. } => {
                 let (before, count) = self.open.last_row;
                 let nth = if before == at { count + 1 } else { 1 };

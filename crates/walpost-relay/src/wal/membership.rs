@@ -12,14 +12,17 @@ use serde_json::{Value, json};
 use super::{quote_identifier, quote_literal};
 use crate::{config::RelayConfig, error::RelayError, sql::Sql};
 
-/// An SQL expression of these ids; null without the publication.
-pub(crate) fn expression(config: &RelayConfig) -> String {
+/// An SQL expression of these ids; null without the publication. `known` has ids of
+/// tables, for those whose name means nothing at the moment.
+pub(crate) fn expression(config: &RelayConfig, known: Option<&Value>) -> String {
     let tables: Vec<String> =
         config.tables.iter().map(|table| quote_literal(&table.quoted())).collect();
     // For those who ask which pipeline takes them; they are no part of the comparison.
     let messages: Vec<String> =
         config.event_prefixes().iter().map(|prefix| quote_literal(prefix)).collect();
-    let tables = self::tables(&format!("array[{}]::text[]", tables.join(", ")), "p.oid");
+    let known = known.map_or("null".to_owned(), |known| quote_literal(&known.to_string()));
+    let names = format!("array[{}]::text[]", tables.join(", "));
+    let tables = self::tables(&names, "p.oid", &format!("{known}::jsonb"));
     format!(
         "(select jsonb_build_object('oid', p.oid::int8, 'inserts', p.pubinsert, \
          'altered', p.xmin::text, 'messages', to_jsonb(array[{}]::text[]), 'tables', {tables}) \
@@ -29,20 +32,21 @@ pub(crate) fn expression(config: &RelayConfig) -> String {
     )
 }
 
-/// The same of the tables of these names, both SQL expressions.
-pub(crate) fn tables(names: &str, publication_oid: &str) -> String {
+/// The same of the tables of these names, all three SQL expressions.
+pub(crate) fn tables(names: &str, publication_oid: &str, known: &str) -> String {
+    let table = format!("coalesce(to_regclass(t.name)::oid, ({known} ->> t.name)::oid)");
     format!(
         "coalesce((select jsonb_object_agg(t.name, (select coalesce(jsonb_agg(r.oid::int8 \
          order by r.oid), '[]') from pg_publication_rel r where r.prpubid = {publication_oid} \
-         and r.prrelid in (select to_regclass(t.name)::oid \
-         union select relid::oid from pg_partition_ancestors(to_regclass(t.name))))) \
+         and r.prrelid in (select {table} \
+         union select relid::oid from pg_partition_ancestors({table})))) \
          from unnest({names}) t(name)), '{{}}')"
     )
 }
 
 /// The ids of now.
 pub(crate) async fn read(sql: &Sql, config: &RelayConfig) -> Result<Option<Value>, RelayError> {
-    let query = format!("select {}", expression(config));
+    let query = format!("select {}", expression(config, None));
     Ok(sql.one("reading the publication's object ids", &query, &[]).await?.get(0))
 }
 

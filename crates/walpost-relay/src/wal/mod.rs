@@ -18,6 +18,7 @@ pub(crate) mod failover;
 pub(crate) mod membership;
 pub(crate) mod preflight;
 pub(crate) mod publication;
+pub(crate) mod relations;
 pub(crate) mod rights;
 pub(crate) mod row_filter;
 pub(crate) mod slot;
@@ -30,7 +31,7 @@ pub(crate) use postgres_protocol::escape::{
 use walpost_event::Lsn;
 use walpost_pgoutput::Decoder;
 
-use crate::config::StreamOrigin;
+use crate::config::{StreamOrigin, TableName};
 
 #[cfg(feature = "pgwire")]
 pub(crate) use self::pgwire::PgwireSource;
@@ -74,13 +75,22 @@ pub(crate) struct StreamStart {
     pub(crate) confirms: bool,
     /// Whether columns of a domain have the type below it.
     pub(crate) base_types: bool,
+    /// Tables by their object ids: their rows are theirs, whatever they are called at
+    /// that moment.
+    pub(crate) tables: Vec<(u32, TableName)>,
 }
 
 impl StreamStart {
+    /// Calls the tables by their names of now.
     fn decoder(&self) -> Decoder {
+        let names = self
+            .tables
+            .iter()
+            .map(|(oid, table)| (*oid, (table.schema.clone(), table.name.clone())));
+        let decoder = Decoder::naming(names.collect());
         match self.base_types {
-            true => Decoder::new().with_base_types(),
-            false => Decoder::new(),
+            true => decoder.with_base_types(),
+            false => decoder,
         }
     }
 
@@ -120,6 +130,7 @@ mod tests {
             origin: None,
             confirms: true,
             base_types: true,
+            tables: Vec::new(),
         }
     }
 

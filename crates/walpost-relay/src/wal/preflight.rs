@@ -5,6 +5,7 @@ use walpost_router::RouterConfig;
 use super::{
     identity::ServerIdentity,
     publication, quote_identifier, quote_literal,
+    relations::{self, Facts},
     rights::{self, Right},
     row_filter, stream_columns,
 };
@@ -47,6 +48,17 @@ impl Server {
     }
 }
 
+/// Every outbox table is one whose rows the stream brings, each once.
+pub(crate) async fn streamed(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<Facts, RelayError> {
+    let facts = relations::fit(sql, config).await?;
+    publication::tells_moves(sql, config, router).await?;
+    Ok(facts)
+}
+
 /// Checks everything that streaming needs, and if `creates` creates the publication
 /// where it may. Touches no slot.
 pub(crate) async fn run(
@@ -62,11 +74,12 @@ pub(crate) async fn run(
         columns(sql, config, table, router).await?;
     }
     named_columns(sql, config, router).await?;
+    streamed(sql, config, router).await?;
     origin_supported(&server, config)?;
     snapshot_modes::selects_fit(sql, config, router).await?;
     row_filter::supported(&server, config)?;
     match creates {
-        true => publication::ensure(sql, config).await?,
+        true => publication::ensure(sql, config, router).await?,
         false => drop(publication::found(sql, config).await?),
     }
     stream_columns::suffice(sql, server.version, config, router).await?;
@@ -191,7 +204,7 @@ pub(crate) async fn own_tables(sql: &Sql, config: &RelayConfig) -> Result<String
 /// The newest columns are there.
 pub(crate) async fn up_to_date(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     has_column(sql, config, "parked", "retry_from_table").await?;
-    has_column(sql, config, "checkpoint", "switch").await?;
+    has_column(sql, config, "checkpoint", "relations").await?;
     match config.dead_letter_topic {
         Some(_) => has_column(sql, config, "parked", "dead_letter_at").await,
         None => Ok(()),
@@ -225,13 +238,9 @@ pub(crate) async fn columns(
     table: &TableName,
     router: &RouterConfig,
 ) -> Result<String, RelayError> {
-    let absent = || {
-        RelayError::prerequisite(
-            format!("outbox table {table} does not exist"),
-            "create it with `walpost migrate`, or name your own in `tables`",
-        )
-    };
-    rights::reach(sql, table).await?.ok_or_else(absent)?;
+    if rights::reach(sql, table).await?.is_none() {
+        return Err(absent(sql, config, table).await?);
+    }
     let query = format!(
         "select attname::text, {}, format_type(atttypid, null) from pg_attribute \
          where attrelid = to_regclass($1) and attnum > 0 and not attisdropped",
@@ -240,7 +249,7 @@ pub(crate) async fn columns(
     let name = [(&table.quoted() as _, Type::TEXT)];
     let rows = sql.query("reading the outbox table's columns", &query, &name).await?;
     if rows.is_empty() {
-        return Err(absent());
+        return Err(absent(sql, config, table).await?);
     }
     let present: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
     let is_read = |name: &&str| config.columns.passes(&format!("{table}.{name}"));
@@ -318,6 +327,24 @@ pub(crate) async fn named_columns(
         return Err(RelayError::prerequisite(problem, remedy));
     }
     Ok(unknown.first().map(|column| told(column)))
+}
+
+async fn absent(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: &TableName,
+) -> Result<RelayError, RelayError> {
+    let problem = format!("outbox table {table} does not exist");
+    Ok(match relations::renamed(sql, config, table).await? {
+        None => RelayError::prerequisite(
+            problem,
+            "create it with `walpost migrate`, or name your own in `tables`",
+        ),
+        Some(name) => RelayError::prerequisite(
+            format!("{problem}; the table that the pipeline has read under that name is {name}"),
+            "name that one in `tables`, or rename it back: nothing of it is lost meanwhile",
+        ),
+    })
 }
 
 /// Whether any of the tables holds a row of the pipeline.

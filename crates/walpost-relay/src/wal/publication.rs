@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{error::SqlState, types::Type};
 use walpost_postgres::Database;
+use walpost_router::RouterConfig;
 
-use super::{quote_identifier, rights, row_filter};
+use super::{quote_identifier, relations, rights, row_filter};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -13,9 +14,14 @@ use crate::{
 };
 
 /// Finds the publication, or creates it where that is allowed.
-pub(crate) async fn ensure(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+pub(crate) async fn ensure(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<(), RelayError> {
     if !exists(sql, config).await? {
-        return create(sql, config).await;
+        let has_moves = relations::movable(sql, config, router).await?.is_some();
+        return create(sql, config, has_moves).await;
     }
     found(sql, config).await.map(|_| ())
 }
@@ -30,6 +36,29 @@ pub(crate) async fn exists(sql: &Sql, config: &RelayConfig) -> Result<bool, Rela
         )
         .await?;
     Ok(row.get(0))
+}
+
+/// Rows that move to another partition are told from new ones, also by a publication
+/// that is still to be made.
+pub(crate) async fn tells_moves(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<(), RelayError> {
+    let Some(movable) = relations::movable(sql, config, router).await? else { return Ok(()) };
+    let has_deletes = has_deletes(sql, config).await?;
+    movable.told(&config.publication, has_deletes.unwrap_or(true))
+}
+
+/// Whether it publishes deletes, if it is there.
+pub(crate) async fn has_deletes(
+    sql: &Sql,
+    config: &RelayConfig,
+) -> Result<Option<bool>, RelayError> {
+    let query = "select pubdelete from pg_publication where pubname = $1";
+    let name = [(&config.publication as _, Type::TEXT)];
+    let found = sql.opt("reading the publication", query, &name).await?;
+    Ok(found.map(|row| row.get(0)))
 }
 
 /// Checks the publication and creates nothing.
@@ -210,17 +239,18 @@ fn addition(publication: &str, table: &TableName) -> String {
     format!("alter publication {} add table {}", quote_identifier(publication), table.quoted())
 }
 
-async fn create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+async fn create(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<(), RelayError> {
     may_create(sql, config).await?;
     row_filter::readable(sql, config).await?;
-    create_now(sql, config).await?;
+    create_now(sql, config, has_moves).await?;
     tracing::info!(publication = config.publication, "publication created");
     Ok(())
 }
 
-async fn create_now(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+async fn create_now(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<(), RelayError> {
     // One statement, whatever the filter holds.
-    let created = sql.query("creating the publication", &creation(config), &[]).await;
+    let creation = creation(config, has_moves);
+    let created = sql.query("creating the publication", &creation, &[]).await;
     created.map(drop).map_err(|error| row_filter::unfit(error, config.row_filter.as_deref()))
 }
 
@@ -234,13 +264,14 @@ async fn creatable(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     }
     let attempt = "trying to create the publication";
     sql.batch(attempt, "begin").await?;
-    let created = create_now(sql, config).await;
+    // Whether it has deletes makes no difference to that.
+    let created = create_now(sql, config, false).await;
     created.and(sql.batch(attempt, "rollback").await)
 }
 
 /// It takes the right to create in the database, and the tables themselves.
 async fn may_create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    let (name, statement) = (&config.publication, creation(config));
+    let (name, statement) = (&config.publication, creation(config, false));
     if !config.create_publication {
         return Err(RelayError::prerequisite(
             format!("publication {name:?} does not exist"),
@@ -271,7 +302,8 @@ async fn may_create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     ))
 }
 
-fn creation(config: &RelayConfig) -> String {
+/// With deletes where these tell rows that are moved from new ones.
+fn creation(config: &RelayConfig, has_moves: bool) -> String {
     let name = quote_identifier(&config.publication);
     let rows = config.row_filter.as_ref().map(|filter| format!(" where ({filter})"));
     let rows = rows.unwrap_or_default();
@@ -282,8 +314,9 @@ fn creation(config: &RelayConfig) -> String {
     let of_tables =
         if tables.is_empty() { String::new() } else { format!(" for table {}", tables.join(", ")) };
     format!(
-        "create publication {name}{of_tables} with (publish = 'insert', \
+        "create publication {name}{of_tables} with (publish = '{}', \
          publish_via_partition_root = {})",
+        if has_moves { "insert, delete" } else { "insert" },
         config.publish_via_partition_root
     )
 }

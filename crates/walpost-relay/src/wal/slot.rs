@@ -7,7 +7,7 @@ use tokio_postgres::{
 };
 use walpost_event::Lsn;
 
-use super::{client::ReplicationClient, membership, quote_identifier};
+use super::{client::ReplicationClient, membership, quote_identifier, relations::Noted};
 use crate::{
     checkpoint::{Checkpoint, InitialState},
     config::RelayConfig,
@@ -35,8 +35,16 @@ impl Slot {
         if !membership::is_unbroken(row.and_then(|row| row.publication.as_ref()), ids) {
             self.lost.get_or_insert_with(|| membership::BROKEN.to_owned());
         }
+        let was_unlogged =
+            |row: &Checkpoint| row.relations.as_ref().is_some_and(Noted::was_unlogged);
+        if row.is_some_and(was_unlogged) {
+            self.lost.get_or_insert_with(|| UNLOGGED.to_owned());
+        }
     }
 }
+
+/// Of a slot whose stream lacks what was inserted while a table was unlogged.
+const UNLOGGED: &str = "table_was_unlogged";
 
 /// A slot that was just created, and the snapshot of everything before it.
 ///
@@ -121,6 +129,7 @@ fn lost(slot: &Slot, config: &RelayConfig, reason: &str) -> RelayError {
     let name = &config.slot;
     let why = match reason {
         membership::BROKEN => &membership::what_happened(config),
+        UNLOGGED => "an outbox table was unlogged for a while",
         "wal_removed" => "the server removed WAL that it still needed (max_slot_wal_keep_size)",
         "idle_timeout" => "the server gave up on it for being idle (idle_replication_slot_timeout)",
         "wal_level_insufficient" => "the server ran with a wal_level below logical",

@@ -66,7 +66,8 @@ impl Transactions {
                 }
             }
             WalMessage::Relation(relation) => items.push(SourceItem::Relation(relation)),
-            WalMessage::Type(_) | WalMessage::Origin(_) => {}
+            WalMessage::Origin(_) => items.push(SourceItem::Origin),
+            WalMessage::Type(_) => {}
         }
         Ok(())
     }

@@ -92,8 +92,7 @@ const REFUSALS: &[Refusal] = &[
         ..NONE
     },
     Refusal {
-        kind: "Sql",
-        told: "creating the publication failed",
+        told: "is a view, whose rows are in no WAL",
         sql: "drop publication walpost; create view public.v as select * from walpost.outbox",
         change: |rig| rig.config.tables = vec!["public.v".parse().unwrap()],
         ..NONE
@@ -133,7 +132,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal { told: "walpost.parked does not exist", sql: "drop table walpost.parked", ..NONE },
     Refusal {
         told: "table walpost.checkpoint is of an earlier version",
-        sql: "alter table walpost.checkpoint drop column switch cascade",
+        sql: "alter table walpost.checkpoint drop column relations cascade",
         ..NONE
     },
     Refusal {
@@ -172,6 +171,38 @@ const REFUSALS: &[Refusal] = &[
             rig.config.tables = vec!["public.ob".parse().unwrap()];
             rig.config.publication = "plain".to_owned();
         },
+        ..NONE
+    },
+    Refusal {
+        told: "is unlogged: its rows are in no WAL",
+        ran: true,
+        sql: "alter publication walpost drop table walpost.outbox; \
+              alter table walpost.outbox set unlogged",
+        everyday: true,
+        ..NONE
+    },
+    Refusal {
+        told: "inherits from walpost.outbox",
+        sql: "create table public.child () inherits (walpost.outbox)",
+        ..NONE
+    },
+    Refusal {
+        told: "unless publication \"plain\" publishes deletes",
+        sql: "create table public.ob (like walpost.outbox including defaults, primary key (id, type)) \
+              partition by list (type); \
+              create table public.ob_placed partition of public.ob for values in ('Placed'); \
+              create publication plain for table public.ob \
+              with (publish = 'insert', publish_via_partition_root = true)",
+        change: |rig| {
+            rig.config.tables = vec!["public.ob".parse().unwrap()];
+            rig.config.publication = "plain".to_owned();
+        },
+        ..NONE
+    },
+    Refusal {
+        told: "the table that the pipeline has read under that name is walpost.renamed",
+        ran: true,
+        sql: "alter table walpost.outbox rename to renamed",
         ..NONE
     },
     Refusal {
@@ -298,12 +329,14 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 /// Errors that no start ends with before it sends, or that no check can know.
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 12] = [
     ("Source", "the server refuses the stream; each reason that is known is a Prerequisite"),
     ("Parking", "while events are parked"),
     ("SqlTimeout", "heals by itself"),
     ("TakenOver", "heals by itself"),
     ("PublicationChanged", "heals by itself"),
+    ("TableChanged", "heals by itself"),
+    ("NewTable", "while events are published; heals by itself"),
     ("Waits", "heals by itself"),
     ("Sink", "of the brokers: `walpost check` asks them"),
     ("SinkAccess", "of the brokers: `walpost check` asks them"),

@@ -157,13 +157,13 @@ async fn partitions_have_the_source_of_their_table() {
     let mut rig = with_tables(&[], NUMBERED).await;
     let create = "create table public.ord (id bigint generated always as identity, \
                   aggregatetype text default 'order', aggregateid text default 'a', \
-                  type text default 'Placed', payload text) partition by list (payload); \
-                  create table public.ord_1 partition of public.ord for values in ('1')";
+                  type text default 'Placed', payload text) partition by range (id); \
+                  create table public.ord_1 partition of public.ord for values from (1) to (2)";
     rig.client.batch_execute(create).await.unwrap();
     rig.config.tables = vec!["ord".parse().unwrap()];
     let relay = rig.streaming().await;
     insert(&rig, "ord", "1").await;
-    let more = "create table public.ord_2 partition of public.ord for values in ('2')";
+    let more = "create table public.ord_2 partition of public.ord for values from (2) to (3)";
     rig.client.batch_execute(more).await.unwrap();
     insert(&rig, "ord", "2").await;
     rig.landed(2).await;

@@ -48,6 +48,7 @@ mod recovery;
 mod recovery_refusals;
 mod refusals;
 mod registry;
+mod relations;
 mod replay;
 mod replay_resumed;
 mod resume;

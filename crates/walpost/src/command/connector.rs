@@ -18,7 +18,7 @@ use crate::{
     command::{cells::line, parked::for_terminal},
     config::{
         Config, ConfigArgs,
-        connector::{ConnectorFile, FoundTable, Reach, is_publication_changed, outboxes},
+        connector::{ConnectorFile, FoundTable, Reach, Tables, is_publication_changed, outboxes},
     },
     failure::Failure,
     table::Table,
@@ -44,7 +44,7 @@ pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Fai
     let reach = reach_patiently(config, |_| {}).await?;
     config.has_waited(begun.elapsed());
     match reach {
-        Some(reach) => choose_tables(config, reach),
+        Some(tables) => choose_tables(config, tables),
         None => Ok(()),
     }
 }
@@ -56,7 +56,7 @@ pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Fai
 pub(crate) async fn reach_patiently(
     config: &Config,
     mut waits: impl FnMut(&ConnectError),
-) -> Result<Option<Reach>, Failure> {
+) -> Result<Option<Tables>, Failure> {
     let Some(connector) = config.filters() else { return Ok(None) };
     let database = config.database()?;
     let limit = Some(config.settings.pipeline.start_timeout_ms).filter(|limit| *limit > 0);
@@ -114,14 +114,21 @@ pub(crate) async fn find_tables(config: &mut Config) -> Result<(), Failure> {
     choose_tables(config, reach)
 }
 
-async fn look(config: &Config, connector: &Connector, client: &Client) -> Result<Reach, Failure> {
+async fn look(config: &Config, connector: &Connector, client: &Client) -> Result<Tables, Failure> {
     let failed = |error| Failure::postgres(error).context("reading the catalogue failed");
-    reach(client, connector, &config.settings.pipeline.publication).await.map_err(failed)
+    // Before the catalogue: what comes in between is none of those that are found.
+    let now = "select pg_snapshot_xmax(pg_current_snapshot())::text";
+    let now: String = client.query_one(now, &[]).await.map_err(failed)?.get(0);
+    let looked_at = now.parse().unwrap_or(u64::MAX);
+    let publication = &config.settings.pipeline.publication;
+    let reach = reach(client, connector, publication).await.map_err(failed)?;
+    Ok(Tables { reach, looked_at })
 }
 
 /// Has the connector's filters choose among these tables. Blocks: it matches all
 /// patterns with each of them.
-pub(crate) fn choose_tables(config: &mut Config, reach: Reach) -> Result<(), Failure> {
+pub(crate) fn choose_tables(config: &mut Config, tables: Tables) -> Result<(), Failure> {
+    let Tables { reach, looked_at } = tables;
     let Some(connector) = config.filters() else { return Ok(()) };
     let schema = &config.settings.pipeline.schema;
     let there = There::of(&reach, schema);
@@ -129,7 +136,7 @@ pub(crate) fn choose_tables(config: &mut Config, reach: Reach) -> Result<(), Fai
     if found.is_empty() {
         return Err(there.none_passes(config, connector));
     }
-    config.set_found_tables(found);
+    config.set_found_tables(found, looked_at);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::sql::quoted;
 
 /// Columns that `walpost status` reads of the pipelines.
 const CHECKPOINT: &str = "pipeline, slot, confirmed_lsn, updated_at, proven, recovery, \
-                          recovery_requested, switch, source";
+                          recovery_requested, switch, source, relations";
 /// Columns that it reads of what is parked.
 const PARKED: &str = "id, pipeline, state, reason, event_id";
 

@@ -13,7 +13,7 @@ use walpost_router::{
 
 use super::{
     Config, ConfigError, any_table,
-    connector::{complete, new_topic, options},
+    connector::{arrivals, complete, new_topic, options},
     polling::POLLING,
     settings::LogFormat,
     webhooks::SinkKind,
@@ -63,7 +63,12 @@ impl Config {
     pub(crate) fn relay(&self) -> Result<RelayConfig, ConfigError> {
         match (self.filters(), &self.found_tables) {
             (None, _) => self.relay_of(self.named_tables()?),
-            (Some(_), Some(found)) => self.relay_of(found.clone()),
+            (Some(connector), Some(found)) => {
+                let mut config = self.relay_of(found.clone())?;
+                let arrivals = |looked_at| arrivals(connector, &config.schema, looked_at);
+                config.new_tables = self.looked_at.map(arrivals);
+                Ok(config)
+            }
             (Some(_), None) => Err(ConfigError::NoTables),
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct Config {
     connector: Option<ConnectorFile>,
     /// What the connector's filters mean in the database, once it was asked.
     found_tables: Option<Vec<TableName>>,
+    /// The first transaction that the look at them did not see.
+    looked_at: Option<u64>,
 }
 
 impl Config {
@@ -73,7 +75,7 @@ impl Config {
         }
         let layers = Layers::read(args, connector.as_ref(), variables)?;
         let settings = layers.settings()?;
-        Ok(Self { settings, layers, connector, found_tables: None })
+        Ok(Self { settings, layers, connector, found_tables: None, looked_at: None })
     }
 
     /// The connector's file, where there is one.
@@ -93,8 +95,8 @@ impl Config {
     }
 
     /// Sets what the filters mean.
-    pub(crate) fn set_found_tables(&mut self, tables: Vec<TableName>) {
-        self.found_tables = Some(tables);
+    pub(crate) fn set_found_tables(&mut self, tables: Vec<TableName>, looked_at: u64) {
+        (self.found_tables, self.looked_at) = (Some(tables), Some(looked_at));
     }
 
     /// The database was waited for already: what is left of the time for a start is

@@ -227,8 +227,11 @@ impl Look<'_> {
         let has_xid: bool = self.client.query_one(has_xid, &[&table.quoted()]).await?.get(0);
         let is_proven = match has_xid {
             true => format!(
-                "(select pg_visible_in_snapshot(o.xid, (c.proven ->> 'snapshot')::pg_snapshot) \
-                 from {schema}.checkpoint c where c.pipeline = {})",
+                "(select case when c.proven is not null then \
+                 pg_visible_in_snapshot(o.xid, (c.proven ->> 'snapshot')::pg_snapshot) \
+                 and coalesce(jsonb_exists(c.relations -> 'parts', o.tableoid::text) and o.xid >= \
+                 coalesce(c.relations -> 'parts' -> o.tableoid::text ->> 'since', '0')::xid8, \
+                 false) end from {schema}.checkpoint c where c.pipeline = {})",
                 literal(&self.relay.pipeline)
             ),
             false => "null::bool".to_owned(),

@@ -27,7 +27,7 @@ pub(crate) use self::{
     read::{ConnectorArgs, ConnectorFile},
     relay::complete,
     served::Reading,
-    tables::{FoundTable, Reach, is_publication_changed, outboxes},
+    tables::{FoundTable, Reach, Tables, arrivals, is_publication_changed, outboxes},
     topics::new_topic,
 };
 

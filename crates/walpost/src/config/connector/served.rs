@@ -92,7 +92,13 @@ impl Config {
         layers.forget(OF_ONE.into_iter().chain(of_brokers));
         layers.lay_over(&connector)?;
         let settings = layers.settings()?;
-        Ok(Self { settings, layers, connector: Some(connector), found_tables: None })
+        Ok(Self {
+            settings,
+            layers,
+            connector: Some(connector),
+            found_tables: None,
+            looked_at: None,
+        })
     }
 }
 

@@ -1,8 +1,10 @@
+use std::sync::{Mutex, PoisonError};
+
 use walpost_connector::{AutoCreate, Connector};
 use walpost_encode::connect::{
     Condition, ShapeOptions, Test, TransformChain, Transformed, TypedRecord,
 };
-use walpost_relay::TableName;
+use walpost_relay::{TableFilter, TableName};
 
 use super::{encode::shape, transforms::transforms};
 
@@ -24,6 +26,14 @@ pub(crate) enum Reach {
     /// filters. `via_root`: whether rows of partitions come under their root's
     /// name; `None` where it is still to be made.
     Any { tables: Vec<FoundTable>, via_root: Option<bool> },
+}
+
+/// The same at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tables {
+    pub(crate) reach: Reach,
+    /// The first transaction that it does not see.
+    pub(crate) looked_at: u64,
 }
 
 /// Whether a publication that is there is changed to have the tables of the
@@ -61,6 +71,17 @@ pub(crate) fn outboxes(connector: &Connector, own: &str, reach: Reach) -> Vec<Ta
         }
     }
     sorted(named)
+}
+
+/// Which tables that come later are outboxes too: `looked_at` is the first transaction
+/// that was not seen by the look at those that were there.
+pub(crate) fn arrivals(connector: &Connector, own: &str, looked_at: u64) -> TableFilter {
+    let routing = Mutex::new(Routing::new(connector));
+    let (tables, own) = (connector.tables.clone(), own.to_owned());
+    TableFilter::new(looked_at, move |name| {
+        tables.reads(&name.schema, &name.name, &own)
+            && routing.lock().unwrap_or_else(PoisonError::into_inner).routes(name)
+    })
 }
 
 /// Which tables' rows come to the router, as far as their topic alone says it.
@@ -179,6 +200,15 @@ mod tests {
         let reach = Reach::Any { tables, via_root: None };
         let named = outboxes(&connector, "walpost", reach);
         assert_eq!(names(&named), ["public.day_1", "public.plain"], "as it asks for");
+    }
+
+    #[test]
+    fn a_table_that_comes_later_is_an_outbox_by_the_same_filters() {
+        let connector = connector("tenant_.*[.]outbox", "disabled");
+        let filter = arrivals(&connector, "walpost", 7);
+        let passes = |name: &str| filter.passes(&table(name));
+        assert!(passes("tenant_b.outbox"));
+        assert!(!passes("tenant_b.orders") && !passes("walpost.parked"));
     }
 
     #[test]
