@@ -18,8 +18,8 @@ use crate::{
     error::RelayError,
     sql::{Parameter, Sql},
     wal::{
-        membership, quote_identifier, quote_literal,
-        relations::{self, Change, Fact, Facts, Noted, how_to_publish},
+        membership, quote_identifier,
+        relations::{self, Change, Fact, Facts, Noted, holds_older, how_to_publish},
     },
 };
 
@@ -72,7 +72,7 @@ impl Watched {
 
     /// From which transaction on the rows of a new partition are surely younger than
     /// its place; none where all are.
-    async fn since(&self, sql: &Sql, fact: &Fact) -> Result<Option<u64>, RelayError> {
+    async fn since(&self, sql: &Sql, table: &str, fact: &Fact) -> Result<Option<u64>, RelayError> {
         let (oid, attempt) = (fact.oid(), "looking at a new partition");
         // A partition that was made by the transaction that attached it nobody else
         // could fill before. Ids in the catalog are the lower halves.
@@ -83,20 +83,25 @@ impl Watched {
              where a.attrelid = {oid} and a.attnum = -1"
         );
         let attached = fact.attached().unwrap_or_default();
+        // A parent may have got its place later.
+        let (is_direct, attached) = match attached.rsplit_once('/') {
+            Some((_, last)) => (false, last),
+            None => (true, attached),
+        };
         let row = sql.opt(attempt, &query, &[(&attached, Type::TEXT)]).await?;
         let Some(row) = row else { return Err(gone(&self.config, fact)) };
-        let is_own: bool = row.get(0);
+        let is_own = is_direct && row.get(0);
         if !is_own && self.server_version < NOTICES_PARTITIONS && !self.at_start.contains(&oid) {
             // The stream of this session takes it for what it was.
             return Err(gone(&self.config, fact));
         }
         let text: &str = row.get(if is_own { 1 } else { 2 });
         let since: u64 = text.parse().expect("the server prints numbers");
-        match self.holds_older(fact, since, is_own).await {
+        match self.holds_older((table, fact), since, is_own).await {
             Ok(false) => return Ok(None),
             Ok(true) => tracing::warn!(
                 partition = fact.name(),
-                next_step = how_to_publish(fact.name(), "the outbox table"),
+                next_step = how_to_publish(fact.name(), table),
                 "a partition was attached that holds rows which no stream has brought; they \
                  are not published, and not pruned"
             ),
@@ -112,36 +117,25 @@ impl Watched {
 
     /// Whether it holds a row that may be older than its place, on a session of its
     /// own, whose wait for a lock holds up nothing.
-    async fn holds_older(&self, fact: &Fact, since: u64, is_own: bool) -> Result<bool, RelayError> {
+    async fn holds_older(
+        &self,
+        (table, fact): (&str, &Fact),
+        since: u64,
+        is_own: bool,
+    ) -> Result<bool, RelayError> {
         let attempt = "looking into a new partition";
         let connected = tokio::time::timeout(LOOK_MAX, self.database.connect()).await;
         let client =
             connected.map_err(|_| RelayError::SqlTimeout { attempt, limit: LOOK_MAX })??;
         let sql = Sql::new(Arc::new(client), LOOK_MAX);
         sql.batch(attempt, "set lock_timeout = '500ms'; set statement_timeout = '4s'").await?;
-        let name = fact.name();
-        // Takes no right to read it.
-        let oid = [(&fact.oid() as _, Type::OID)];
-        let size = "select coalesce(pg_relation_size($1::oid), 0)";
-        if sql.one(attempt, size, &oid).await?.get::<_, i64>(0) == 0 {
-            return Ok(false);
-        }
-        let any = format!("select exists (select from only {name})");
-        if !sql.one(attempt, &any, &[]).await?.get::<_, bool>(0) {
-            return Ok(false);
-        }
-        let has_xid = "select exists (select from pg_attribute where attrelid = $1 \
-                       and attname = 'xid' and atttypid = 'xid8'::regtype and not attisdropped)";
-        let has_xid = sql.one(attempt, has_xid, &oid).await?;
-        if !is_own || !has_xid.get::<_, bool>(0) {
-            return Ok(true);
-        }
-        let older = format!(
-            "select exists (select from only {name} where xid < {}::xid8 or xmin = {}::xid)",
-            quote_literal(&since.to_string()),
-            quote_literal(fact.attached().unwrap_or_default())
-        );
-        Ok(sql.one(attempt, &older, &[]).await?.get(0))
+        let (since, attached) = match is_own {
+            true => (since, fact.attached()),
+            // Whatever it holds may be.
+            false => (u64::MAX, None),
+        };
+        let part = (table, fact.name(), fact.oid());
+        Ok(holds_older(&sql, part, since, attached).await?.unwrap_or(true))
     }
 }
 
@@ -202,7 +196,8 @@ impl CheckpointStore {
             Change::Nothing => {}
             Change::Parts(parts) => {
                 for fact in &parts {
-                    let since = watched.since(&self.sql, fact).await?;
+                    let table = facts.name(fact.root()).unwrap_or_default();
+                    let since = watched.since(&self.sql, table, fact).await?;
                     noted.add(fact, since);
                 }
             }

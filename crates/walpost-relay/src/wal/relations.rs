@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use self::{
     fitness::{fit, renamed},
     movable::movable,
-    report::{attached, how_to_publish},
+    report::{attached, holds_older, how_to_publish},
 };
 use super::quote_literal;
 use crate::{
@@ -35,7 +35,8 @@ pub(crate) struct Fact {
     kind: String,
     persistence: String,
     parent: Option<u32>,
-    /// The transaction that has made it a child of its parent.
+    /// The transactions that have made it a child of its parent, and that one of its
+    /// own, from the top, with `/` in between.
     attached: Option<String>,
     /// Quoted, with its schema.
     name: String,
@@ -105,6 +106,11 @@ impl Fact {
 
     pub(crate) fn attached(&self) -> Option<&str> {
         self.attached.as_deref()
+    }
+
+    /// The outbox table.
+    pub(crate) fn root(&self) -> u32 {
+        self.root
     }
 
     pub(crate) fn is_root(&self) -> bool {
@@ -352,7 +358,8 @@ fn expression(tables: &[TableName], known: &[u32]) -> String {
         part (root, oid, parent, attached) as ( \
             select c.oid, c.oid, null::oid, null::text from pg_class c \
             where c.oid in (select oid from named) or c.oid = any ('{{{}}}'::oid[]) \
-            union all select part.root, i.inhrelid, i.inhparent, i.xmin::text \
+            union all select part.root, i.inhrelid, i.inhparent, \
+                concat_ws('/', part.attached, i.xmin::text) \
             from part join pg_inherits i on i.inhparent = part.oid where not i.inhdetachpending) \
         select jsonb_build_object( \
             'names', (select coalesce(jsonb_object_agg(quoted, oid::int8), '{{}}') from named), \

@@ -277,6 +277,37 @@ async fn a_partition_that_came_filled_while_nothing_ran_is_not_proven() {
     stop(relay).await;
 }
 
+/// Its partitions have had their places in it for long, and not in the table.
+#[tokio::test]
+async fn a_filled_tree_of_partitions_is_not_proven() {
+    let rig = days(walpost_testkit::postgres(), &[]).await;
+    let relay = rig.streaming().await;
+    rig.insert("a", &["900"]).await;
+    proven(&rig, 1).await;
+    let (filled, _) = filled("leaf", "01", 2);
+    let (make, fill) = filled.split_once(';').unwrap();
+    let bounds = "for values from ('2026-01-01 00:00Z') to ('2026-01-02 00:00Z')";
+    run(
+        &rig,
+        &format!(
+            "create table walpost.tree (like walpost.outbox including all excluding identity) \
+             partition by range (created_at); {make} ; \
+             alter table walpost.tree attach partition walpost.leaf {bounds}"
+        ),
+    )
+    .await;
+    run(&rig, "create table walpost.last (id int)").await;
+    run(&rig, fill).await;
+    run(&rig, &format!("alter table walpost.outbox attach partition walpost.tree {bounds}")).await;
+    rig.insert("a", &["901"]).await;
+    proven(&rig, 4).await;
+    assert_eq!(prunable_rows(&rig).await, (0, 2));
+    let results = check(&rig.database, &rig.config, &rig.router).await;
+    assert!(results.iter().any(|one| one.name == "attached partitions"), "{results:?}");
+    assert_eq!(rig.landed(2).await, ["900", "901"]);
+    stop(relay).await;
+}
+
 #[tokio::test]
 async fn what_was_inserted_while_a_table_was_unlogged_is_published_from_it() {
     let mut rig = Rig::new().await;

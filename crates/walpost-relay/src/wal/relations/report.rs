@@ -2,25 +2,26 @@
 
 use tokio_postgres::types::Type;
 
-use super::{Attached, Change, Facts, Noted};
+use super::{Attached, Fact, Facts, Noted};
 use crate::{error::RelayError, sql::Sql, wal::quote_literal};
 
 impl Noted {
     /// Partitions whose rows of before they had that place may be there, with those
     /// that came since all was noted.
     fn suspects(&self, facts: &Facts) -> Vec<Attached> {
-        let new = match self.change(facts) {
-            Change::Parts(parts) => parts,
-            _ => Vec::new(),
+        let tables = self.tables();
+        let is_new = |fact: &Fact| {
+            let known = self.parts.get(&fact.oid);
+            tables.contains(&fact.root) && known.is_none_or(|part| part.attached != fact.attached)
         };
-        let suspect = |fact: &super::Fact| {
-            let is_new = new.iter().any(|new| new.oid == fact.oid);
+        let suspect = |fact: &Fact| {
             let since = self.parts.get(&fact.oid).and_then(|part| part.since);
-            let since = if is_new { Some(u64::MAX) } else { since };
+            let since = if is_new(fact) { Some(u64::MAX) } else { since };
             let table = facts.find(fact.root)?.name.clone();
             Some(Attached { oid: fact.oid, name: fact.name.clone(), table, since: since? })
         };
-        facts.relations.iter().filter(|fact| !fact.is_root()).filter_map(suspect).collect()
+        let leaves = facts.relations.iter().filter(|fact| !fact.is_root() && fact.kind == "r");
+        leaves.filter_map(suspect).collect()
     }
 }
 
@@ -33,31 +34,57 @@ pub(crate) async fn attached(
 ) -> Result<Vec<Attached>, RelayError> {
     let mut found = Vec::new();
     for suspect in noted.suspects(facts) {
-        if holds_older(sql, &suspect).await? {
+        let Attached { oid, name, table, since } = &suspect;
+        // Of one that cannot be read nobody can say that it has none.
+        if holds_older(sql, (table, name, *oid), *since, None).await?.unwrap_or(true) {
             found.push(suspect);
         }
     }
     Ok(found)
 }
 
-/// Whether it has a row of a transaction below its bound, as far as its rows tell.
-async fn holds_older(sql: &Sql, suspect: &Attached) -> Result<bool, RelayError> {
-    let Attached { name, since, .. } = suspect;
+/// Whether a partition of `table` holds a row of a transaction below `since`, or of
+/// the one that has attached it, as far as its rows tell; none without the right to
+/// read it. Begins and ends a transaction.
+pub(crate) async fn holds_older(
+    sql: &Sql,
+    (table, name, oid): (&str, &str, u32),
+    since: u64,
+    attached: Option<&str>,
+) -> Result<Option<bool>, RelayError> {
     let attempt = "looking for rows of before a partition was attached";
-    let may = "select coalesce(has_table_privilege($1::oid, 'select'), false)";
-    if !sql.one(attempt, may, &[(&suspect.oid, Type::OID)]).await?.get::<_, bool>(0) {
-        // Nobody can say that it has none.
-        return Ok(true);
+    // The size takes no right.
+    let query = "select coalesce(pg_relation_size($1::oid), 0), \
+                 coalesce(has_table_privilege($1::oid, 'select'), false), \
+                 exists (select from pg_attribute where attrelid = $1::oid and attname = 'xid' \
+                     and atttypid = 'xid8'::regtype and not attisdropped)";
+    let row = sql.one(attempt, query, &[(&oid, Type::OID)]).await?;
+    if row.get::<_, i64>(0) == 0 {
+        return Ok(Some(false));
     }
-    let has_xid = "select exists (select from pg_attribute where attrelid = $1 \
-                   and attname = 'xid' and atttypid = 'xid8'::regtype and not attisdropped)";
-    let has_xid = sql.one(attempt, has_xid, &[(&suspect.oid, Type::OID)]).await?.get(0);
-    let older = match has_xid {
-        true => format!("xid < {}::xid8", quote_literal(&since.to_string())),
+    if !row.get::<_, bool>(1) {
+        return Ok(None);
+    }
+    let written = attached.map(|xid| format!(" or xmin = {}::xid", quote_literal(xid)));
+    let older = match row.get(2) {
+        true => format!(
+            "xid < {}::xid8{}",
+            quote_literal(&since.to_string()),
+            written.unwrap_or_default()
+        ),
         false => "true".to_owned(),
     };
+    // The table first, as those lock it who change its partitions.
+    let begin = format!(
+        "begin; set local lock_timeout = '500ms'; lock table only {table} in access share mode"
+    );
     let query = format!("select exists (select from only {name} where {older})");
-    Ok(sql.one(attempt, &query, &[]).await?.get(0))
+    let found = match sql.batch(attempt, &begin).await {
+        Ok(()) => sql.one(attempt, &query, &[]).await.map(|row| row.get(0)),
+        Err(error) => Err(error),
+    };
+    sql.batch(attempt, "rollback").await?;
+    found.map(Some)
 }
 
 /// What to do about such a one.
