@@ -1,3 +1,7 @@
+//! What `walpost check` looks at before a pipeline streams.
+//!
+//! Long because it is one list of all that a start needs, in its order.
+
 pub(crate) mod advice;
 pub(crate) mod filters;
 pub(crate) mod overlap;
@@ -183,14 +187,25 @@ async fn database_checks(
         let (detail, next_step) = (found.problem, Some(found.remedy));
         results.push(CheckResult { name: "failover", outcome: Outcome::Warn, detail, next_step });
     }
+    rows_check(&sql, config, checkpoint, slot, results).await;
+    Ok(Start::Checked)
+}
+
+/// Whether something decides what becomes of the rows that are there.
+async fn rows_check(
+    sql: &Sql,
+    config: &RelayConfig,
+    checkpoint: Option<&Checkpoint>,
+    slot: Option<&Slot>,
+    results: &mut Vec<CheckResult>,
+) {
     let is_first = checkpoint.is_none_or(|row| row.initial != InitialState::Done);
     if is_first || !has_failed(results, OUTBOX) {
-        let decided = start::rows_decided(&sql, config, checkpoint, slot).await;
+        let decided = start::rows_decided(sql, config, checkpoint, slot).await;
         if is_first || decided.is_err() {
             step(results, if is_first { "first start" } else { TABLES }, decided);
         }
     }
-    Ok(Start::Checked)
 }
 
 /// Whether a start gives the events of each table one source.

@@ -1,3 +1,7 @@
+//! The row that says how far a pipeline has come.
+//!
+//! Long because each statement on that row stands next to what it compares.
+
 mod feed;
 mod predecessor;
 mod relations;

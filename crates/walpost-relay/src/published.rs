@@ -753,7 +753,7 @@ mod tests {
                 schema: String::new(),
                 name: String::new(),
                 replica_identity: walpost_event::ReplicaIdentity::Default,
-                columns: Vec::new().into(),
+                columns: Vec::new(),
             };
             ours.spaces.learn(&relation, other.parse().unwrap());
             let mut published = Published::new(wanted, ours, 10);

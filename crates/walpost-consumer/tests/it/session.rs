@@ -58,7 +58,7 @@ impl Handler for Sets {
         effect(tx, event).await?;
         match event.id().split_once('-') {
             Some(("set", number)) => {
-                tx.batch_execute(SETS[number.parse::<usize>().unwrap()]).await?
+                tx.batch_execute(SETS[number.parse::<usize>().unwrap()]).await?;
             }
             _ => {
                 let row = tx.query_one(SESSION, &[]).await?;

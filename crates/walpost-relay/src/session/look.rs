@@ -88,9 +88,7 @@ pub(super) async fn look(
                     set idle_session_timeout = 0";
     sql.batch("setting up the session", settings).await?;
     let server = checked(&sql, config, router, status.is_some()).await?;
-    let (timeout_ms, max_event_bytes) = (config.wal_sender_timeout_ms, config.max_event_bytes);
-    let mut replication =
-        ReplicationClient::connect(&database, timeout_ms, max_event_bytes).await?;
+    let mut replication = replication(&database, config).await?;
     let identity = replication.identify().await?;
     server.expect(&identity)?;
     let mut checkpoints = CheckpointStore::new(sql.clone(), config);
@@ -116,11 +114,7 @@ pub(super) async fn look(
     let has_deletes = publication::has_deletes(&sql, config).await? == Some(true);
     checkpoints.expect_relations(Watched::new(&database, config, version, before, &facts));
     if let Some(status) = status {
-        status.update(|status| {
-            status.written = server.wal;
-            status.system_id = Some(server.system_id.clone());
-            status.confirmed = slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or(server.wal);
-        });
+        show(status, &server, slot.as_ref());
     }
     let mut left_at = None;
     if let Some(checkpoint) = &checkpoint {
@@ -150,6 +144,22 @@ pub(super) async fn look(
         has_sink: false,
     };
     Ok((found, There { slot, fate }, replication))
+}
+
+async fn replication(
+    database: &Database,
+    config: &RelayConfig,
+) -> Result<ReplicationClient, RelayError> {
+    let (timeout_ms, max_event_bytes) = (config.wal_sender_timeout_ms, config.max_event_bytes);
+    Ok(ReplicationClient::connect(database, timeout_ms, max_event_bytes).await?)
+}
+
+fn show(status: &StatusReporter, server: &Server, slot: Option<&Slot>) {
+    status.update(|status| {
+        status.written = server.wal;
+        status.system_id = Some(server.system_id.clone());
+        status.confirmed = slot.and_then(|slot| slot.confirmed).unwrap_or(server.wal);
+    });
 }
 
 /// What streaming needs. Of a table that is unlogged the row of a relay says so, also

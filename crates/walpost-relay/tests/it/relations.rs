@@ -1,5 +1,7 @@
 //! A table is known by its object id: whatever it is called, its events are
 //! published, and nothing counts as published that no stream could bring.
+//!
+//! Long because each way to change a table is tried on a relay that runs.
 
 use std::time::Duration;
 

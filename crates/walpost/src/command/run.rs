@@ -96,7 +96,7 @@ pub(super) struct Prepared {
 /// Where events go.
 enum To {
     Kafka {
-        kafka: PipelineKafka,
+        kafka: Box<PipelineKafka>,
         brokers: String,
         /// For what publishes beside the pipeline.
         beside: KafkaConnector,
@@ -114,6 +114,7 @@ impl Prepared {
                 let beside = config.kafka_beside()?.beside(&connector);
                 let brokers = connector.bootstrap_servers().to_owned();
                 let kafka = PipelineKafka::new(config, connector, &config.database()?);
+                let kafka = Box::new(kafka);
                 To::Kafka { kafka, brokers, beside }
             }
         };
