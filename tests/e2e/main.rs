@@ -7,6 +7,7 @@ mod bad_input;
 mod big_transaction;
 mod dead_letters;
 mod examples;
+mod identity;
 mod records;
 mod replay;
 mod topics;
