@@ -172,7 +172,8 @@ fn every_field_of_the_pipeline_can_be_set() {
     let fields = names.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));
     let mut seen = 0;
     // A key, a table's parts, and what follows from other keys.
-    let others = ["pipeline", "schema", "name", "placed_columns", "named_columns"];
+    let others =
+        ["pipeline", "schema", "name", "placed_columns", "named_columns", "new_tables", "arrived"];
     // Parts of what a connector sets.
     let parts = ["stream", "each_start", "overrides", "insert", "update"];
     let of_connector = include_str!("connector/relay.rs");
