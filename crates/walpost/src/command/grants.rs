@@ -58,8 +58,8 @@ impl Grants {
     ) -> Result<(), tokio_postgres::Error> {
         let query = "select a.attname::text from pg_attribute a join pg_class c \
                      on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace \
-                     where n.nspname = $1 and c.relname = $2 and a.attnum > 0 \
-                     and not a.attisdropped order by a.attnum";
+                     where n.nspname = $1 and c.relname = $2 and not a.attisdropped \
+                     and (a.attnum > 0 or a.attname = 'tableoid') order by a.attnum";
         let rows = client.query(query, &[&table.schema, &table.name]).await?;
         let names = rows.iter().map(|row| row.get::<_, &str>(0));
         let read: Vec<String> = names.filter(|name| is_read(name)).map(quoted).collect();

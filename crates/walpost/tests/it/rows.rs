@@ -15,7 +15,9 @@ insert into walpost.checkpoint (pipeline, token, generation, system_id, timeline
 select 'main', gen_random_uuid(), 1, system_identifier::text, 1, 'walpost_main', '0/A', 'done',
     array['"walpost"."outbox"'], jsonb_build_object('tables', jsonb_build_object(
         '"walpost"."outbox"', 'walpost.outbox'::regclass::oid::int8), 'parts', jsonb_build_object(
-        'walpost.outbox'::regclass::oid::text, '{}'::jsonb), 'was_unlogged', false),
+        'walpost.outbox'::regclass::oid::text, '{}'::jsonb) || coalesce((
+            select jsonb_object_agg(relid::oid::text, '{}'::jsonb)
+            from pg_partition_tree('walpost.outbox')), '{}'), 'was_unlogged', false),
     jsonb_build_object('snapshot', pg_current_snapshot()::text,
         'lsn', '0/A', 'floors', '{}'::jsonb, 'taken_at', extract(epoch from now())::int8 - 5400)
 from pg_control_system();

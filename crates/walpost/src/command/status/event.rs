@@ -69,7 +69,8 @@ async fn grants(
     for table in &relay.tables {
         let is_id = |name: &str| name == router.event_id;
         let is_read = |name: &str| {
-            is_id(name) || name == "xid" || (words.contains(&name) && !has_contents(name))
+            let is_proof = matches!(name, "xid" | "tableoid");
+            is_id(name) || is_proof || (words.contains(&name) && !has_contents(name))
         };
         grants.outbox(client, table, is_read).await?;
         grants.outbox(client, &archive_of(table), is_id).await?;
