@@ -74,7 +74,11 @@ mod tests {
             for migration in set.migrations() {
                 for form in [Form::Table, Form::Partitioned] {
                     let sql = script(&names, *set, migration, form).sql.replace("'{}'", "");
-                    assert!(!sql.contains(['{', '}']), "{set}/{}", migration.name);
+                    // A number in braces is a quantifier of a regular expression.
+                    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+                    let inner = sql.split('{').skip(1).map(|rest| rest.split('}').next());
+                    let left: Vec<&str> = inner.flatten().filter(|text| !is_number(text)).collect();
+                    assert!(left.is_empty(), "{set}/{}: {left:?}", migration.name);
                 }
             }
         }
