@@ -98,9 +98,10 @@ async fn the_column_list_of_each_partition_counts() {
     let mut rig = Rig::new().await;
     run(
         &rig,
-        "create table parts (like walpost.outbox including defaults) partition by list (type); \
-         create table part_a partition of parts for values in ('a'); \
-         create table part_b partition of parts for values in ('b'); \
+        "create table parts (like walpost.outbox including defaults) \
+         partition by range (created_at); \
+         create table part_a partition of parts for values from (minvalue) to ('2020-01-01'); \
+         create table part_b partition of parts for values from ('2020-01-01') to (maxvalue); \
          create publication parts for table part_a, part_b (id, aggregatetype, payload) \
          with (publish = 'insert')",
     )
