@@ -155,7 +155,7 @@ async fn what_a_relay_sends_in_the_standard_form_is_processed_by_its_type() {
     until(LIMIT, "all events", async || world.number(done).await == 3).await;
     stop.send(()).unwrap();
     running.await.unwrap().unwrap();
-    assert_eq!(world.effects().await, ["a", "b"]);
+    assert_eq!(world.effects().await, ["outbox%2Eevent%2Einvoice:a", "outbox%2Eevent%2Einvoice:b"]);
     let row = |id: &str, kind: &str, state: &str| ["finance", id, kind, state].map(str::to_owned);
     let rows = [
         row("a", "apply", "succeeded"),
