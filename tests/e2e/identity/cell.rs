@@ -1,5 +1,4 @@
-//! A row is one event, whichever program publishes it, and equal ids of two
-//! tables are two: effects exactly once, or a refusal before anything is published.
+//! Services with their tables, the topics of their events, and a consumer of all of them.
 
 use std::{
     process::{Command, Output},
@@ -18,89 +17,23 @@ use walpost_testkit::{
 };
 use walpost_tests::{LIMIT, walpost_binary};
 
+use super::{By, Ids, Shape};
 use crate::CONSUMER;
 
 /// Rows of a table, in two halves.
 const HALF: i64 = 4;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ids {
-    Uuid,
-    Ulid,
-    Bigint,
-    Text,
-}
-
-impl Ids {
-    const ALL: [Self; 4] = [Self::Uuid, Self::Ulid, Self::Bigint, Self::Text];
-
-    fn are_unique(self) -> bool {
-        matches!(self, Self::Uuid | Self::Ulid)
-    }
-
-    fn column(self) -> &'static str {
-        match self {
-            Self::Uuid => "uuid primary key default gen_random_uuid()",
-            // Hexadecimal digits are some of Crockford's.
-            Self::Ulid => {
-                "text primary key default \
-                 '01' || upper(substr(replace(gen_random_uuid()::text, '-', ''), 1, 24))"
-            }
-            Self::Bigint => "bigint generated always as identity primary key",
-            Self::Text => "text primary key",
-        }
-    }
-}
-
-/// Who publishes rows, at least for a second time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// Relays that read the WAL and are killed.
-    Wal,
-    /// Relays that poll and are killed.
-    Polling,
-    Replay,
-    /// Records as Debezium writes them, and then Walpost.
-    Debezium,
-    /// Another pipeline that publishes all rows again.
-    OtherPipeline,
-    /// A pipeline on a database that was restored.
-    Restored,
-}
-
-impl By {
-    const ALL: [Self; 6] = [
-        Self::Wal,
-        Self::Polling,
-        Self::Replay,
-        Self::Debezium,
-        Self::OtherPipeline,
-        Self::Restored,
-    ];
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    OneService,
-    TwoServices,
-    TwoTables,
-}
-
-impl Shape {
-    const ALL: [Self; 3] = [Self::OneService, Self::TwoServices, Self::TwoTables];
-}
-
 /// A table of a service.
 #[derive(Clone, Copy, Debug)]
-struct Table {
+pub(super) struct Table {
     service: usize,
     name: &'static str,
 }
 
-struct Cell {
-    ids: Ids,
+pub(super) struct Cell {
+    pub(super) ids: Ids,
     base: String,
-    services: Vec<Database>,
+    pub(super) services: Vec<Database>,
     tables: Vec<Table>,
     /// By table: those of Debezium differ, as its records have no other source.
     topics: Vec<String>,
@@ -109,7 +42,7 @@ struct Cell {
 }
 
 impl Cell {
-    async fn open(ids: Ids, shape: Shape, one_topic: bool) -> Self {
+    pub(super) async fn open(ids: Ids, shape: Shape, one_topic: bool) -> Self {
         let base = unique_name("ids").replace('-', "_");
         let (services, names) = match shape {
             Shape::OneService => (1, &["ord"][..]),
@@ -147,7 +80,7 @@ impl Cell {
     }
 
     /// Settings of a pipeline, of all tables of its service or of one.
-    fn env(&self, table: Table, pipeline: &str, of_one: bool) -> Vec<(String, String)> {
+    pub(super) fn env(&self, table: Table, pipeline: &str, of_one: bool) -> Vec<(String, String)> {
         let of_service = self.tables.iter().filter(|other| other.service == table.service);
         let names: Vec<String> = match of_one {
             true => vec![format!("public.{}", table.name)],
@@ -172,7 +105,7 @@ impl Cell {
     }
 
     /// A relay for each service, or for each table.
-    fn relays(&self, pipeline: &str, by: By, more: &[(&str, &str)]) -> Vec<Process> {
+    pub(super) fn relays(&self, pipeline: &str, by: By, more: &[(&str, &str)]) -> Vec<Process> {
         let is_polling = by == By::Polling;
         let first_of = |table: &&Table| is_polling || table.name == "ord";
         let start = |table: &Table| {
@@ -189,14 +122,14 @@ impl Cell {
         self.tables.iter().filter(first_of).map(start).collect()
     }
 
-    fn walpost(&self, table: Table, args: &[&str], more: &[(&str, &str)]) -> Output {
+    pub(super) fn walpost(&self, table: Table, args: &[&str], more: &[(&str, &str)]) -> Output {
         let mut command = Command::new(walpost_binary());
         command.args(args).envs(self.env(table, "main", false));
         command.envs(more.iter().copied()).output().unwrap()
     }
 
     /// Half of the rows of each table.
-    async fn insert(&self, half: i64) {
+    pub(super) async fn insert(&self, half: i64) {
         for (table, topic) in self.tables.iter().zip(&self.topics) {
             let client = self.services[table.service].connect().await;
             let (service, name) = (table.service, table.name);
@@ -216,7 +149,7 @@ impl Cell {
     }
 
     /// Writes the records of all rows as Debezium does: without Walpost's headers.
-    async fn debezium(&self) {
+    pub(super) async fn debezium(&self) {
         let producer: BaseProducer = ClientConfig::new()
             .set("bootstrap.servers", kafka().bootstrap())
             .set("enable.idempotence", "true")
@@ -238,11 +171,11 @@ impl Cell {
         producer.flush(Duration::from_secs(30)).unwrap();
     }
 
-    fn rows(&self, halves: i64) -> i64 {
+    pub(super) fn rows(&self, halves: i64) -> i64 {
         self.tables.len() as i64 * halves * HALF
     }
 
-    async fn records(&self) -> i64 {
+    pub(super) async fn records(&self) -> i64 {
         let mut topics = self.topics.clone();
         topics.dedup();
         let mut count = 0;
@@ -252,12 +185,12 @@ impl Cell {
         count
     }
 
-    async fn records_reach(&self, count: i64) {
+    pub(super) async fn records_reach(&self, count: i64) {
         until(LIMIT, &format!("{count} records"), async || self.records().await >= count).await;
     }
 
     /// The consumer has read everything, and each row has one effect.
-    async fn each_row_has_one_effect(&self, halves: i64, what: &str) {
+    pub(super) async fn each_row_has_one_effect(&self, halves: i64, what: &str) {
         let client = self.effects.connect().await;
         let mut topics = self.topics.clone();
         topics.dedup();
@@ -279,7 +212,7 @@ impl Cell {
     }
 
     /// A replay of every table; how each ended.
-    fn replay(&self, more: &[(&str, &str)]) -> Vec<(Option<i32>, String)> {
+    pub(super) fn replay(&self, more: &[(&str, &str)]) -> Vec<(Option<i32>, String)> {
         let replay = |table: &Table| {
             let name = format!("public.{}", table.name);
             let output =
@@ -291,7 +224,7 @@ impl Cell {
     }
 
     /// The databases are restored elsewhere from dumps; the old ones are gone.
-    async fn restore(&mut self) {
+    pub(super) async fn restore(&mut self) {
         for database in &mut self.services {
             let restored = postgres().fresh_database().await;
             let dump = Command::new("pg_dump").args(["-d", database.url()]).output().unwrap();
@@ -304,6 +237,40 @@ impl Cell {
             assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
             *database = restored;
         }
+    }
+
+    pub(super) async fn forget_pipelines(&self) {
+        let drop = "select count(pg_drop_replication_slot(slot_name)) from pg_replication_slots \
+                    where database = current_database() and not active";
+        for service in &self.services {
+            let client = service.connect().await;
+            until(LIMIT, "the slot is free", async || {
+                client.query_one(drop, &[]).await.unwrap().get::<_, i64>(0) == 1
+            })
+            .await;
+            client.batch_execute("delete from walpost.checkpoint").await.unwrap();
+        }
+    }
+
+    pub(super) async fn has_slots(&self) -> bool {
+        for service in &self.services {
+            let client = service.connect().await;
+            let begun = "select count(*) from walpost.checkpoint where initial = 'done'";
+            if client.query_one(begun, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) async fn each_row_is_committed(&self, halves: i64) {
+        let client = self.effects.connect().await;
+        let effects = "select count(*) from effect";
+        until(LIMIT, "the effects", async || {
+            let count: i64 = client.query_one(effects, &[]).await.unwrap().get(0);
+            count == self.rows(halves)
+        })
+        .await;
     }
 }
 
@@ -319,181 +286,4 @@ async fn create(client: &Client, name: &str, ids: Ids) {
         ids.column()
     );
     client.batch_execute(&create).await.unwrap();
-}
-
-fn kill(relays: Vec<Process>) {
-    for relay in relays {
-        relay.kill();
-    }
-}
-
-/// Rows that relays publish which are killed half-way.
-async fn published_by(cell: &Cell, by: By) {
-    let initial = [("WALPOST_PIPELINE_INITIAL", "publish")];
-    cell.insert(0).await;
-    let relays = cell.relays("main", by, &initial);
-    cell.records_reach(cell.rows(1)).await;
-    kill(relays);
-    cell.insert(1).await;
-    let relays = cell.relays("main", by, &initial);
-    cell.records_reach(cell.rows(2)).await;
-    cell.each_row_has_one_effect(2, "after a kill").await;
-    kill(relays);
-}
-
-async fn replayed(cell: &Cell) {
-    let relays = cell.relays("main", By::Wal, &[]);
-    until(LIMIT, "slots", async || cell.has_slots().await).await;
-    cell.insert(0).await;
-    cell.records_reach(cell.rows(1)).await;
-    cell.each_row_has_one_effect(1, "before the replay").await;
-    for (code, text) in cell.replay(&[]) {
-        assert_eq!(code, Some(0), "{text}");
-    }
-    cell.records_reach(2 * cell.rows(1)).await;
-    cell.each_row_has_one_effect(1, "after the replay").await;
-    kill(relays);
-}
-
-/// Rows that Debezium has published, which are then replayed by a pipeline that has
-/// left them out. Without the header of the source all of it may be published again.
-async fn taken_from_debezium(cell: &Cell, source_header: bool) {
-    let more = [
-        ("WALPOST_PIPELINE_INITIAL", "skip"),
-        ("WALPOST_PIPELINE_SOURCE_HEADER", if source_header { "true" } else { "false" }),
-    ];
-    cell.insert(0).await;
-    cell.debezium().await;
-    cell.each_row_has_one_effect(1, "of Debezium").await;
-    let relays = cell.relays("main", By::Wal, &more);
-    until(LIMIT, "slots", async || cell.has_slots().await).await;
-    cell.insert(1).await;
-    cell.records_reach(cell.rows(2)).await;
-    let is_refused = source_header && !cell.ids.are_unique();
-    for (code, text) in cell.replay(&more) {
-        assert_eq!(code == Some(2), is_refused, "{code:?} {text}");
-        assert_eq!(text.contains("under another source"), is_refused, "{text}");
-    }
-    let published = if is_refused { 2 } else { 4 };
-    cell.records_reach(cell.rows(published)).await;
-    assert_eq!(cell.records().await, cell.rows(published));
-    cell.each_row_has_one_effect(2, "after Debezium").await;
-    kill(relays);
-}
-
-/// Another pipeline publishes every row again, here or where the tables were restored.
-async fn published_again(cell: &mut Cell, by: By) {
-    let relays = cell.relays("main", By::Wal, &[]);
-    until(LIMIT, "slots", async || cell.has_slots().await).await;
-    cell.insert(0).await;
-    cell.records_reach(cell.rows(1)).await;
-    cell.each_row_has_one_effect(1, "before").await;
-    kill(relays);
-    cell.forget_pipelines().await;
-    if by == By::Restored {
-        cell.restore().await;
-    }
-    cell.insert(1).await;
-    let relays = cell.relays("other", By::Wal, &[("WALPOST_PIPELINE_INITIAL", "publish")]);
-    cell.records_reach(cell.rows(3)).await;
-    cell.each_row_has_one_effect(2, "once all is published again").await;
-    kill(relays);
-}
-
-impl Cell {
-    async fn forget_pipelines(&self) {
-        let drop = "select count(pg_drop_replication_slot(slot_name)) from pg_replication_slots \
-                    where database = current_database() and not active";
-        for service in &self.services {
-            let client = service.connect().await;
-            until(LIMIT, "the slot is free", async || {
-                client.query_one(drop, &[]).await.unwrap().get::<_, i64>(0) == 1
-            })
-            .await;
-            client.batch_execute("delete from walpost.checkpoint").await.unwrap();
-        }
-    }
-
-    async fn has_slots(&self) -> bool {
-        for service in &self.services {
-            let client = service.connect().await;
-            let begun = "select count(*) from walpost.checkpoint where initial = 'done'";
-            if client.query_one(begun, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-async fn run(ids: Ids, by: By, shape: Shape) {
-    let mut cell = Cell::open(ids, shape, by != By::Debezium).await;
-    match by {
-        By::Wal | By::Polling => published_by(&cell, by).await,
-        By::Replay => replayed(&cell).await,
-        By::Debezium => {
-            taken_from_debezium(&cell, true).await;
-            let cell = Cell::open(ids, shape, false).await;
-            taken_from_debezium(&cell, false).await;
-        }
-        By::OtherPipeline | By::Restored => published_again(&mut cell, by).await,
-    }
-}
-
-#[tokio::test]
-async fn two_services_with_equal_ids_in_one_topic_have_each_effect_once() {
-    run(Ids::Bigint, By::Wal, Shape::TwoServices).await;
-}
-
-#[tokio::test]
-async fn two_tables_that_another_pipeline_publishes_again_have_each_effect_once() {
-    run(Ids::Bigint, By::OtherPipeline, Shape::TwoTables).await;
-}
-
-#[tokio::test]
-#[ignore = "deep: 72 combinations"]
-async fn each_event_has_one_effect_whatever_its_id_and_whoever_publishes_it() {
-    for by in By::ALL {
-        for ids in Ids::ALL {
-            for shape in Shape::ALL {
-                println!("{ids:?} {by:?} {shape:?}");
-                run(ids, by, shape).await;
-            }
-        }
-    }
-}
-
-/// Two databases whose pipelines have one name do not fence each other off.
-#[tokio::test]
-async fn transactional_pipelines_of_one_name_in_two_databases_have_two_ids() {
-    let cell = Cell::open(Ids::Bigint, Shape::TwoServices, true).await;
-    let relays = cell.relays("main", By::Wal, &[("WALPOST_SINK_PUBLISH", "transactional")]);
-    until(LIMIT, "slots", async || cell.has_slots().await).await;
-    for half in 0..2 {
-        cell.insert(half).await;
-        cell.each_row_is_committed(half + 1).await;
-    }
-    let mut ids = Vec::new();
-    for service in &cell.services {
-        let fence = "select fence from walpost.checkpoint";
-        ids.push(service.connect().await.query_one(fence, &[]).await.unwrap().get::<_, String>(0));
-    }
-    assert!(ids.iter().all(|id| id.starts_with("walpost-main-")), "{ids:?}");
-    assert_ne!(ids[0], ids[1]);
-    for relay in &relays {
-        assert!(!relay.log().contains("fenced"), "{}", relay.log());
-    }
-    kill(relays);
-}
-
-impl Cell {
-    async fn each_row_is_committed(&self, halves: i64) {
-        let client = self.effects.connect().await;
-        let effects = "select count(*) from effect";
-        until(LIMIT, "the effects", async || {
-            let count: i64 = client.query_one(effects, &[]).await.unwrap().get(0);
-            count == self.rows(halves)
-        })
-        .await;
-    }
 }
