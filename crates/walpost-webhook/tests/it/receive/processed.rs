@@ -166,8 +166,7 @@ async fn what_a_relay_sends_in_the_standard_form_is_processed_by_its_type() {
         row("c", "unknown", "ignored"),
     ];
     assert_eq!(world.rows().await, rows);
-    let written =
-        format!("select count(*) from walpost.outbox where aggregateid = '{}'", key("b"));
+    let written = format!("select count(*) from walpost.outbox where aggregateid = '{}'", key("b"));
     assert_eq!(world.number(&written).await, 1);
     let payload = "select count(*) from walpost.inbox where convert_from(payload, 'utf8') like \
                    '{\"type\":%,\"timestamp\":\"1970-01-01T00:00:01.000Z\",\"data\":{}}'";
