@@ -68,8 +68,8 @@ pub(crate) struct Found {
     pub(crate) server: Server,
     /// The outbox tables by their object ids.
     pub(crate) tables: Vec<(u32, TableName)>,
-    /// Those of them that are partitioned, or partitions.
-    pub(crate) partitioned: HashSet<TableName>,
+    /// Those of them that are partitioned, or partitions, by their object ids.
+    pub(crate) partitioned: HashSet<u32>,
     /// The stream brings deletes.
     pub(crate) has_deletes: bool,
     /// The server on both connections.
@@ -354,7 +354,11 @@ impl Session<'_> {
             Lsn::ZERO => Proofs::loading(proven),
             _ => Proofs::streaming(proven, pending, taken_by),
         };
-        let moves = Moves::new(found.partitioned.clone(), found.has_deletes);
+        let moves = match confirmed {
+            // Rows that are read move nowhere, and each was inserted by some transaction.
+            Lsn::ZERO => Moves::default(),
+            _ => Moves::new(found.partitioned.clone(), found.has_deletes),
+        };
         Ok(Pipeline {
             source,
             sink,

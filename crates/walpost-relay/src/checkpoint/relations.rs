@@ -226,8 +226,10 @@ impl CheckpointStore {
 
     async fn note_relations(&self, noted: &Noted) -> Result<(), RelayError> {
         let sql = format!(
-            "update {} set relations = $3, updated_at = clock_timestamp() \
-             where pipeline = $1 and token = $2",
+            // Another process may have noted that a table was unlogged.
+            "update {} set relations = $3::jsonb || case when relations @> '{{\"was_unlogged\": \
+             true}}' then '{{\"was_unlogged\": true}}' else '{{}}' end::jsonb, \
+             updated_at = clock_timestamp() where pipeline = $1 and token = $2",
             self.table
         );
         let noted = noted.to_json();

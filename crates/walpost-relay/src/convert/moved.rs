@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use walpost_event::{Operation, Relation, RowChange};
+use uuid::Uuid;
+use walpost_event::{Operation, Relation, RowChange, type_oid};
 
 use super::{Converter, table_name};
 use crate::{config::TableName, error::RelayError};
@@ -11,30 +12,33 @@ use crate::{config::TableName, error::RelayError};
 /// Ids of deleted rows that are remembered until their transaction ends. An update
 /// that moves rows deletes and inserts them one by one; more are only deleted.
 const DELETED_MAX: usize = 1 << 18;
-/// OID of `xid8`.
-const XID8: u32 = 5_069;
+
+/// Id space and id of a row.
+type DeletedRow = (Option<Uuid>, Vec<u8>);
 
 /// What is known of the partitioned tables, and of the transaction at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    tables: HashSet<TableName>,
+    /// By object id.
+    tables: HashSet<u32>,
     /// The stream brings deletes.
     has_deletes: bool,
     xid: u32,
     /// It was replicated here, with what its rows said elsewhere.
     is_replicated: bool,
-    deleted: HashSet<Vec<u8>>,
+    /// By id space, since another table may have a row of the same id.
+    deleted: HashSet<DeletedRow>,
 }
 
 impl Moves {
     /// Of tables that are partitioned, or partitions.
-    pub(crate) fn new(tables: HashSet<TableName>, has_deletes: bool) -> Self {
+    pub(crate) fn new(tables: HashSet<u32>, has_deletes: bool) -> Self {
         Self { tables, has_deletes, ..Self::default() }
     }
 
     fn has_other_xid(&self, change: &RowChange) -> bool {
         let relation = change.row.relation();
-        let is_xid = |index: &usize| relation.columns[*index].type_oid == XID8;
+        let is_xid = |index: &usize| relation.columns[*index].type_oid == type_oid::XID8;
         let index = relation.column_index("xid").filter(is_xid);
         let text = index.and_then(|index| change.row.text(index));
         let Some(xid) = text.and_then(|text| text.parse::<u64>().ok()) else { return false };
@@ -66,13 +70,18 @@ impl Converter {
     pub(crate) fn note_delete(&mut self, change: &RowChange) {
         if change.operation != Operation::Delete
             || self.moves.deleted.len() >= DELETED_MAX
-            || !self.moves.tables.contains(&table_name(change.row.relation()))
+            || !self.moves.tables.contains(&change.row.relation().oid)
         {
             return;
         }
-        if let Some(id) = self.identity(&change.row).event_id {
-            self.moves.deleted.insert(id.to_vec());
+        if let Some(row) = self.deleted_row(change) {
+            self.moves.deleted.insert(row);
         }
+    }
+
+    fn deleted_row(&self, change: &RowChange) -> Option<DeletedRow> {
+        let space = self.id_space(change.row.relation(), false).map(|space| space.id);
+        Some((space, self.identity(&change.row).event_id?.to_vec()))
     }
 
     /// Whether an insert is a row that was in the stream before, and was moved to
@@ -81,13 +90,13 @@ impl Converter {
     /// # Errors
     /// A fatal one where that may be so, and nothing tells.
     pub(crate) fn is_moved(&mut self, change: &RowChange) -> Result<bool, RelayError> {
-        let table = table_name(change.row.relation());
-        if !self.moves.tables.contains(&table) {
+        let relation = change.row.relation();
+        if !self.moves.tables.contains(&relation.oid) {
             return Ok(false);
         }
         if !self.moves.deleted.is_empty()
-            && let Some(id) = self.identity(&change.row).event_id
-            && self.moves.deleted.remove(&id[..])
+            && let Some(row) = self.deleted_row(change)
+            && self.moves.deleted.remove(&row)
         {
             return Ok(true);
         }
@@ -95,6 +104,7 @@ impl Converter {
         if moves.has_deletes || moves.is_replicated || !moves.has_other_xid(change) {
             return Ok(false);
         }
+        let table = table_name(relation);
         Err(RelayError::Fatal(format!(
             "a row came into {table} that says in column xid that an earlier transaction has \
              inserted it: an update of a column of the partitions' key has moved it, or it was \

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 
+use uuid::Uuid;
 use walpost_encode::{
     Encoder,
     avro::{AvroConverter, AvroOptions, RegistryErrorKind},
@@ -219,7 +220,7 @@ fn a_table_is_asked_about_once_before_its_first_event_has_a_source() {
     let router = Router::new(RouterConfig::default()).expect("the defaults");
     let encoding = Encoding { key: Encoder::Raw, value: Encoder::Raw };
     let mut converter = Converter::new(router, &encoding.into(), &RelayConfig::new("shop"));
-    let (outbox, space) = (outbox(), uuid::Uuid::from_u128(7));
+    let (outbox, space) = (outbox(), Uuid::from_u128(7));
     let Question::IdSpace(asked, _) = question(converter.message(&insert(&outbox, None), None))
     else {
         panic!("the table is not known")
@@ -234,26 +235,38 @@ fn a_table_is_asked_about_once_before_its_first_event_has_a_source() {
     assert_eq!(source.unwrap().value.as_deref(), Some(space.to_string().as_bytes()));
 }
 
-/// A row of a partitioned table, with the id and the transaction that it names.
-fn parted(id: &str, xid: &str, operation: Operation) -> RowChange {
+/// A row of the partitioned table `oid`, with the id and the transaction that it names.
+fn parted_of(oid: u32, id: &str, xid: &str, operation: Operation) -> RowChange {
     let column = |name: &str, type_oid| Column {
         name: name.into(),
         type_oid,
         type_modifier: -1,
         is_key: name == "id",
     };
-    let columns = vec![column("id", type_oid::TEXT), column("xid", 5_069)];
-    let relation = Relation { columns, ..(*relation(&[])).clone() };
+    let columns = vec![column("id", type_oid::TEXT), column("xid", type_oid::XID8)];
+    let relation = Relation { oid, columns, ..(*relation(&[])).clone() };
     let row = Row::from_text(Arc::new(relation), [Some(id), Some(xid)]);
     RowChange { operation, row, old: None }
+}
+
+fn parted(id: &str, xid: &str, operation: Operation) -> RowChange {
+    parted_of(9, id, xid, operation)
 }
 
 fn moving(has_deletes: bool) -> Converter {
     let router = Router::new(RouterConfig::default()).unwrap();
     let plain = Encoding { key: Encoder::Raw, value: Encoder::Raw };
-    let tables = ["shop.outbox".parse().unwrap()].into();
+    let mut spaces = IdSpaces::default();
+    // 9 and 10 are partitions of one table.
+    for (oid, space) in [(8, 1), (9, 2), (10, 2)] {
+        spaces.learn(
+            parted_of(oid, "", "", Operation::Insert).row.relation(),
+            Uuid::from_u128(space),
+        );
+    }
     Converter::new(router, &plain.into(), &RelayConfig::new("shop"))
-        .with_moves(Moves::new(tables, has_deletes))
+        .with_spaces(spaces)
+        .with_moves(Moves::new([8, 9, 10].into(), has_deletes))
 }
 
 #[test]
@@ -269,6 +282,18 @@ fn a_row_that_comes_behind_its_delete_was_moved() {
     converter.note_delete(&parted("a", "7", Operation::Delete));
     converter.begin(10);
     assert!(!converter.is_moved(&insert("a")).unwrap(), "another transaction");
+}
+
+#[test]
+fn a_deleted_row_says_nothing_of_a_row_of_another_table() {
+    let mut converter = moving(true);
+    converter.begin(9);
+    converter.note_delete(&parted_of(8, "1", "7", Operation::Delete));
+    let insert = |oid| parted_of(oid, "1", "9", Operation::Insert);
+    assert!(!converter.is_moved(&insert(9)).unwrap(), "an event of its own");
+    converter.note_delete(&parted_of(9, "1", "7", Operation::Delete));
+    assert!(converter.is_moved(&insert(10)).unwrap(), "to another partition");
+    assert!(converter.is_moved(&insert(8)).unwrap());
 }
 
 #[test]

@@ -18,8 +18,6 @@ use crate::{
 
 /// Event types that are counted one by one.
 const TYPES_MAX: usize = 50;
-/// OID of `xid8`, which PostgreSQL has had since 13.
-const XID8: u32 = 5_069;
 
 /// What a filter finds among the rows that a snapshot sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +83,7 @@ pub(super) fn has_what_it_takes(
     };
     let of_type =
         |name: &str| relation.column_index(name).map(|index| relation.columns[index].type_oid);
-    if of_type("xid") != Some(XID8) {
+    if of_type("xid") != Some(type_oid::XID8) {
         return Err(missing("xid", "xid8"));
     }
     if of_type(ORDER_COLUMN) != Some(type_oid::INT8) {

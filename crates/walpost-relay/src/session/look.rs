@@ -136,7 +136,7 @@ pub(super) async fn look(
         sql,
         server,
         tables,
-        partitioned: facts.partitioned(&config.tables),
+        partitioned: facts.partitioned(),
         has_deletes,
         identity,
         checkpoints,

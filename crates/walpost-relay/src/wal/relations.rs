@@ -148,11 +148,12 @@ impl Facts {
         tables.iter().filter_map(move |table| Some((oid(table)?, table.clone())))
     }
 
-    /// Tables between whose partitions rows may move, or that are partitions.
-    pub(crate) fn partitioned(&self, tables: &[TableName]) -> HashSet<TableName> {
+    /// The configured tables between whose partitions rows may move, or that are
+    /// partitions.
+    pub(crate) fn partitioned(&self) -> HashSet<u32> {
         let is_one =
-            |oid: u32| self.find(oid).is_some_and(|fact| fact.kind == "p" || fact.is_partition);
-        self.named(tables).filter(|(oid, _)| is_one(*oid)).map(|(_, table)| table).collect()
+            |oid: &u32| self.find(*oid).is_some_and(|fact| fact.kind == "p" || fact.is_partition);
+        self.names().map(|(_, oid)| oid).filter(is_one).collect()
     }
 
     /// What a relation is called, quoted.
@@ -185,35 +186,56 @@ impl Facts {
     }
 
     /// Why the rows of a relation are not those that the stream brings, if so.
-    fn misfit(&self, fact: &Fact) -> Option<String> {
-        let Fact { name, kind, persistence, .. } = fact;
+    fn misfit(&self, fact: &Fact) -> Option<Misfit> {
         let parent = fact.parent.and_then(|parent| self.find(parent));
         if let Some(parent) = parent.filter(|parent| parent.kind != "p") {
-            return Some(format!(
-                "table {name} inherits from {}: its rows are read with that one's, and the stream \
-                 brings none of them",
-                parent.name
-            ));
+            return Some(Misfit::Inherits { parent: parent.name.clone() });
         }
-        let what = match kind.as_str() {
-            "r" | "p" => return unlogged(name, persistence),
-            "v" => "a view",
-            "m" => "a materialized view",
-            "f" => "a foreign table",
-            "S" => "a sequence",
-            _ => "no table",
-        };
-        Some(format!("{name} is {what}, whose rows are in no WAL"))
+        match (&*fact.kind, &*fact.persistence) {
+            ("r" | "p", "p") => None,
+            ("r" | "p", "u") => Some(Misfit::Unlogged),
+            ("r" | "p", _) => Some(Misfit::Temporary),
+            _ => Some(Misfit::NoTable),
+        }
     }
 }
 
-fn unlogged(name: &str, persistence: &str) -> Option<String> {
-    let what = match persistence {
-        "p" => return None,
-        "u" => "unlogged",
-        _ => "temporary",
-    };
-    Some(format!("table {name} is {what}: its rows are in no WAL"))
+/// Why the stream does not bring the rows of a relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Misfit {
+    /// Quoted, with its schema.
+    Inherits {
+        parent: String,
+    },
+    Unlogged,
+    Temporary,
+    NoTable,
+}
+
+impl Misfit {
+    /// What is wrong with the relation.
+    fn of(&self, Fact { name, kind, .. }: &Fact) -> String {
+        let what = match (self, &**kind) {
+            (Self::Inherits { parent }, _) => {
+                return format!(
+                    "table {name} inherits from {parent}: its rows are read with that one's, and \
+                     the stream brings none of them"
+                );
+            }
+            (Self::Unlogged, _) => {
+                return format!("table {name} is unlogged: its rows are in no WAL");
+            }
+            (Self::Temporary, _) => {
+                return format!("table {name} is temporary: its rows are in no WAL");
+            }
+            (Self::NoTable, "v") => "a view",
+            (Self::NoTable, "m") => "a materialized view",
+            (Self::NoTable, "f") => "a foreign table",
+            (Self::NoTable, "S") => "a sequence",
+            (Self::NoTable, _) => "no table",
+        };
+        format!("{name} is {what}, whose rows are in no WAL")
+    }
 }
 
 impl Noted {
@@ -251,9 +273,10 @@ impl Noted {
         }
         let mut parts = Vec::new();
         for fact in &facts.relations {
-            if let Some(misfit) = facts.misfit(fact) {
-                let is_unlogged = matches!(&*fact.kind, "r" | "p") && fact.persistence == "u";
-                return if is_unlogged { Change::Unlogged(misfit) } else { Change::Other(misfit) };
+            match facts.misfit(fact) {
+                None => {}
+                Some(misfit @ Misfit::Unlogged) => return Change::Unlogged(misfit.of(fact)),
+                Some(misfit) => return Change::Other(misfit.of(fact)),
             }
             let known = self.parts.get(&fact.oid);
             if known.is_none_or(|part| part.attached != fact.attached) {
@@ -343,7 +366,8 @@ impl Noted {
 
 /// An SQL expression of the facts. Of the catalog as the statement's snapshot sees
 /// it, which functions such as `to_regclass` do not keep to; `known` are relations
-/// that are looked at also where no name means them.
+/// that are looked at also where no name means them. Relations are looked up one by
+/// one, since the planner expects more of a recursion, and would read all of `pg_class`.
 fn expression(tables: &[TableName], known: &[u32]) -> String {
     let list = |of: &dyn Fn(&TableName) -> String| {
         let all: Vec<String> = tables.iter().map(|table| quote_literal(&of(table))).collect();
@@ -357,7 +381,7 @@ fn expression(tables: &[TableName], known: &[u32]) -> String {
             left join pg_class c on c.relnamespace = n.oid and c.relname = t.name), \
         part (root, oid, parent, attached) as ( \
             select c.oid, c.oid, null::oid, null::text from pg_class c \
-            where c.oid in (select oid from named) or c.oid = any ('{{{}}}'::oid[]) \
+            where c.oid in (select oid from named union select unnest('{{{}}}'::oid[])) \
             union all select part.root, i.inhrelid, i.inhparent, \
                 concat_ws('/', part.attached, i.xmin::text) \
             from part join pg_inherits i on i.inhparent = part.oid where not i.inhdetachpending) \
@@ -367,7 +391,8 @@ fn expression(tables: &[TableName], known: &[u32]) -> String {
                 part.oid::int8, c.relkind::text, c.relpersistence::text, part.parent::int8, \
                 part.attached, format('%I.%I', n.nspname, c.relname), c.relispartition) \
                 order by part.root, part.oid), '[]') \
-                from part join pg_class c on c.oid = part.oid \
+                from part cross join lateral \
+                    (select * from pg_class where pg_class.oid = part.oid limit 1) c \
                 join pg_namespace n on n.oid = c.relnamespace)))",
         list(&TableName::quoted),
         list(&|table| table.schema.clone()),

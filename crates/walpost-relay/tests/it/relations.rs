@@ -418,6 +418,24 @@ async fn a_row_that_moves_to_another_day_ends_the_relay_before_it_is_published_a
     stop(relay).await;
 }
 
+/// A row that is loaded moves nowhere, whatever transaction it names.
+#[tokio::test]
+async fn rows_of_partitions_are_loaded_whatever_transaction_inserted_them() {
+    let mut rig = days(walpost_testkit::postgres(), &[10]).await;
+    rig.config.initial = Some(Initial::Publish);
+    for xid in ["3000000000", "7", "9000000000"] {
+        let row = format!(
+            "insert into walpost.outbox (aggregatetype, aggregateid, type, payload, xid) \
+             values ('order', 'a', 'Placed', '{xid}', '{xid}')"
+        );
+        run(&rig, &row).await;
+    }
+    let relay = rig.streaming().await;
+    rig.insert("a", &["1"]).await;
+    assert_eq!(rig.landed(4).await, ["3000000000", "7", "9000000000", "1"]);
+    stop(relay).await;
+}
+
 #[tokio::test]
 async fn a_table_that_the_filters_mean_is_an_outbox_from_its_first_row_on() {
     let mut rig = Rig::new().await;

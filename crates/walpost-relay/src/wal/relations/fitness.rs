@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::{Facts, read};
+use super::{Fact, Facts, Misfit, read};
 use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
@@ -16,40 +16,51 @@ pub(crate) async fn fit(sql: &Sql, config: &RelayConfig) -> Result<Facts, RelayE
     let facts = read(sql, config, &[]).await?;
     for fact in &facts.relations {
         let Some(misfit) = facts.misfit(fact) else { continue };
-        let table = config
-            .tables
-            .iter()
-            .find(|table| facts.names.get(&table.quoted()).copied().flatten() == Some(fact.root));
-        let remedy = match (table, fact.is_root(), &*fact.kind) {
-            (Some(table), true, kind) if !matches!(kind, "r" | "p") => {
-                match renamed(sql, config, table).await? {
-                    Some(name) => format!(
-                        "name the table itself in `tables`; the one that the pipeline has read \
-                         under that name is {name}"
-                    ),
-                    None => "name the table itself in `tables`".to_owned(),
-                }
+        let root = facts.named(&config.tables).find(|(oid, _)| *oid == fact.root);
+        let remedy = match &misfit {
+            Misfit::NoTable if fact.is_root() => {
+                let root = root.map(|(_, table)| table);
+                name_itself(sql, config, root.as_ref()).await?
             }
-            (_, _, "r")
-                if fact
-                    .parent
-                    .and_then(|oid| facts.find(oid))
-                    .is_some_and(|parent| parent.kind == "r") =>
-            {
-                "make it a partition, or run `alter table … no inherit …` and name it in `tables` \
-                 too"
-                .to_owned()
-            }
-            (_, _, "r" | "p") => format!(
-                "run `alter table {} set logged`; rows that were inserted before are published by \
-                 `walpost slot recover`, or not at all",
-                fact.name
-            ),
-            _ => "detach it".to_owned(),
+            misfit => remedy(misfit, fact),
         };
-        return Err(RelayError::prerequisite(misfit, remedy));
+        return Err(RelayError::prerequisite(misfit.of(fact), remedy));
     }
     Ok(facts)
+}
+
+fn remedy(misfit: &Misfit, fact: &Fact) -> String {
+    let name = &fact.name;
+    match misfit {
+        Misfit::Inherits { parent } => format!(
+            "make it a partition, or run `alter table {name} no inherit {parent}` and name it in \
+             `tables` too"
+        ),
+        Misfit::Unlogged => format!(
+            "run `alter table {name} set logged`; rows that were inserted before are published by \
+             `walpost slot recover`, or not at all"
+        ),
+        Misfit::Temporary => "name a permanent table in `tables`".to_owned(),
+        Misfit::NoTable => "detach it".to_owned(),
+    }
+}
+
+async fn name_itself(
+    sql: &Sql,
+    config: &RelayConfig,
+    table: Option<&TableName>,
+) -> Result<String, RelayError> {
+    let name = match table {
+        Some(table) => renamed(sql, config, table).await?,
+        None => None,
+    };
+    let itself = "name the table itself in `tables`";
+    Ok(match name {
+        Some(name) => {
+            format!("{itself}; the one that the pipeline has read under that name is {name}")
+        }
+        None => itself.to_owned(),
+    })
 }
 
 /// What the table is called now that the pipeline has read under this name, if it is
