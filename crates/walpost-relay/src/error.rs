@@ -1,5 +1,6 @@
 use std::{io, time::Duration};
 
+use tokio_postgres::error::SqlState;
 use walpost_event::{Lsn, Position};
 use walpost_pgoutput::DecodeError;
 use walpost_postgres::ConnectError;
@@ -260,6 +261,15 @@ impl RelayError {
             | Self::Halted { .. }
             | Self::Fatal(_)
             | Self::Config(_) => false,
+        }
+    }
+
+    /// Whether a statement took longer than it may.
+    pub(crate) fn is_timeout(&self) -> bool {
+        match self {
+            Self::SqlTimeout { .. } => true,
+            Self::Sql { source, .. } => source.code() == Some(&SqlState::QUERY_CANCELED),
+            _ => false,
         }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use tokio::task::JoinHandle;
-use walpost_event::{Lsn, Row};
+use walpost_event::{Lsn, Row, error_chain};
 
 use super::{
-    Aggregate, Contents, OutboxRows, Outcome, Parked, SendingFloor, StoredEvent,
+    Aggregate, Contents, OutboxRows, Outcome, Parked, Parking, SendingFloor, StoredEvent,
     requests::{Head, Requested},
     table::ParkedTable,
 };
@@ -161,7 +161,7 @@ impl Look {
         {
             let Some(mut event) = table.event(id).await? else { continue };
             if event.from_table || event.is_incomplete() {
-                event.row = Some(outbox.read(&event).await?);
+                event.row = Some(read_row(outbox, &event).await?);
             }
             bytes += event.contents.as_ref().map_or(0, Contents::size_bytes);
             bytes += event.row.iter().flatten().map(Row::size_bytes).sum::<usize>();
@@ -181,6 +181,23 @@ impl Look {
         }
         aggregates.into_iter().collect()
     }
+}
+
+/// Reads the outbox row of an event. What its table, its row or a lock on them refuses
+/// is about this event alone: an error would end the session, and the next one too.
+async fn read_row(
+    outbox: &OutboxRows,
+    event: &StoredEvent,
+) -> Result<Result<Row, Parking>, RelayError> {
+    let error = match outbox.read(event).await {
+        Ok(read) => return Ok(read),
+        Err(error) => error,
+    };
+    if error.is_transient() && !error.is_timeout() {
+        return Err(error);
+    }
+    let detail = format!("its row cannot be read from the outbox table: {}", error_chain(&error));
+    Ok(Err(Parking { reason: event.reason, detail }))
 }
 
 /// Chooses one of each aggregate.

@@ -89,6 +89,30 @@ async fn a_row_that_was_corrected_is_published_from_the_table_alone() {
     stop(relay).await;
 }
 
+#[tokio::test]
+async fn a_table_that_is_locked_costs_the_event_that_is_asked_for_its_retry_alone() {
+    let mut rig = Rig::new().await;
+    rig.config.statement_timeout_ms = 1_000;
+    allow_no_type(&rig).await;
+    let relay = rig.streaming().await;
+    let insert = "insert into walpost.outbox (aggregatetype, aggregateid, type, payload) \
+                  values (null, 'a', 'Placed', '1')";
+    run(&rig, insert).await;
+    parked(&rig, "unroutable").await;
+    run(&rig, "update walpost.outbox set aggregatetype = 'order'").await;
+    let mut locking = rig.database.connect().await.unwrap();
+    let lock = locking.transaction().await.unwrap();
+    lock.batch_execute("lock table walpost.outbox in access exclusive mode").await.unwrap();
+    retry(&rig, "unroutable", true).await;
+    let detail = answered(&rig).await;
+    assert!(detail.contains("its row cannot be read from the outbox table"), "{detail}");
+    lock.rollback().await.unwrap();
+    retry(&rig, "unroutable", true).await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    assert_eq!(relay.status().borrow().failed_sessions, 0);
+    stop(relay).await;
+}
+
 /// As after a publication with a column list.
 #[tokio::test]
 async fn what_was_parked_without_a_column_is_published_with_it() {
