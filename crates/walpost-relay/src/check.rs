@@ -201,7 +201,11 @@ async fn rows_check(
 ) {
     let is_first = checkpoint.is_none_or(|row| row.initial != InitialState::Done);
     if is_first || !has_failed(results, OUTBOX) {
-        let decided = start::rows_decided(sql, config, checkpoint, slot).await;
+        let decided = match start::rows_decided(sql, config, checkpoint, slot).await {
+            Ok(Some(said)) => Ok(said),
+            Ok(None) => snapshot_modes::preview(sql, config).await,
+            Err(error) => Err(error),
+        };
         if is_first || decided.is_err() {
             step(results, if is_first { "first start" } else { TABLES }, decided);
         }
@@ -379,7 +383,7 @@ async fn publication_found(
 ) -> Result<String, RelayError> {
     row_filter::supported(server, config)?;
     preflight::origin_supported(server, config)?;
-    let found = publication::found(sql, config).await?;
+    let found = publication::found(sql, config, router).await?;
     stream_columns::suffice(sql, server.version, config, router).await?;
     Ok(found)
 }

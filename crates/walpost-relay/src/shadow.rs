@@ -486,7 +486,7 @@ async fn checked(
             "name the publication of the connector that runs, in publication.name",
         ));
     }
-    publication::found(sql, config).await?;
+    publication::found(sql, config, router).await?;
     stream_columns::suffice(sql, server.version, config, router).await?;
     Ok(server)
 }

@@ -17,9 +17,10 @@ use crate::{
     wal::{preflight, row_filter, snapshot::describe},
 };
 
-/// Rows that are counted before they are published; more are only said to be
-/// more.
+/// Rows that are counted before they are published, and how long; more are only said
+/// to be more.
 const COUNTED_MAX_ROWS: i64 = 10_000_000;
+const COUNTING_MAX_MS: u64 = 5_000;
 /// What a SELECT that takes a table's place is called in statements.
 const ALIAS: &str = "walpost_rows";
 
@@ -227,17 +228,31 @@ pub(crate) async fn preview(sql: &Sql, config: &RelayConfig) -> Result<String, R
             config.snapshot.from(table),
             COUNTED_MAX_ROWS + 1
         );
-        let count: i64 =
-            sql.one("counting the rows of the outbox table", &query, &[]).await?.get(0);
-        found.push(match count {
-            ..=COUNTED_MAX_ROWS => format!("{count} of {table}"),
-            _ => format!("more than {COUNTED_MAX_ROWS} of {table}"),
+        found.push(match counted(sql, config, &query).await? {
+            Some(count @ ..=COUNTED_MAX_ROWS) => format!("{count} of {table}"),
+            Some(_) => format!("more than {COUNTED_MAX_ROWS} of {table}"),
+            None => format!("those of {table}, more than can be counted in a few seconds"),
         });
     }
     Ok(match found.is_empty() {
         true => "no rows are published first: snapshot.include.collection.list has no table".into(),
         false => format!("rows in the table are published first: {}", found.join(", ")),
     })
+}
+
+/// What a statement counts, unless that takes too long.
+async fn counted(sql: &Sql, config: &RelayConfig, query: &str) -> Result<Option<i64>, RelayError> {
+    let attempt = "counting the rows of the outbox table";
+    // The server ends the statement, so that the session is free for the next one.
+    let limit_ms = (config.statement_timeout_ms / 2).clamp(1, COUNTING_MAX_MS);
+    sql.batch(attempt, &format!("begin; set local statement_timeout = {limit_ms}")).await?;
+    let count = sql.one(attempt, query, &[]).await;
+    sql.batch(attempt, "rollback").await?;
+    match count {
+        Ok(row) => Ok(Some(row.get(0))),
+        Err(error) if error.is_timeout() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Which of these events are parked and not done: they are not published a first

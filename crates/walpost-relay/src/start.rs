@@ -14,7 +14,6 @@ use crate::{
     error::RelayError,
     history, moves, recovery,
     retention::ReaderFeed,
-    snapshot_modes,
     sql::Sql,
     wal::{
         ReplicationClient, membership, preflight,
@@ -93,29 +92,33 @@ pub(crate) async fn same_past(
 }
 
 /// It is said what becomes of the rows that are in the outbox tables already,
-/// and they can be read where that is needed.
+/// and they can be read where that is needed. None if they are published first.
 pub(crate) async fn rows_decided(
     sql: &Sql,
     config: &RelayConfig,
     checkpoint: Option<&Checkpoint>,
     slot: Option<&Slot>,
-) -> Result<String, RelayError> {
+) -> Result<Option<String>, RelayError> {
+    let said = |what: &str| Ok(Some(what.to_owned()));
     match checkpoint.map(|row| &row.initial) {
-        Some(InitialState::Done) => return added_decided(sql, config, checkpoint).await,
+        Some(InitialState::Done) => {
+            added_decided(sql, config, checkpoint).await?;
+            return said("done");
+        }
         Some(InitialState::Publish { .. }) => {
             rights::readable(sql, &config.tables).await?;
-            return Ok("rows from before the slot are still to be published".to_owned());
+            return said("rows from before the slot are still to be published");
         }
         Some(InitialState::Recreating(_) | InitialState::Recover { .. }) => {
             rights::readable(sql, &config.tables).await?;
-            return Ok("rows that the lost slot has not brought are still to be published".into());
+            return said("rows that the lost slot has not brought are still to be published");
         }
         Some(InitialState::Creating) => {}
         None => unknown_to_moves(sql, config).await?,
     }
     overlap::none(sql, config, &config.tables, ReaderFeed::Wal).await?;
     if config.initial == Some(Initial::Skip) {
-        return Ok("rows from before the slot are left, as initial = \"skip\" says".to_owned());
+        return said("rows from before the slot are left, as initial = \"skip\" says");
     }
     rights::readable(sql, &config.tables).await?;
     // Of a start that died the choice was made, or the table was empty.
@@ -124,8 +127,8 @@ pub(crate) async fn rows_decided(
         Some(_) => None,
     };
     match (table, slot, config.initial) {
-        (None, ..) => Ok("no rows from before the slot need a choice".to_owned()),
-        (Some(_), None, Some(_)) => snapshot_modes::preview(sql, config).await,
+        (None, ..) => said("no rows from before the slot need a choice"),
+        (Some(_), None, Some(_)) => Ok(None),
         (Some(table), None, None) => Err(RelayError::prerequisite(
             format!("table {table} holds rows that no slot has seen"),
             "say what to do with them: initial = \"publish\" publishes them first, \
@@ -160,9 +163,8 @@ async fn added_decided(
     sql: &Sql,
     config: &RelayConfig,
     checkpoint: Option<&Checkpoint>,
-) -> Result<String, RelayError> {
-    let done = || Ok("done".to_owned());
-    let Some(before) = checkpoint.and_then(|row| row.publication.as_ref()) else { return done() };
+) -> Result<(), RelayError> {
+    let Some(before) = checkpoint.and_then(|row| row.publication.as_ref()) else { return Ok(()) };
     let added = match checkpoint.and_then(|row| row.relations.as_ref()) {
         Some(noted) => not_noted(sql, config, noted).await?,
         None => {
@@ -174,7 +176,7 @@ async fn added_decided(
     };
     overlap::none(sql, config, &added, ReaderFeed::Wal).await?;
     if config.initial == Some(Initial::Skip) {
-        return done();
+        return Ok(());
     }
     for table in &added {
         if has_come(sql, config, table).await? {
@@ -199,7 +201,7 @@ async fn added_decided(
             ));
         }
     }
-    done()
+    Ok(())
 }
 
 /// Whether a table has come since the tables were looked for, with a publication of

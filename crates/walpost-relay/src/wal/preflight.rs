@@ -80,7 +80,7 @@ pub(crate) async fn run(
     row_filter::supported(&server, config)?;
     match creates {
         true => publication::ensure(sql, config, router).await?,
-        false => drop(publication::found(sql, config).await?),
+        false => drop(publication::found(sql, config, router).await?),
     }
     stream_columns::suffice(sql, server.version, config, router).await?;
     if config.mark_published {

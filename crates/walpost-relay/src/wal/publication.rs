@@ -23,7 +23,7 @@ pub(crate) async fn ensure(
         let has_moves = relations::movable(sql, config, router).await?.is_some();
         return create(sql, config, has_moves).await;
     }
-    found(sql, config).await.map(|_| ())
+    found(sql, config, router).await.map(drop)
 }
 
 /// Whether it is there.
@@ -62,7 +62,11 @@ pub(crate) async fn has_deletes(
 }
 
 /// Checks the publication and creates nothing.
-pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, RelayError> {
+pub(crate) async fn found(
+    sql: &Sql,
+    config: &RelayConfig,
+    router: &RouterConfig,
+) -> Result<String, RelayError> {
     let name = &config.publication;
     let row = sql
         .opt(
@@ -72,9 +76,10 @@ pub(crate) async fn found(sql: &Sql, config: &RelayConfig) -> Result<String, Rel
         )
         .await?;
     let Some(row) = row else {
-        may_create(sql, config).await?;
+        let has_moves = relations::movable(sql, config, router).await?.is_some();
+        may_create(sql, config, has_moves).await?;
         row_filter::readable(sql, config).await?;
-        creatable(sql, config).await?;
+        creatable(sql, config, has_moves).await?;
         return Ok(format!("{name:?} will be created"));
     };
     if !row.get::<_, bool>(1) {
@@ -240,7 +245,7 @@ fn addition(publication: &str, table: &TableName) -> String {
 }
 
 async fn create(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<(), RelayError> {
-    may_create(sql, config).await?;
+    may_create(sql, config, has_moves).await?;
     row_filter::readable(sql, config).await?;
     create_now(sql, config, has_moves).await?;
     tracing::info!(publication = config.publication, "publication created");
@@ -256,7 +261,7 @@ async fn create_now(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<
 
 /// The server takes the statement that creates it, which is rolled back. Of a table
 /// that does not exist others tell.
-async fn creatable(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
+async fn creatable(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<(), RelayError> {
     for table in &config.tables {
         if rights::reach(sql, table).await?.is_none() {
             return Ok(());
@@ -264,14 +269,13 @@ async fn creatable(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
     }
     let attempt = "trying to create the publication";
     sql.batch(attempt, "begin").await?;
-    // Whether it has deletes makes no difference to that.
-    let created = create_now(sql, config, false).await;
+    let created = create_now(sql, config, has_moves).await;
     created.and(sql.batch(attempt, "rollback").await)
 }
 
 /// It takes the right to create in the database, and the tables themselves.
-async fn may_create(sql: &Sql, config: &RelayConfig) -> Result<(), RelayError> {
-    let (name, statement) = (&config.publication, creation(config, false));
+async fn may_create(sql: &Sql, config: &RelayConfig, has_moves: bool) -> Result<(), RelayError> {
+    let (name, statement) = (&config.publication, creation(config, has_moves));
     if !config.create_publication {
         return Err(RelayError::prerequisite(
             format!("publication {name:?} does not exist"),

@@ -86,6 +86,20 @@ fn select(statement: &str) -> Vec<SelectOverride> {
 }
 
 #[tokio::test]
+async fn rows_that_take_long_to_count_are_no_refusal() {
+    let mut rig = rig().await;
+    rig.insert("a", &["1"]).await;
+    rig.config.statement_timeout_ms = 2_000;
+    let slow = "select o.* from walpost.outbox o, (select pg_sleep(1.5)) slow";
+    rig.config.snapshot.overrides = select(slow);
+    let (outcome, said) = rig.checked("first start").await;
+    assert!(outcome == Outcome::Ok && said.contains("more than can be counted"), "{said}");
+    let relay = rig.streaming().await;
+    assert_eq!(rig.landed(1).await, ["1"]);
+    stop(relay).await;
+}
+
+#[tokio::test]
 async fn a_select_takes_the_place_of_all_rows_and_one_that_does_not_fit_is_refused() {
     let mut rig = rig().await;
     rig.insert("a", &["1"]).await;
