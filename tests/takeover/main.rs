@@ -170,6 +170,35 @@ async fn a_killed_debezium_loses_nothing() {
     report.assert_at_least_once();
 }
 
+/// Consumers know what Debezium has published by its topic, Walpost's events by their
+/// table.
+#[tokio::test]
+#[ignore = "deep: needs Debezium"]
+async fn ids_that_are_not_globally_unique_are_handed_over_only_where_duplicates_are_accepted() {
+    let shop = Shop::open(1).await;
+    let client = shop.connect().await;
+    client
+        .batch_execute(
+            "alter table walpost.outbox alter column id drop default, \
+             alter column id type text using id::text",
+        )
+        .await
+        .unwrap();
+    let mut connect = Connect::start(&shop, Worker::Standalone, &[]).await;
+    let row = "insert into walpost.outbox (id, aggregatetype, aggregateid, type, payload) \
+               values ('17', 'order', 'a', 'Placed', '1')";
+    client.batch_execute(row).await.unwrap();
+    records(&shop, 1).await;
+    connect.stop().await;
+    let told = take_over(&shop, &connect, "from-debezium", &["--yes"]).await.unwrap_err();
+    assert!(told.to_string().contains("are not globally unique"), "{told}");
+    let position = "select count(*) from walpost.checkpoint";
+    assert_eq!(client.query_one(position, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let accepted = ["--yes", "--accept-duplicates"];
+    let done = take_over(&shop, &connect, "from-debezium", &accepted).await.unwrap();
+    assert_eq!(done["done"], true, "{done}");
+}
+
 /// The slot alone says it as well, under `snapshot.mode` `no_data`.
 #[tokio::test]
 #[ignore = "deep: needs Debezium"]
