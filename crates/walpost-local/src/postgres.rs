@@ -119,6 +119,21 @@ impl Postgres {
         })
     }
 
+    /// A client program of exactly this major version, for what older and newer ones
+    /// refuse, such as a dump. Only servers that are installed have client programs,
+    /// fetched ones have none.
+    ///
+    /// # Errors
+    ///
+    /// When none is installed.
+    pub fn client_program_of(major: u32, name: &str) -> Result<PathBuf, LocalError> {
+        binaries::client_of(major, name).ok_or_else(|| LocalError::ToolMissing {
+            tool: format!("{name} {major}"),
+            purpose: "run a client program of PostgreSQL",
+            install: "the PostgreSQL client of that version (Debian: postgresql-client-VERSION)",
+        })
+    }
+
     /// Its data folder.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {

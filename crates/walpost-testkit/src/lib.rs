@@ -21,6 +21,7 @@
 //! - [`postgres`], [`postgres_of`], [`kafka`]: one of each for all tests of a run
 //!   ([`walpost_local::Run`]), started on first use, gone with the run. Tests that
 //!   stop or freeze a service start their own with [`walpost_local`].
+//! - [`Database::dump`], [`Dump::restore`]: by the programs of the server's version.
 //! - [`Pooler`]: each transaction on another connection, as behind PgBouncer.
 //! - [`Proxy`]: faults between a client and a service.
 //! - [`Process`]: a program under test, with its log; [`built_program`]: where the
@@ -39,6 +40,7 @@ mod built;
 mod certificates;
 #[cfg(feature = "consumer")]
 mod consumer;
+mod dump;
 mod kafka;
 mod leftovers;
 mod oracle;
@@ -57,6 +59,7 @@ mod wait;
 pub use crate::consumer::{Running, each, ids, run, within};
 pub use crate::{
     built::{built_program, release_program},
+    dump::Dump,
     kafka::{
         Isolation, ReadRecord, create_replicated_topic, create_topic, end_offsets, fresh_topic,
         read_all, read_all_with, read_decided,

@@ -13,7 +13,8 @@ use rdkafka::{
 use tokio_postgres::Client;
 use walpost_migrate::{Migrator, Set};
 use walpost_testkit::{
-    Database, Process, create_topic, end_offsets, kafka, postgres, read_all, unique_name, until,
+    Database, Process, SharedPostgres, create_topic, end_offsets, kafka, postgres, postgres_of,
+    read_all, unique_name, until,
 };
 use walpost_tests::{LIMIT, walpost_binary};
 
@@ -33,39 +34,47 @@ pub(super) struct Table {
 pub(super) struct Cell {
     pub(super) ids: Ids,
     base: String,
+    server: &'static SharedPostgres,
     pub(super) services: Vec<Database>,
     tables: Vec<Table>,
     /// By table: those of Debezium differ, as its records have no other source.
     topics: Vec<String>,
+    /// Each of them once.
+    distinct_topics: Vec<String>,
     effects: Database,
     consumer: Process,
 }
 
 impl Cell {
-    pub(super) async fn open(ids: Ids, shape: Shape, one_topic: bool) -> Self {
+    pub(super) async fn open(ids: Ids, by: By, shape: Shape) -> Self {
+        // A newer server is fetched without the programs that dump it.
+        let server = if by == By::Restored { postgres_of(15) } else { postgres() };
         let base = unique_name("ids").replace('-', "_");
-        let (services, names) = match shape {
+        let (count, names) = match shape {
             Shape::OneService => (1, &["ord"][..]),
             Shape::TwoServices => (2, &["ord"][..]),
             Shape::TwoTables => (1, &["ord", "bill"][..]),
         };
-        let mut databases = Vec::new();
+        let mut services = Vec::new();
         let (mut tables, mut topics) = (Vec::new(), Vec::new());
-        for service in 0..services {
-            let database = postgres().fresh_database().await;
+        for service in 0..count {
+            let database = server.fresh_database().await;
             let mut client = database.connect().await;
             Migrator::new().set(Set::Relay).migrate(&mut client).await.unwrap();
             for name in names {
                 create(&client, name, ids).await;
                 tables.push(Table { service, name });
-                let of = if one_topic { "all".to_owned() } else { format!("{name}{service}") };
+                let of = match by {
+                    By::Debezium => format!("{name}{service}"),
+                    _ => "all".to_owned(),
+                };
                 topics.push(format!("{base}.{of}"));
             }
-            databases.push(database);
+            services.push(database);
         }
-        let mut distinct = topics.clone();
-        distinct.dedup();
-        for topic in &distinct {
+        let mut distinct_topics = topics.clone();
+        distinct_topics.dedup();
+        for topic in &distinct_topics {
             create_topic(kafka().bootstrap(), topic, 1, &[]).await;
         }
         let effects = postgres().fresh_database().await;
@@ -74,9 +83,9 @@ impl Cell {
         let effect = "create table effect (n bigint generated always as identity, event_id text \
                       not null, aggregate text not null, seq bigint not null)";
         client.batch_execute(effect).await.unwrap();
-        let args = [effects.url(), kafka().bootstrap(), &base, &distinct.join(",")];
+        let args = [effects.url(), kafka().bootstrap(), &base, &distinct_topics.join(",")];
         let consumer = Process::start(CONSUMER, args, [("", ""); 0]);
-        Self { ids, base, services: databases, tables, topics, effects, consumer }
+        Self { ids, base, server, services, tables, topics, distinct_topics, effects, consumer }
     }
 
     /// Settings of a pipeline, of all tables of its service or of one.
@@ -176,11 +185,9 @@ impl Cell {
     }
 
     pub(super) async fn records(&self) -> i64 {
-        let mut topics = self.topics.clone();
-        topics.dedup();
         let mut count = 0;
-        for topic in topics {
-            count += read_all(kafka().bootstrap(), &topic).await.len() as i64;
+        for topic in &self.distinct_topics {
+            count += read_all(kafka().bootstrap(), topic).await.len() as i64;
         }
         count
     }
@@ -192,9 +199,7 @@ impl Cell {
     /// The consumer has read everything, and each row has one effect.
     pub(super) async fn each_row_has_one_effect(&self, halves: i64, what: &str) {
         let client = self.effects.connect().await;
-        let mut topics = self.topics.clone();
-        topics.dedup();
-        for topic in &topics {
+        for topic in &self.distinct_topics {
             let end: i64 = end_offsets(kafka().bootstrap(), topic).await.iter().sum();
             let read = "select coalesce(sum(next_offset), 0)::int8 from walpost.position \
                         where topic = $1";
@@ -226,15 +231,8 @@ impl Cell {
     /// The databases are restored elsewhere from dumps; the old ones are gone.
     pub(super) async fn restore(&mut self) {
         for database in &mut self.services {
-            let restored = postgres().fresh_database().await;
-            let dump = Command::new("pg_dump").args(["-d", database.url()]).output().unwrap();
-            assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(file.path(), &dump.stdout).unwrap();
-            let mut psql = Command::new("psql");
-            psql.args(["-X", "-v", "ON_ERROR_STOP=1", "-d", restored.url(), "-f"]);
-            let loaded = psql.arg(file.path()).output().unwrap();
-            assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+            let restored = self.server.fresh_database().await;
+            database.dump().await.restore(&restored);
             *database = restored;
         }
     }

@@ -52,17 +52,6 @@ enum By {
     Restored,
 }
 
-impl By {
-    const ALL: [Self; 6] = [
-        Self::Wal,
-        Self::Polling,
-        Self::Replay,
-        Self::Debezium,
-        Self::OtherPipeline,
-        Self::Restored,
-    ];
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     OneService,
@@ -154,13 +143,13 @@ async fn published_again(cell: &mut Cell, by: By) {
 }
 
 async fn run(ids: Ids, by: By, shape: Shape) {
-    let mut cell = Cell::open(ids, shape, by != By::Debezium).await;
+    let mut cell = Cell::open(ids, by, shape).await;
     match by {
         By::Wal | By::Polling => published_by(&cell, by).await,
         By::Replay => replayed(&cell).await,
         By::Debezium => {
             taken_from_debezium(&cell, true).await;
-            let cell = Cell::open(ids, shape, false).await;
+            let cell = Cell::open(ids, by, shape).await;
             taken_from_debezium(&cell, false).await;
         }
         By::OtherPipeline | By::Restored => published_again(&mut cell, by).await,
@@ -177,23 +166,33 @@ async fn two_tables_that_another_pipeline_publishes_again_have_each_effect_once(
     run(Ids::Bigint, By::OtherPipeline, Shape::TwoTables).await;
 }
 
-#[tokio::test]
-#[ignore = "deep: 72 combinations"]
-async fn each_event_has_one_effect_whatever_its_id_and_whoever_publishes_it() {
-    for by in By::ALL {
-        for ids in Ids::ALL {
-            for shape in Shape::ALL {
-                println!("{ids:?} {by:?} {shape:?}");
-                run(ids, by, shape).await;
-            }
+async fn all_cells(by: By) {
+    for ids in Ids::ALL {
+        for shape in Shape::ALL {
+            println!("{ids:?} {by:?} {shape:?}");
+            run(ids, by, shape).await;
         }
     }
+}
+
+#[tokio::test]
+#[ignore = "deep: 60 combinations"]
+async fn each_event_has_one_effect_whatever_its_id_and_whoever_publishes_it() {
+    for by in [By::Wal, By::Polling, By::Replay, By::Debezium, By::OtherPipeline] {
+        all_cells(by).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "deep: pg_dump and pg_restore of a PostgreSQL 15"]
+async fn each_event_has_one_effect_when_a_restored_database_publishes_it_again() {
+    all_cells(By::Restored).await;
 }
 
 /// Two databases whose pipelines have one name do not fence each other off.
 #[tokio::test]
 async fn transactional_pipelines_of_one_name_in_two_databases_have_two_ids() {
-    let cell = Cell::open(Ids::Bigint, Shape::TwoServices, true).await;
+    let cell = Cell::open(Ids::Bigint, By::Wal, Shape::TwoServices).await;
     let relays = cell.relays("main", By::Wal, &[("WALPOST_SINK_PUBLISH", "transactional")]);
     until(LIMIT, "slots", async || cell.has_slots().await).await;
     for half in 0..2 {

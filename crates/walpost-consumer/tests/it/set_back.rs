@@ -2,7 +2,6 @@
 //! lagged behind and was promoted.
 
 use walpost_consumer::{Consumer, FirstStart, OnReset};
-use walpost_testkit::{self as testkit, local};
 
 use crate::support::{Effects, World, each, ids, on_postgres, run, stop_committed};
 
@@ -213,22 +212,11 @@ fn a_dump_of_before_a_reset_is_restored_and_nothing_is_lost() {
 
 #[tokio::main]
 async fn a_restored_dump_loses_nothing() {
-    let programs = local::Postgres::builder().version(Some(15)).throwaway().start().unwrap();
-    let tool = |name: &str, args: &[&str]| {
-        let output = std::process::Command::new(programs.client_program(name).unwrap())
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
     for is_by_kafkas_tool in [true, false] {
         let world = World::new(2).await;
-        let url = world.database.url().to_owned();
-        let dump = std::env::temp_dir().join(format!("{}.dump", testkit::unique_name("walpost")));
-        let file = dump.to_str().unwrap();
         let mut events = publish(&world, "a").await;
         drain(&world, EACH).await;
-        tool("pg_dump", &["-Fc", "-f", file, "-d", &url]);
+        let dump = world.database.dump().await;
         match is_by_kafkas_tool {
             true => world.reset(&["--to-earliest"]).await,
             false => world.operate("rerun", 0).await.unwrap(),
@@ -237,8 +225,7 @@ async fn a_restored_dump_loses_nothing() {
             events.extend(publish(&world, prefix).await);
         }
         drain(&world, 5 * EACH).await;
-        tool("pg_restore", &["--clean", "--if-exists", "-d", &url, file]);
-        std::fs::remove_file(&dump).unwrap();
+        dump.restore(&world.database);
         assert_eq!(world.effects().await.len(), 2 * EACH, "it went back");
         drain(&world, 5 * EACH).await;
         assert_eq!(world.effects().await, each(&events, 1));

@@ -50,6 +50,13 @@ pub(super) fn client(bin: &Path, name: &str) -> Option<PathBuf> {
         .or_else(|| command::on_path(name))
 }
 
+/// A client program of exactly the version `major`.
+pub(super) fn client_of(major: u32, name: &str) -> Option<PathBuf> {
+    let named = env::var_os("WALPOST_PG_BIN").filter(|bin| !bin.is_empty()).map(PathBuf::from);
+    let mut programs = named.into_iter().chain(installed_folders()).map(|bin| bin.join(name));
+    programs.find(|program| version(program) == Some(major))
+}
+
 fn installed_folders() -> impl Iterator<Item = PathBuf> {
     let told = || {
         let tool = command::on_path("pg_config")?;
@@ -74,14 +81,20 @@ fn debian_folders() -> Vec<PathBuf> {
 }
 
 fn probe(bin: &Path) -> Option<Binaries> {
-    let server = bin.join("postgres");
-    if !server.is_file() || !bin.join("initdb").is_file() {
+    if !bin.join("initdb").is_file() {
         return None;
     }
-    let mut command = Command::new(&server);
-    let output = command::run("postgres", command.arg("--version"), VERSION_LIMIT).ok()?;
-    let major = major(&output.stdout)?;
-    Some(Binaries { bin: bin.to_owned(), major })
+    Some(Binaries { bin: bin.to_owned(), major: version(&bin.join("postgres"))? })
+}
+
+/// The major version of a program.
+fn version(program: &Path) -> Option<u32> {
+    if !program.is_file() {
+        return None;
+    }
+    let name = program.file_name()?.to_str()?;
+    let mut command = Command::new(program);
+    major(&command::run(name, command.arg("--version"), VERSION_LIMIT).ok()?.stdout)
 }
 
 /// The major number of `postgres (PostgreSQL) 15.13 (Debian ...)`.
