@@ -47,7 +47,12 @@ begin
     return null;
 end $$;
 
--- One statement for each outbox. $1: ids of events; those whose rows it has changed come back.
+-- Marks that are made again are those of one source as well.
+alter table {schema}.webhook_mark_again
+    add column source text collate "C" not null default '';
+
+-- One statement for each outbox. $1: events, by id and source; those come back whose rows it
+-- has changed.
 create or replace function {schema}.webhook_mark_statement(m {schema}.webhook_mark) returns text
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -57,7 +62,8 @@ declare
     deliveries text;
     spaces regclass;
     space uuid;
-    own text := '';
+    is_in_header boolean;
+    own text := 'true';
 begin
     select t.typrelid::regclass::text into deliveries
         from pg_catalog.pg_type t where t.oid = pg_typeof(null::{schema}.webhook_delivery);
@@ -67,14 +73,18 @@ begin
     select pg_catalog.format_type(a.atttypid, null) into strict status_type
         from pg_catalog.pg_attribute a
         where a.attrelid = m.outbox and a.attname = m.status_column and not a.attisdropped;
-    -- Not those of other tables with the same ids.
+    -- Not those of other tables with the same ids. A source that is no id space is a topic: of
+    -- a table whose events have no other source.
     select to_regclass(format('%I.id_space', c.relnamespace::regnamespace::name)) into spaces
         from pg_catalog.pg_class c where c.oid = deliveries::regclass;
     if spaces is not null then
-        execute format('select id from %s where outbox = $1', spaces) into space
-            using coalesce(pg_partition_root(m.outbox), m.outbox);
-        own := format(' and (source in ('''', %L) or not exists '
-            '(select from %s s where s.id::text = source))', space, spaces);
+        execute format('select id, scope = ''table'' from %s where outbox = $1', spaces)
+            into space, is_in_header using coalesce(pg_partition_root(m.outbox), m.outbox);
+        own := format('source in ('''', %L)', space);
+        if is_in_header is not true then
+            own := format('(%s or not exists (select from %s s where s.id::text = source))',
+                own, spaces);
+        end if;
     end if;
     if m.attempts_column is not null then
         more := more || format(', %I = d.attempts', m.attempts_column);
@@ -91,17 +101,170 @@ begin
         more := more || format(', %I = d.failures', m.last_error_column);
     end if;
     return format(
-        'with marked as (update %1$s o set %2$I = case when not d.has_ended then %3$L::%6$s '
+        'with own as materialized (select event_id, source from unnest($1) where %11$s), '
+        'marked as (update %1$s o set %2$I = case when not d.has_ended then %3$L::%6$s '
         'when d.has_failed then %4$L::%6$s else %5$L::%6$s end%7$s '
         'from (select event_id, bool_and(state in (''delivered'', ''failed'')) as has_ended, '
         'bool_or(state = ''failed'') as has_failed, max(attempts) as attempts, '
         'max(finished_at) as finished_at, string_agg(destination || '': '' || outcome, '', '' '
         'order by destination) filter (where state = ''failed'') as failures '
-        'from %8$s where event_id = any ($1)%11$s group by event_id) d '
+        'from %8$s where event_id = any (array(select event_id from own)) and %11$s '
+        'group by event_id) d '
         'where o.%9$I = d.event_id::%10$s and (d.has_ended or o.%2$I in (%4$L, %5$L)) '
-        'returning d.event_id) select array_agg(event_id) from marked',
+        'returning d.event_id) select array_agg(row(event_id, null, source)::%12$s) '
+        'from own where event_id in (select event_id from marked)',
         m.outbox, m.status_column, m.pending_value, m.failed_value, m.delivered_value,
-        status_type, more, deliveries, m.id_column, id_type, own);
+        status_type, more, deliveries, m.id_column, id_type, own,
+        pg_typeof(null::{schema}.webhook_mark_again));
+end $$;
+
+-- Returns those that have ended and have no row. Who ends another delivery of the same
+-- event sees ours, or we see its: each statement below has a snapshot of its own, where
+-- that is read committed. In one order, so that no two wait for each other.
+drop function {schema}.webhook_mark_events(text[]);
+create function {schema}.webhook_mark_events(events {schema}.webhook_mark_again[])
+    returns {schema}.webhook_mark_again[]
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    m {schema}.webhook_mark;
+    one {schema}.webhook_mark_again;
+    found {schema}.webhook_mark_again[];
+    marked {schema}.webhook_mark_again[] := '{}';
+    missing {schema}.webhook_mark_again[];
+begin
+    perform pg_advisory_xact_lock(hashtext('walpost.webhook_mark'), l.key)
+        from (select distinct hashtext(e.event_id) as key from unnest(events) e order by 1) l;
+    for m in select * from {schema}.webhook_mark order by outbox loop
+        begin
+            execute {schema}.webhook_mark_statement(m) into found using events;
+            marked := marked || found;
+        exception
+            -- Events of other tables have ids that this one cannot have.
+            when data_exception then
+                foreach one in array events loop
+                    begin
+                        execute {schema}.webhook_mark_statement(m) into found using array[one];
+                        marked := marked || found;
+                    exception when data_exception then
+                        null;
+                    end;
+                end loop;
+            -- A delivery that has ended is not sent again for want of a mark.
+            when no_data_found or undefined_table or undefined_column or undefined_function
+                or datatype_mismatch or insufficient_privilege
+                or integrity_constraint_violation then
+                raise warning 'deliveries are not marked in %: % (%)', m.outbox, sqlerrm, sqlstate
+                    using hint = 'call webhook_mark again, or delete its row of webhook_mark';
+        end;
+    end loop;
+    select array_agg(e) into missing from unnest(events) e
+        where not exists (select from unnest(marked) k
+            where k.event_id = e.event_id and k.source = e.source)
+        and (select bool_and(d.state in ('delivered', 'failed'))
+            from {schema}.webhook_delivery d
+            where d.event_id = e.event_id and d.source = e.source);
+    return missing;
+end $$;
+
+create or replace function {schema}.webhook_mark_ended() returns trigger
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    events {schema}.webhook_mark_again[];
+    missing {schema}.webhook_mark_again[];
+begin
+    select array_agg(row(e.event_id, null, e.source)::{schema}.webhook_mark_again) into events
+        from (select distinct n.event_id, n.source from changed n join before b on b.id = n.id
+            where n.state <> b.state
+            and (n.state in ('delivered', 'failed') or b.state in ('delivered', 'failed'))) e;
+    if events is null then
+        return null;
+    end if;
+    missing := {schema}.webhook_mark_events(events);
+    if current_setting('transaction_isolation') <> 'read committed' then
+        missing := events;
+    end if;
+    if missing is not null then
+        insert into {schema}.webhook_mark_again select * from unnest(missing);
+    end if;
+    return null;
+end $$;
+
+-- What senders call now and then, in transactions that are read committed and of their own:
+-- their ids are younger than whatever they look for. It tells what is so, and anybody may
+-- have it told. Returns how many are done with.
+create or replace function {schema}.webhook_marked_again(at_most bigint) returns bigint
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    events {schema}.webhook_mark_again[];
+    missing {schema}.webhook_mark_again[];
+    left_over bigint := 0;
+    -- Older than what the statements below see.
+    oldest xid8 := pg_snapshot_xmin(pg_current_snapshot());
+begin
+    with again as (
+        delete from {schema}.webhook_mark_again where ctid = any (array(
+            select a.ctid from {schema}.webhook_mark_again a limit at_most for update skip locked))
+        returning event_id, sought_by, source
+    )
+    select array_agg(row(event_id, sought_by, source)::{schema}.webhook_mark_again)
+        into events from again;
+    if events is null then
+        return 0;
+    end if;
+    missing := {schema}.webhook_mark_events(events);
+    if missing is not null then
+        insert into {schema}.webhook_mark_again (event_id, sought_by, source)
+            select e.event_id, coalesce(e.sought_by, pg_current_xact_id()), e.source
+            from unnest(missing) e where e.sought_by is null or e.sought_by > oldest;
+        get diagnostics left_over = row_count;
+    end if;
+    return cardinality(events) - left_over;
+end $$;
+
+-- As before, with events in the place of ids.
+create or replace function {schema}.webhook_mark(
+    outbox regclass,
+    status_column name,
+    id_column name default 'id',
+    pending text default 'pending',
+    delivered text default 'delivered',
+    failed text default 'failed',
+    attempts_column name default null,
+    last_attempt_at_column name default null,
+    delivered_at_column name default null,
+    last_error_column name default null
+) returns void language plpgsql as $$
+declare
+    m {schema}.webhook_mark;
+begin
+    m := row(outbox, id_column, status_column, pending, delivered, failed, attempts_column,
+        last_attempt_at_column, delivered_at_column, last_error_column);
+    -- What cannot work is told now, and not when the first delivery ends.
+    begin
+        execute {schema}.webhook_mark_statement(m) using array[]::{schema}.webhook_mark_again[];
+    exception
+        when no_data_found then
+            raise exception 'table % has no column %', outbox,
+                (select string_agg(format('%s, which %s names', n.name, n.parameter),
+                        ', and no column ')
+                    from (values (id_column, 'id_column'), (status_column, 'status_column'))
+                        as n (name, parameter)
+                    where not exists (select from pg_catalog.pg_attribute a
+                        where a.attrelid = outbox and a.attname = n.name
+                            and a.attnum > 0 and not a.attisdropped))
+                using errcode = 'undefined_column';
+    end;
+    delete from {schema}.webhook_mark w where w.outbox = m.outbox;
+    insert into {schema}.webhook_mark select m.*;
+    -- Before that it costs nothing.
+    if not exists (select from pg_catalog.pg_trigger t join pg_catalog.pg_type d
+        on d.typrelid = t.tgrelid where d.oid = pg_typeof(null::{schema}.webhook_delivery)
+        and t.tgname = 'webhook_mark')
+    then
+        create trigger webhook_mark after update on {schema}.webhook_delivery
+            referencing old table as before new table as changed
+            for each statement execute function {schema}.webhook_mark_ended();
+    end if;
 end $$;
 
 -- The one table of transitions.

@@ -30,6 +30,16 @@ const SETTINGS: [&str; 7] = [
     "destination.nobody.events=invoice.lost",
 ];
 
+/// A delivery that failed, of an event of another table with the id of one that arrived.
+const OF_ANOTHER_TABLE: &str = "begin; set local session_replication_role = replica; \
+    create table other (id uuid); \
+    insert into walpost.id_space (outbox, scope, only_walpost) values ('other', 'table', true); \
+    insert into walpost.webhook_delivery (destination, event_id, source, idempotency_key, body, \
+        state, attempts, fence, next_attempt_at, finished_at, outcome) \
+    select 'elsewhere', o.id::text, s.id::text, 'k', 'b', 'failed', 1, 1, null, now(), 'http_5xx' \
+    from finance_outbox o, walpost.id_space s \
+    where o.idempotency_key = 'arrived' and s.outbox = 'other'::regclass; commit";
+
 /// Longer than a snapshot takes to be proven.
 const BETWEEN_EVENTS: Duration = Duration::from_secs(3);
 const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -169,6 +179,7 @@ async fn rows_that_arrived_leave_an_outbox_without_xid_at_30_days_and_its_archiv
     world.insert("held", "invoice.paid").await;
     let held = "(select count(*) = 1 from walpost.webhook_delivery where state = 'held')";
     world.until("what is held", held).await;
+    world.client.batch_execute(OF_ANOTHER_TABLE).await.unwrap();
     let all = keys(&["arrived", "failed", "held", "nowhere"]);
     world.shift("29 days 23 hours").await;
     world.proven("later 1").await;

@@ -7,6 +7,7 @@ use crate::{
     config::{RelayConfig, TableName},
     error::RelayError,
     event_id::printed,
+    id_space,
     sql::Sql,
     wal::{quote_identifier, quote_literal},
 };
@@ -18,6 +19,7 @@ const MARKS: &str = "select coalesce(has_table_privilege(to_regclass($1)::oid, '
 /// What a mark says of an outbox, and whether the states of deliveries may be read.
 const MARK: &str = "select id_column::text, status_column::text, delivered_value, \
         delivered_at_column::text, coalesce(has_column_privilege(d, 'event_id', 'select') \
+            and has_column_privilege(d, 'source', 'select') \
             and has_column_privilege(d, 'state', 'select'), false), current_user::text \
     from SCHEMA.webhook_mark, (select to_regclass($2)::oid) as deliveries (d) \
     where outbox = to_regclass($1)";
@@ -57,10 +59,25 @@ pub(super) async fn arrived(
     });
     Ok(Some(format!(
         "coalesce(o.{status}::text = {}{since}, false) and not exists (select from {deliveries} d \
-         where d.event_id = {} and d.state <> 'delivered')",
+         where d.event_id = {} and {} and d.state <> 'delivered')",
         quote_literal(row.get(2)),
-        printed(&format!("o.{id}"))
+        printed(&format!("o.{id}")),
+        may_be_own(relay, table)
     )))
+}
+
+/// Whether delivery `d` may be of an event of the table, not of an equal id of another one.
+/// Without the header of the source, deliveries have a topic in its place.
+fn may_be_own(relay: &RelayConfig, table: &TableName) -> String {
+    let space = id_space::of_table(relay, table);
+    let or_topic = match relay.source_header {
+        true => String::new(),
+        false => {
+            let spaces = format!("{}.id_space", quote_identifier(&relay.schema));
+            format!(" or not exists (select from {spaces} s where s.id::text = d.source)")
+        }
+    };
+    format!("(d.source in ('', coalesce({space}::text, d.source)){or_topic})")
 }
 
 fn lacks(table: &str, role: &str) -> RelayError {

@@ -202,34 +202,74 @@ async fn a_row_says_so_whatever_snapshot_its_deliveries_are_ended_by() {
     assert_eq!(world.number(left).await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_row_hears_of_its_own_deliveries_and_not_of_equal_ids_of_another_table() {
-    let mut world = World::new().await;
+/// Tables whose ids are equal, and their id spaces.
+async fn ord_and_bill(world: &mut World) -> [String; 2] {
     Migrator::new().set(Set::Relay).migrate(&mut world.client).await.unwrap();
-    let mut new = Vec::new();
-    for table in ["ord", "bill"] {
+    let mut spaces = ["ord", "bill"].map(str::to_owned);
+    for table in &mut spaces {
         let create = format!(
             "create table public.{table} (id bigint primary key, status text default 'pending'); \
-             insert into public.{table} values (7); \
-             select walpost.webhook_mark('{table}', 'status'); \
-             insert into walpost.id_space (outbox, scope, only_walpost) \
-             values ('{table}', 'table', true)"
+             select walpost.webhook_mark('{table}', 'status')"
         );
         world.client.batch_execute(&create).await.unwrap();
         let space = format!(
-            "select id::text from walpost.id_space where outbox = 'public.{table}'::regclass"
+            "insert into walpost.id_space (outbox, scope, only_walpost) \
+             values ('{table}', 'table', true) returning id::text"
         );
-        let source = world.texts(&space).await.remove(0);
-        let destination = if table == "ord" { "logistics" } else { "audit" };
-        new.push(NewDelivery { source, ..self::new(destination, "7") });
+        *table = world.texts(&space).await.remove(0);
     }
+    spaces
+}
+
+const BOTH: &str = "select status from ord union all select status from bill";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_hears_of_its_own_deliveries_and_not_of_equal_ids_of_another_table() {
+    let mut world = World::new().await;
+    let [ord, bill] = ord_and_bill(&mut world).await;
+    let rows = "insert into ord values (7); insert into bill values (7)";
+    world.client.batch_execute(rows).await.unwrap();
+    let new = [("logistics", ord), ("audit", bill)]
+        .map(|(destination, source)| NewDelivery { source, ..new(destination, "7") });
     assert_eq!(world.deliveries.insert(&world.client, &new).await.unwrap(), 2);
     let good = Receiver::answering(answer("200 OK", "", "")).await;
-    let mut logistics = settings(&good.url("127.0.0.1"));
-    logistics.name = "logistics".to_owned();
-    let running = run(&world, logistics);
+    let running = run(&world, settings(&good.url("127.0.0.1")));
     world.until("delivered", 1).await;
     running.stop().await;
-    let states = "select status from ord union all select status from bill";
-    assert_eq!(world.texts(states).await, ["delivered", "pending"]);
+    assert_eq!(world.texts(BOTH).await, ["delivered", "pending"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_ids_to_one_destination_mark_each_row_also_one_that_is_seen_late() {
+    let mut world = World::new().await;
+    let spaces = ord_and_bill(&mut world).await;
+    world.client.batch_execute("insert into ord values (7)").await.unwrap();
+    let committing = world.database.connect().await;
+    committing.batch_execute("begin; insert into bill values (7)").await.unwrap();
+    let new = spaces.map(|source| NewDelivery { source, ..new("logistics", "7") });
+    assert_eq!(world.deliveries.insert(&world.client, &new).await.unwrap(), 2);
+    let good = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&good.url("127.0.0.1")));
+    world.until("delivered", 2).await;
+    assert_eq!(world.texts(BOTH).await, ["delivered"]);
+    committing.batch_execute("commit").await.unwrap();
+    until(LIMIT, "both marks", async || world.texts(BOTH).await == ["delivered"; 2]).await;
+    running.stop().await;
+}
+
+/// The topic may be another table's, whose events have no other source.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_with_a_topic_as_source_marks_no_row_of_a_table_with_a_header() {
+    let mut world = World::new().await;
+    ord_and_bill(&mut world).await;
+    let rows = "insert into ord values (7); insert into bill values (7); \
+                update walpost.id_space set scope = 'topic' where outbox = 'bill'::regclass";
+    world.client.batch_execute(rows).await.unwrap();
+    let new = NewDelivery { source: "bills".to_owned(), ..new("logistics", "7") };
+    world.deliveries.insert(&world.client, &[new]).await.unwrap();
+    let good = Receiver::answering(answer("200 OK", "", "")).await;
+    let running = run(&world, settings(&good.url("127.0.0.1")));
+    world.until("delivered", 1).await;
+    running.stop().await;
+    assert_eq!(world.texts(BOTH).await, ["pending", "delivered"]);
 }
