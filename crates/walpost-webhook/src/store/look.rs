@@ -49,7 +49,8 @@ impl DeliveryFilter {
         self
     }
 
-    /// Of this event. Only with it those in the archive are listed as well.
+    /// Of the events of this id, whatever their source. Only with it those in the archive
+    /// are listed as well.
     pub fn event_id(mut self, event_id: impl Into<String>) -> Self {
         self.event_id = Some(event_id.into());
         self
@@ -75,8 +76,11 @@ pub struct DeliveryEntry {
     pub id: i64,
     /// Where it goes.
     pub destination: String,
-    /// Identity of its event.
+    /// Id of its event.
     pub event_id: String,
+    /// What that id is unique in: the id space of the event's table, or its topic; empty
+    /// where the id is globally unique, and where an application gave none.
+    pub source: String,
     /// What happened.
     pub event_type: Option<String>,
     /// What the receiver knows it by, the same with each attempt.
@@ -240,7 +244,7 @@ impl Deliveries {
 impl DeliveryEntry {
     fn read(row: &Row) -> Self {
         let wait: Option<i64> = row.get(15);
-        let (limit, status): (Option<i32>, Option<i32>) = (row.get(14), row.get(19));
+        let (limit, status): (Option<i32>, Option<i32>) = (row.get(14), row.get(20));
         Self {
             id: row.get(0),
             destination: row.get(1),
@@ -261,7 +265,8 @@ impl DeliveryEntry {
             retry_wait: wait.and_then(|wait| u64::try_from(wait).ok()).map(Duration::from_millis),
             archived_at: row.get(16),
             order_key: row.get(17),
-            blocked_by: row.get(18),
+            source: row.get(18),
+            blocked_by: row.get(19),
         }
     }
 }

@@ -7,13 +7,15 @@ const ENTRY: &str = "id, destination, event_id, event_type, idempotency_key, sta
                      fence, created_at, \
                      case when next_attempt_at < 'infinity' then next_attempt_at end \
                      as next_attempt_at, lease_until, claimed_by, finished_at, outcome, \
-                     retry_limit, retry_wait_ms, null::timestamptz as archived_at, order_key";
+                     retry_limit, retry_wait_ms, null::timestamptz as archived_at, order_key, \
+                     source";
 /// The same of one in the archive.
 const ARCHIVED: &str = "id, destination, event_id, event_type, idempotency_key, \
                         'delivered' as state, attempts, fence, created_at, \
                         null::timestamptz as next_attempt_at, null::timestamptz as lease_until, \
                         claimed_by, finished_at, outcome, null::int4 as retry_limit, \
-                        null::int8 as retry_wait_ms, archived_at, null::text as order_key";
+                        null::int8 as retry_wait_ms, archived_at, null::text as order_key, \
+                        source";
 /// Attempts that are shown of one delivery.
 const ATTEMPTS_MAX: u32 = 1_000;
 /// What the prune counts at most.

@@ -11,7 +11,7 @@ use super::sql::quoted;
 const CHECKPOINT: &str = "pipeline, slot, confirmed_lsn, updated_at, proven, recovery, \
                           recovery_requested, switch, source, relations";
 /// Columns that it reads of what is parked.
-const PARKED: &str = "id, pipeline, state, reason, event_id";
+const PARKED: &str = "id, pipeline, state, reason, event_id, id_space, source";
 
 /// Statements that grant a role what it lacks.
 #[derive(Clone, Debug)]

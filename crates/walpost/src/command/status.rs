@@ -1,5 +1,6 @@
 mod deliveries;
 mod event;
+mod found;
 
 use serde::Serialize;
 use tokio_postgres::{Client, types::PgLsn};

@@ -79,6 +79,66 @@ fn an_event_that_is_sent_as_a_webhook_is_as_far_as_its_deliveries() {
     assert_eq!((&found["state"], &found["deliveries"]), (&"published".into(), &Value::Null));
 }
 
+/// Row 7 of two tables: one delivered, one parked; and a delivery of a table that is dropped.
+const EQUAL_IDS: &str = "create table public.ord (id bigint primary key, xid xid8 not null \
+        default pg_current_xact_id()); create table public.bill (like public.ord including all); \
+    create table public.gone (id bigint); \
+    insert into public.ord values (7); insert into public.bill values (7); \
+    insert into walpost.id_space (outbox, scope, only_walpost) values \
+        ('ord', 'table', true), ('bill', 'table', true), ('gone', 'table', true); \
+    insert into walpost.parked (pipeline, generation, commit_lsn, ordinal, source, event_id, \
+        reason, id_space) \
+        select 'main', 1, '0/1', 0, 'public.bill', '7', 'rejected', id from walpost.id_space \
+        where outbox = 'bill'::regclass; \
+    begin; set local session_replication_role = replica; \
+    insert into walpost.webhook_delivery (destination, event_id, source, idempotency_key, body, \
+        state, attempts, fence, next_attempt_at, finished_at, outcome) \
+        select 'logistics', '7', id::text, id || ':7', 'b', state, 1, 1, null, now(), 'http_5xx' \
+        from walpost.id_space join (values ('ord', 'delivered'), ('gone', 'failed')) v (name, state) \
+        on outbox = name::regclass; \
+    commit; drop table public.gone";
+
+#[test]
+fn events_of_equal_ids_of_several_tables_are_told_apart() {
+    let rig = rig();
+    rig.sql(EQUAL_IDS);
+    let set = [&WEBHOOK[..], &["--set", "pipeline.tables=public.ord,public.bill"]].concat();
+    let space = |name: &str| {
+        let table = format!("select id from walpost.id_space where outbox = '{name}'::regclass");
+        rig.sql(&table)
+    };
+    let gone = "select id from walpost.id_space s \
+                where not exists (select from pg_class c where c.oid = s.outbox)";
+    let (ord, bill, gone) = (space("ord"), space("bill"), rig.sql(gone));
+    let found = rig.json(&[&["--event", "7"], &set[..]].concat());
+    let told = found.iter().map(|one| {
+        let sources = one["deliveries"].as_array().unwrap().iter().map(|one| &one["source"]);
+        (&one["table"], &one["source"], &one["state"], sources.collect::<Vec<_>>())
+    });
+    let [ord, bill, gone, null, delivered, parked, failed, of_ord, of_bill] =
+        [&*ord, &bill, &gone, "", "delivered", "parked", "failed", "public.ord", "public.bill"]
+            .map(|text| if text.is_empty() { Value::Null } else { Value::from(text) });
+    let expected = [
+        (&of_ord, &ord, &delivered, vec![&ord]),
+        (&of_bill, &bill, &parked, vec![]),
+        (&null, &gone, &failed, vec![&gone]),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), expected, "{found:?}");
+    let text = stdout(&rig.run(&[&["--event", "7"], &set[..]].concat()));
+    assert_eq!(text.matches("event     7\n").count(), 3, "{text}");
+    assert!(text.contains(&format!("source    {}", bill.as_str().unwrap())), "{text}");
+    // Of one table: deliveries of no other table that is known are its own.
+    let of_topic = "begin; set local session_replication_role = replica; \
+                    update walpost.webhook_delivery set source = 'orders' where event_id = '7' \
+                    and state = 'delivered'; commit";
+    rig.sql(of_topic);
+    let one = [&WEBHOOK[..], &["--set", "pipeline.tables=public.ord"]].concat();
+    rig.sql("delete from walpost.parked");
+    let found = rig.json(&[&["--event", "7"], &one[..]].concat());
+    let states: Vec<&Value> = found.iter().map(|one| &one["state"]).collect();
+    assert_eq!(states, [&delivered, &failed], "{found:?}");
+}
+
 #[test]
 fn what_failed_is_held_or_unknown_has_its_line() {
     let rig = rig();

@@ -1,27 +1,20 @@
-//! Where one event is.
+//! Where the events of an id are.
 
-use serde_json::json;
 use tokio_postgres::{Client, Row};
+use walpost_event::is_globally_unique;
 use walpost_relay::{RelayConfig, TableName, row_condition};
 use walpost_router::RouterConfig;
-use walpost_webhook::{Deliveries, DeliveryEntry};
+use walpost_webhook::Deliveries;
 
-use super::deliveries;
+use super::{
+    deliveries,
+    found::{self, Found, IdSpaces},
+};
 use crate::{
-    command::{cells::as_json, grants::Grants, parked::for_terminal, sql, webhook},
+    command::{grants::Grants, sql},
     config::{Config, SinkKind},
     failure::{Exit, Failure},
-    output,
-    table::Table,
 };
-
-/// What is known of an event.
-struct Found {
-    state: &'static str,
-    detail: String,
-    /// Where it was found.
-    place: Option<String>,
-}
 
 pub(super) async fn run(config: &Config, id: &str, json: bool) -> Result<(), Failure> {
     let (relay, router, database) = (config.relay()?, config.router()?, config.database()?);
@@ -36,17 +29,22 @@ pub(super) async fn run(config: &Config, id: &str, json: bool) -> Result<(), Fai
     let failed = sql::failed(&relay.schema, Some(grants));
     let to_webhooks = config.sink_kind()? == SinkKind::Webhook;
     let id_column = &router.event_id;
-    let look = Look { client: &client, relay: &relay, id_column, id, own, to_webhooks };
-    let mut found = look.find().await.map_err(&failed)?;
-    let mut entries = Vec::new();
+    let spaces = IdSpaces::read(&client, &relay.schema).await.map_err(&failed)?;
+    let look =
+        Look { client: &client, relay: &relay, id_column, id, own, to_webhooks, spaces: &spaces };
+    let ids = look.ids().await.map_err(&failed)?;
+    let mut found = look.find(&ids).await.map_err(&failed)?;
     if to_webhooks {
-        let ids = look.ids().await.map_err(&failed)?;
         let deliveries = Deliveries::in_schema(&relay.schema);
-        entries = deliveries::of_event(&client, &database, &deliveries, &ids).await?;
-        found = found.with_deliveries(&entries, &relay.schema);
+        let entries = deliveries::of_event(&client, &database, &deliveries, &ids).await?;
+        spaces.add_deliveries(&mut found, entries, &relay.schema);
     }
-    print(&found, to_webhooks.then_some(&*entries), (id, &relay.pipeline), json)?;
-    if found.state == "unknown" {
+    let is_unknown = found.is_empty();
+    if is_unknown {
+        found.push(look.nothing().await.map_err(&failed)?);
+    }
+    found::print(&found, to_webhooks, (id, &relay.pipeline), json)?;
+    if is_unknown {
         let failure = Failure::found(Exit::Running, "nothing is known of this event");
         return Err(if json { failure.told_in_json() } else { failure });
     }
@@ -60,7 +58,9 @@ async fn grants(
     router: &RouterConfig,
 ) -> Result<Grants, tokio_postgres::Error> {
     let mut grants = Grants::new(client, &relay.schema).await?.status(&relay.schema);
-    grants.select_all(&format!("{}.move", sql::quoted(&relay.schema)));
+    for table in ["move", "id_space"] {
+        grants.select_all(&format!("{}.{table}", sql::quoted(&relay.schema)));
+    }
     let filter = relay.row_filter.as_deref().unwrap_or_default();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let words: Vec<&str> = filter.split(|c| !is_word(c)).collect();
@@ -78,55 +78,6 @@ async fn grants(
     Ok(grants)
 }
 
-fn print(
-    found: &Found,
-    deliveries: Option<&[DeliveryEntry]>,
-    (id, pipeline): (&str, &str),
-    json: bool,
-) -> Result<(), Failure> {
-    if json {
-        let mut line = json!({
-            "event": id,
-            "pipeline": pipeline,
-            "state": found.state,
-            "detail": found.detail,
-            "place": found.place,
-        });
-        if let Some(entries) = deliveries {
-            let entries = entries.iter().map(|entry| as_json(webhook::fields(entry)));
-            line["deliveries"] = entries.collect();
-        }
-        return output::print(format_args!("{line}\n"));
-    }
-    let mut table = Table::default();
-    table.row(["event".to_owned(), for_terminal(id)]);
-    table.row(["state", found.state]);
-    table.row(["detail", &found.detail]);
-    if let Some(place) = &found.place {
-        table.row(["found in", place]);
-    }
-    output::print(table)?;
-    match deliveries {
-        Some(entries) if !entries.is_empty() => {
-            output::print(format_args!("\n{}", webhook::table(entries)))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl Found {
-    /// What became of its deliveries says more than whether they were made, but for
-    /// an event that is parked again or not the pipeline's.
-    fn with_deliveries(self, entries: &[DeliveryEntry], schema: &str) -> Self {
-        if entries.is_empty() || matches!(self.state, "parked" | "discarded" | "other") {
-            return self;
-        }
-        let (state, detail) = deliveries::told(entries);
-        let place = self.place.or_else(|| Some(format!("{schema}.webhook_delivery")));
-        Self { state, detail, place }
-    }
-}
-
 fn archive_of(table: &TableName) -> TableName {
     TableName { schema: table.schema.clone(), name: format!("{}_archive", table.name) }
 }
@@ -140,27 +91,62 @@ struct Look<'a> {
     own: Vec<(&'a TableName, Option<String>)>,
     /// Events become deliveries, not records of topics.
     to_webhooks: bool,
+    spaces: &'a IdSpaces,
+}
+
+/// An event that is or was parked.
+struct Parked {
+    /// None for those of an earlier version.
+    space: Option<String>,
+    /// The table, or the prefix of a message.
+    written_to: String,
+    found: Found,
 }
 
 impl Look<'_> {
-    async fn find(&self) -> Result<Found, tokio_postgres::Error> {
-        let parked = self.parked().await?;
-        if let Some(found) = parked {
-            return Ok(found);
-        }
+    /// Each event that has one of these texts as its id, in the order of the tables.
+    async fn find(&self, ids: &[String]) -> Result<Vec<Found>, tokio_postgres::Error> {
+        let mut found = Vec::new();
+        let mut parked = self.parked(ids).await?;
         for table in &self.relay.tables {
-            if let Some(found) = self.row(table).await? {
-                return Ok(found);
-            }
-            let archive = archive_of(table);
-            if self.row_of(&archive, "true").await?.is_some() {
-                let detail = "its row was proven to be published or parked before it left the \
-                              outbox"
-                    .to_owned();
-                let place = Some(archive.to_string());
-                return Ok(Found { state: "published", detail, place });
+            let space = self.space_of(table).await?;
+            let is_of_it = |one: &mut Parked| match &one.space {
+                Some(_) => one.space == space,
+                None => one.written_to == table.to_string() || self.relay.tables.len() == 1,
+            };
+            let own: Vec<Parked> = parked.extract_if(.., is_of_it).collect();
+            let one = match own.into_iter().next() {
+                Some(one) => Some(one.found),
+                None => self.in_table(table).await?,
+            };
+            let (source, table) = (self.spaces.source(space.as_deref()), Some(table.to_string()));
+            found.extend(one.map(|one| Found { source, table, ..one }));
+        }
+        found.extend(parked.into_iter().map(|one| one.found));
+        if ids.iter().any(|id| is_globally_unique(id)) {
+            found.sort_by_key(|one| !matches!(one.state, "parked" | "discarded"));
+            found.truncate(1);
+            for one in &mut found {
+                one.source = None;
             }
         }
+        Ok(found)
+    }
+
+    async fn in_table(&self, table: &TableName) -> Result<Option<Found>, tokio_postgres::Error> {
+        if let Some(found) = self.row(table).await? {
+            return Ok(Some(found));
+        }
+        let archive = archive_of(table);
+        let is_there = self.row_of(&archive, "true").await?.is_some();
+        Ok(is_there.then(|| {
+            let detail = "its row was proven to be published or parked before it left the outbox";
+            Found::new("published", detail, &archive)
+        }))
+    }
+
+    /// What can be said if there is no event.
+    async fn nothing(&self) -> Result<Found, tokio_postgres::Error> {
         let messages = match self.relay.event_prefixes().is_empty() {
             true => "",
             false => "; or it is a message of pg_logical_emit_message, which no table has",
@@ -177,7 +163,7 @@ impl Look<'_> {
             "no row has this id: it was not committed, or its row was deleted or has left the \
              outbox{messages}{hidden}{topic}"
         );
-        Ok(Found { state: "unknown", detail, place: None })
+        Ok(Found { state: "unknown", detail, ..Found::default() })
     }
 
     async fn hides_rows(&self) -> Result<bool, tokio_postgres::Error> {
@@ -187,15 +173,19 @@ impl Look<'_> {
         Ok(self.client.query_one(query, &[&tables]).await?.get(0))
     }
 
-    async fn parked(&self) -> Result<Option<Found>, tokio_postgres::Error> {
-        let schema = sql::quoted(&self.relay.schema);
+    /// One of each id space, the first one that is open if there is one.
+    async fn parked(&self, ids: &[String]) -> Result<Vec<Parked>, tokio_postgres::Error> {
         let query = format!(
-            "select id, state, reason from {schema}.parked where pipeline = $1 \
-             and event_id = any ($2) order by state in ('open', 'sending') desc, id desc limit 1"
+            "select id, state, reason, id_space::text, source from \
+             (select distinct on (id_space) id, state, reason, id_space, source, \
+             state in ('open', 'sending') as is_open from {}.parked \
+             where pipeline = $1 and event_id = any ($2) \
+             order by id_space, is_open desc, id desc) each order by is_open desc, id desc",
+            sql::quoted(&self.relay.schema)
         );
-        let ids = self.ids().await?;
-        let row = self.client.query_opt(&query, &[&self.relay.pipeline, &ids]).await?;
-        let found = |row: Row| {
+        let rows = self.client.query(&query, &[&self.relay.pipeline, &ids]).await?;
+        let place = format!("{}.parked", self.relay.schema);
+        let parked = |row: &Row| {
             let (id, state, reason): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
             let (state, detail) = match state {
                 "done" => ("published", "it was parked, and sent on later".to_owned()),
@@ -205,9 +195,24 @@ impl Look<'_> {
                 "sending" => ("parked", "it is being sent on".to_owned()),
                 _ => ("parked", format!("{reason}; see `walpost parked show {id}`")),
             };
-            Found { state, detail, place: Some(format!("{}.parked", self.relay.schema)) }
+            let space: Option<String> = row.get(3);
+            let source = self.spaces.source(space.as_deref());
+            let table = space.as_deref().and_then(|space| self.spaces.table(space));
+            let found = Found { source, table, ..Found::new(state, &detail, &place) };
+            Parked { space, written_to: row.get(4), found }
         };
-        Ok(row.map(found))
+        Ok(rows.iter().map(parked).collect())
+    }
+
+    /// The id space of a table.
+    async fn space_of(&self, table: &TableName) -> Result<Option<String>, tokio_postgres::Error> {
+        let query = format!(
+            "select id::text from {}.id_space where outbox = \
+             coalesce(pg_partition_root(to_regclass($1)), to_regclass($1))",
+            sql::quoted(&self.relay.schema)
+        );
+        let row = self.client.query_opt(&query, &[&table.quoted()]).await?;
+        Ok(row.map(|row| row.get(0)))
     }
 
     /// The id as it was asked for, and as the columns of the tables print it.
@@ -244,7 +249,7 @@ impl Look<'_> {
                  the one that takes it",
                 self.relay.pipeline
             );
-            return Ok(Some(Found { state: "other", detail, place: Some(table.to_string()) }));
+            return Ok(Some(Found::new("other", &detail, table)));
         }
         let (state, detail) = match is_proven {
             Some(true) if self.to_webhooks => (
@@ -278,8 +283,7 @@ impl Look<'_> {
                  it is published; the topic does, by the header id",
             ),
         };
-        let place = Some(table.to_string());
-        Ok(Some(Found { state, detail: detail.to_owned(), place }))
+        Ok(Some(Found::new(state, detail, table)))
     }
 
     fn own(&self, table: &TableName) -> &str {

@@ -279,22 +279,15 @@ fn of_destination(
     ]
 }
 
-/// One line for each.
+/// One line for each; with their sources if ids have any.
 pub(in crate::command) fn table(entries: &[DeliveryEntry]) -> Table {
-    let mut table = Table::titled([
-        "id",
-        "state",
-        "destination",
-        "type",
-        "event",
-        "created",
-        "attempts",
-        "next",
-        "outcome",
-    ])
-    .right([0, 6]);
+    let has_source = entries.iter().any(|entry| !entry.source.is_empty());
+    let titles =
+        ["id", "state", "destination", "type", "event", "created", "attempts", "next", "outcome"];
+    let source = has_source.then_some("source");
+    let mut table = Table::titled(titles.into_iter().chain(source)).right([0, 6]);
     for entry in entries {
-        table.row([
+        let cells = [
             entry.id.to_string(),
             entry.state.to_string(),
             cell(&entry.destination),
@@ -307,7 +300,8 @@ pub(in crate::command) fn table(entries: &[DeliveryEntry]) -> Table {
                 None => entry.next_attempt_at.map_or_else(|| "-".to_owned(), utc),
             },
             cell(&outcome(entry)),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(has_source.then(|| cell(&entry.source))));
     }
     table
 }
@@ -330,6 +324,7 @@ pub(in crate::command) fn fields(entry: &DeliveryEntry) -> Vec<(&'static str, Va
         ("destination", json!(entry.destination)),
         ("event_type", json!(entry.event_type)),
         ("event_id", json!(entry.event_id)),
+        ("source", json!(Some(&entry.source).filter(|source| !source.is_empty()))),
         ("idempotency_key", json!(entry.idempotency_key)),
         ("created_at", json!(utc(entry.created_at))),
         ("attempts", json!(entry.attempts)),
