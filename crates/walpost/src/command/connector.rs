@@ -40,10 +40,7 @@ pub(crate) async fn load(args: &ConfigArgs) -> Result<Config, Failure> {
 
 /// Asks the database which tables the connector's filters mean, once it is there.
 pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let reach = reach_patiently(config, |_| {}).await?;
-    config.has_waited(begun.elapsed());
-    match reach {
+    match reach_patiently(config, |_| {}).await? {
         Some(tables) => choose_tables(config, tables),
         None => Ok(()),
     }
@@ -52,18 +49,19 @@ pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Fai
 /// Asks the database, once it is there, what tables there are for
 /// [`choose_tables`]; `None` where no filter is to choose. The log says now and
 /// then why it is not there, and `waits` is told at each attempt. What is wrong in
-/// itself is to be found before.
+/// itself is to be found before. What is left of `start_timeout_ms` is the pipeline's.
 pub(crate) async fn reach_patiently(
-    config: &Config,
+    config: &mut Config,
     mut waits: impl FnMut(&ConnectError),
 ) -> Result<Option<Tables>, Failure> {
     let Some(connector) = config.filters() else { return Ok(None) };
-    let database = config.database()?;
+    let (database, begun) = (config.database()?, Instant::now());
     let limit = Some(config.settings.pipeline.start_timeout_ms).filter(|limit| *limit > 0);
-    let deadline = limit.map(|limit| Instant::now() + Duration::from_millis(limit));
+    let deadline = limit.map(|limit| begun + Duration::from_millis(limit));
     let mut told = None;
     let client = loop {
-        match connect_by(&database, deadline).await {
+        let connected = by(deadline, &database, database.connect()).await;
+        match connected.and_then(|connected| connected) {
             Ok(client) => break client,
             Err(error)
                 if error.is_transient() && deadline.is_none_or(|end| Instant::now() < end) =>
@@ -79,20 +77,24 @@ pub(crate) async fn reach_patiently(
     if told.is_some() {
         tracing::info!("PostgreSQL answers");
     }
-    look(config, connector, &client).await.map(Some)
+    let tables = by(deadline, &database, look(config, connector, &client)).await;
+    let tables = tables.map_err(Failure::of_connect)??;
+    config.has_waited(begun.elapsed());
+    Ok(Some(tables))
 }
 
-/// One attempt, which takes no longer than all of them may.
-async fn connect_by(
-    database: &Database,
+/// What the database answers, which takes no longer than all attempts may.
+async fn by<T>(
     deadline: Option<Instant>,
-) -> Result<Client, ConnectError> {
+    database: &Database,
+    answer: impl Future<Output = T>,
+) -> Result<T, ConnectError> {
     let begun = Instant::now();
     match deadline {
-        None => database.connect().await,
-        Some(end) => timeout_at(end, database.connect()).await.unwrap_or_else(|_| {
-            let timeout = begun.elapsed();
-            Err(ConnectError::TimedOut { target: database.to_string(), timeout })
+        None => Ok(answer.await),
+        Some(end) => timeout_at(end, answer).await.map_err(|_| ConnectError::TimedOut {
+            target: database.to_string(),
+            timeout: begun.elapsed(),
         }),
     }
 }

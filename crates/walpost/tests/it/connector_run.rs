@@ -121,6 +121,21 @@ impl Shop {
     }
 }
 
+#[tokio::test]
+async fn a_catalogue_that_does_not_answer_ends_a_start_in_time() {
+    let shop = Shop::new();
+    let other = tokio_postgres::connect(&shop.server.url("shop"), tokio_postgres::NoTls).await;
+    let (other, connection) = other.unwrap();
+    let connection = tokio::spawn(connection);
+    other.batch_execute("begin; lock pg_publication in access exclusive mode").await.unwrap();
+    let mut args = shop.args("run", &shop.connector(&[]));
+    args.extend(["--set", "pipeline.start_timeout_ms=2000"].map(str::to_owned));
+    let relay = Process::start(env!("CARGO_BIN_EXE_walpost"), args, NONE);
+    assert_eq!(relay.wait(LIMIT).code(), Some(3), "{}", relay.log());
+    assert!(relay.log().contains("did not answer within"), "{}", relay.log());
+    connection.abort();
+}
+
 /// The first steps beside what a Debezium has made: its publication stays, and
 /// that it has read from the slot is not passed over.
 #[tokio::test]

@@ -138,7 +138,7 @@ impl Pipelines {
         // What is wrong in itself is told before anything is waited for.
         checked.map_err(|error| told(error.into(), &login, &config))?;
         let waits = |error: &ConnectError| assignment.report(Report::Waiting(error_chain(error)));
-        let reach = reach_patiently(&config, waits).await;
+        let reach = reach_patiently(&mut config, waits).await;
         let reach = reach.map_err(|failure| told(failure, &login, &config))?;
         let prepare = move || {
             let found = reach.map_or(Ok(()), |reach| choose_tables(&mut config, reach));
