@@ -121,7 +121,9 @@ impl Prepared {
         Ok(Self { pipeline: Pipeline::new(config)?, sink })
     }
 
-    /// Makes what a start makes before anything is connected, for whoever only looks.
+    /// Makes what a start makes before anything is connected, for whoever only looks. Not
+    /// in [`Prepared::new`]: heartbeats take their counters from the recorder, which a run
+    /// installs behind that.
     pub(super) fn verify(&self) -> Result<(), Failure> {
         self.pipeline.relay().map(drop)
     }

@@ -1,5 +1,5 @@
 //! The schema registries of a connector's converters, as far as they can be asked
-//! without leaving anything there.
+//! without leaving anything there. Those that no client can be made for are refused before.
 
 use walpost_encode::avro::{
     Registry, RegistryConfig, RegistryErrorKind, SchemaType, UnknownSchema,
@@ -45,23 +45,16 @@ fn told(urls: &str, answer: Result<(), RegistryErrorKind>) -> CheckResult {
         let detail = format!("{urls} answers");
         return CheckResult { name, outcome: Outcome::Ok, detail, next_step: None };
     };
-    let (outcome, next_step) = match kind {
-        RegistryErrorKind::NoClient => {
-            (Outcome::Fail, "install a package, or build with --features registry")
-        }
-        kind if kind.is_transient() => (
-            Outcome::Warn,
-            "check schema.registry.url and whether the registry runs; events wait for it",
-        ),
-        _ => (
-            Outcome::Warn,
+    let next_step = match kind.is_transient() {
+        true => "check schema.registry.url and whether the registry runs; events wait for it",
+        false => {
             "correct schema.registry.url or its credentials; a run ends at the first event for \
-             which it has to ask",
-        ),
+             which it has to ask"
+        }
     };
     CheckResult {
         name,
-        outcome,
+        outcome: Outcome::Warn,
         detail: format!("{urls}: {kind}"),
         next_step: Some(next_step.to_owned()),
     }
