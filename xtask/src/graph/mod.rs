@@ -11,13 +11,12 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::{
     options::Options,
-    suite::{cargo, table::aligned},
-    tidy,
+    suite::{self, table::aligned},
 };
 use arrows::Arrows;
 use parse::Source;
@@ -39,7 +38,6 @@ pub(crate) struct Parsed {
     pub(crate) source: Source,
     arrows: Arrows,
     uses: BTreeSet<String>,
-    is_published: bool,
 }
 
 /// Prints the crates; with `--crate NAME` the modules of one; with `--svg FILE` draws the crates.
@@ -48,10 +46,10 @@ pub(crate) struct Parsed {
 /// If an option is unknown, or a manifest or a source file cannot be read.
 pub(crate) fn run(options: &[&str]) -> Result<()> {
     let options = Options::parse(options, &["--crate", "--svg"], &["--cycles", "--json"])?;
-    let crates = load()?;
     if let Some(file) = options.value("--svg") {
-        return fs::write(file, picture(&crates)).with_context(|| format!("writing {file}"));
+        return fs::write(file, picture(packages()?)).with_context(|| format!("writing {file}"));
     }
+    let crates = load()?;
     match options.value("--crate") {
         Some(name) => {
             let one = crates.iter().find(|of| of.source.name == name);
@@ -72,19 +70,16 @@ pub(crate) fn run(options: &[&str]) -> Result<()> {
 pub(crate) fn load() -> Result<Vec<Parsed>> {
     let mut packages = packages()?;
     packages.sort_by(|a, b| a.name.cmp(&b.name));
-    let parse = |Package { name, root, uses, is_published }: Package| {
+    let parse = |Package { name, root, uses, .. }: Package| {
         let source = Source::load(&name, &root)?;
         let arrows = arrows::between_modules(&source);
-        Ok(Parsed { source, arrows, uses, is_published })
+        Ok(Parsed { source, arrows, uses })
     };
     packages.into_iter().map(parse).collect()
 }
 
 fn packages() -> Result<Vec<Package>> {
-    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
-    let output = cargo().args(arguments).current_dir(tidy::root()).output()?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", output.status);
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let metadata = suite::metadata()?;
     let packages = metadata["packages"].as_array().context("metadata has no packages")?;
     let names: BTreeSet<&str> = packages.iter().filter_map(|of| of["name"].as_str()).collect();
     packages.iter().map(|package| read(package, &names).context("reading metadata")).collect()
@@ -114,8 +109,8 @@ impl Parsed {
         self.source.modules.iter().map(|module| module.lines).sum()
     }
 
-    /// Cycles among modules with the same parent, as lists of paths.
-    pub(crate) fn sibling_cycles(&self) -> Vec<Vec<String>> {
+    /// Cycles among modules with the same parent, by their paths.
+    pub(crate) fn sibling_cycles(&self) -> Vec<BTreeSet<String>> {
         let name = |index: &usize| self.source.modules[*index].path.join("::");
         let cycles = cycles::among_siblings(&self.source, &self.arrows);
         cycles.iter().map(|cycle| cycle.iter().map(name).collect()).collect()
@@ -138,16 +133,24 @@ impl Parsed {
 fn cycles(crates: &[Parsed]) -> String {
     let lines = crates.iter().flat_map(|of| {
         let cycles = of.sibling_cycles().into_iter();
-        cycles.map(|cycle| format!("{}: {}\n", of.source.name, cycle.join(" ")))
+        cycles.map(|cycle| listed(&of.source.name, &cycle) + "\n")
     });
     lines.collect()
 }
 
+/// A cycle of a crate, as a line of `xtask/cycles.txt` has it.
+pub(crate) fn listed(name: &str, cycle: &BTreeSet<String>) -> String {
+    format!("{name}: {}", spaced(cycle))
+}
+
+fn spaced(cycle: &BTreeSet<String>) -> String {
+    cycle.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
 /// The crates that can be published, and how they use each other.
-fn picture(crates: &[Parsed]) -> String {
-    let published = crates.iter().filter(|of| of.is_published);
-    let uses = published.map(|of| (of.source.name.clone(), of.uses.clone())).collect();
-    svg::draw(&uses)
+fn picture(packages: Vec<Package>) -> String {
+    let published = packages.into_iter().filter(|of| of.is_published);
+    svg::draw(&published.map(|of| (of.name, of.uses)).collect())
 }
 
 fn overview(crates: &[Parsed]) -> String {
@@ -199,7 +202,7 @@ fn modules(of: &Parsed) -> String {
         text.push('\n');
     }
     for cycle in of.sibling_cycles() {
-        text += &format!("cycle of {}: {}\n", cycle.len(), cycle.join(" "));
+        text += &format!("cycle of {}: {}\n", cycle.len(), spaced(&cycle));
     }
     text
 }
@@ -210,10 +213,11 @@ type Uses = BTreeMap<String, BTreeSet<String>>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy;
 
     #[test]
     fn the_picture_in_the_docs_is_current() {
-        let drawn = picture(&load().unwrap());
+        let drawn = picture(packages().unwrap());
         let kept = fs::read_to_string(tidy::root().join("docs/crates.svg")).unwrap_or_default();
         assert!(drawn == kept, "run: cargo xtask graph --svg docs/crates.svg");
     }

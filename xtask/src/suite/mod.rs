@@ -14,6 +14,9 @@ pub(crate) mod tiers;
 
 use std::{env, process::Command};
 
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
 use crate::tidy;
 
 /// Cargo, in the root of the workspace.
@@ -21,4 +24,18 @@ pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(tidy::root());
     cargo
+}
+
+/// The packages of the workspace, as `cargo metadata` prints them.
+///
+/// # Errors
+/// If cargo fails.
+pub(crate) fn metadata() -> Result<Value> {
+    let output = cargo()
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata failed: {log}");
+    serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{
     built::{self, Program, Programs},
-    cargo,
     harness::{self, Marked},
+    metadata,
 };
 use crate::tidy;
 
@@ -96,16 +96,7 @@ pub(crate) fn only(parts: Vec<Part>, word: &str) -> Vec<Part> {
 
 /// The names of `default-members`.
 fn everyday_packages() -> Result<BTreeSet<String>> {
-    let output = cargo()
-        .args(["metadata", "--no-deps", "--format-version=1"])
-        .output()
-        .context("cannot run cargo metadata")?;
-    ensure!(
-        output.status.success(),
-        "cargo metadata failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")?;
+    let metadata = metadata()?;
     default_members(&metadata).context("cargo metadata names no default members")
 }
 

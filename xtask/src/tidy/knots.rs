@@ -20,9 +20,7 @@ pub(super) fn listed(tree: &Tree) -> Vec<Violation> {
     };
     let found = crates.iter().flat_map(|of| {
         let name = &of.source.name;
-        of.sibling_cycles()
-            .into_iter()
-            .map(move |cycle| (name.clone(), cycle.into_iter().collect()))
+        of.sibling_cycles().into_iter().map(move |cycle| (name.clone(), cycle))
     });
     compared(tree.text(LIST).unwrap_or_default(), &found.collect::<Vec<_>>())
 }
@@ -54,8 +52,7 @@ fn read(line: &str) -> Option<Cycle> {
 }
 
 fn written((name, modules): &Cycle) -> String {
-    let modules: Vec<&str> = modules.iter().map(String::as_str).collect();
-    format!("{name}: {}", modules.join(" "))
+    graph::listed(name, modules)
 }
 
 #[cfg(test)]
