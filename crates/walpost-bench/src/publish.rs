@@ -9,6 +9,7 @@ use rdkafka::{
     message::{Header, OwnedHeaders},
     producer::{BaseProducer, BaseRecord, Producer},
 };
+use walpost_event::SOURCE_HEADER;
 
 use crate::topic::Ends;
 
@@ -83,7 +84,7 @@ fn send(producer: &BaseProducer, topic: &str, n: u64, values: Values) -> Result<
     };
     let headers = OwnedHeaders::new()
         .insert(Header { key: "id", value: Some(&id) })
-        .insert(Header { key: "walpost-source", value: Some("bench") });
+        .insert(Header { key: SOURCE_HEADER, value: Some("bench") });
     let mut record = BaseRecord::to(topic).key(&key).payload(&value).headers(headers);
     loop {
         record = match producer.send(record) {

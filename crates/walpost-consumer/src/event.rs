@@ -3,7 +3,7 @@ use std::{fmt, num::NonZeroU32, ops::Range, sync::Arc};
 use bytes::Bytes;
 use serde::Deserialize;
 use smallvec::SmallVec;
-use walpost_event::is_globally_unique;
+use walpost_event::{SOURCE_HEADER as SOURCE, is_globally_unique};
 
 use crate::HandlerError;
 
@@ -11,8 +11,6 @@ use crate::HandlerError;
 const ID: &str = "id";
 /// Name of the header that carries an event's type.
 const EVENT_TYPE: &str = "eventType";
-/// Name of the header that names the table an event was written to.
-const SOURCE: &str = "walpost-source";
 /// Of an id and of a source: both, and the consumer's name, are one index entry
 /// of PostgreSQL, which takes 2,704 bytes.
 const MAX_IDENTITY_BYTES: usize = 1_000;

@@ -18,6 +18,24 @@ pub fn is_globally_unique(id: &str) -> bool {
     is_uuid(id.as_bytes()) || is_ulid(id.as_bytes())
 }
 
+/// Header with the id space of the event's table: ids that are not globally unique are
+/// unique within it.
+pub const SOURCE_HEADER: &str = "walpost-source";
+
+/// Returns what an id is unique in: the value of the [header](SOURCE_HEADER), or the topic
+/// of a record without one; empty if the id is [globally unique](is_globally_unique).
+///
+/// ```
+/// use walpost_event::source_of;
+///
+/// assert_eq!(source_of("17", Some("7f3a"), "orders"), "7f3a");
+/// assert_eq!(source_of("17", None, "orders"), "orders");
+/// assert_eq!(source_of("5f0c3b0e-9d1a-4c55-8a57-0f2f6f1f7b11", Some("7f3a"), "orders"), "");
+/// ```
+pub fn source_of<'a>(id: &str, header: Option<&'a str>, topic: &'a str) -> &'a str {
+    if is_globally_unique(id) { "" } else { header.unwrap_or(topic) }
+}
+
 fn is_uuid(id: &[u8]) -> bool {
     const HYPHENS: [usize; 4] = [8, 13, 18, 23];
     let fits = |(at, byte): (usize, &u8)| match HYPHENS.contains(&at) {

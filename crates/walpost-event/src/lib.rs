@@ -30,7 +30,7 @@ pub use bytes::Bytes;
 
 pub use crate::{
     chain::error_chain,
-    identity::{GLOBALLY_UNIQUE_PATTERN, is_globally_unique},
+    identity::{GLOBALLY_UNIQUE_PATTERN, SOURCE_HEADER, is_globally_unique, source_of},
     lsn::{Lsn, ParseLsnError},
     message::{Header, Headers, Message},
     position::{Generation, ParsePositionError, Position},

@@ -1,6 +1,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
+pub use walpost_event::SOURCE_HEADER;
 use walpost_event::{Generation, Header, Headers, Lsn, Position};
 
 use crate::config::RelayConfig;
@@ -21,8 +22,6 @@ pub const REPLAY_HEADER: &str = "walpost-replay";
 /// event's generation and position, as `parked:7:1f3a9c2e:16/B374D848:7`. Its
 /// record proves of no event that it was published.
 pub const DEAD_LETTER_HEADER: &str = "walpost-dead-letter";
-/// Header with the id space of the event's table: event ids are unique within it.
-pub const SOURCE_HEADER: &str = "walpost-source";
 
 /// How the names of Walpost's own headers begin.
 pub(crate) const OWN: &str = "walpost-";

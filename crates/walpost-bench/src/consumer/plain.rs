@@ -8,7 +8,7 @@ use rdkafka::{
 };
 use serde::Deserialize;
 use tokio::{sync::mpsc, task::JoinSet};
-use walpost_event::is_globally_unique;
+use walpost_event::{SOURCE_HEADER, source_of};
 
 use super::{
     SubjectArgs,
@@ -80,10 +80,8 @@ fn receive(record: &BorrowedMessage<'_>) -> Option<Received> {
         String::from_utf8(found.value?.to_vec()).ok()
     };
     let id = header("id")?;
-    let source = match is_globally_unique(&id) {
-        true => String::new(),
-        false => header("walpost-source").unwrap_or_else(|| record.topic().to_owned()),
-    };
+    let source = header(SOURCE_HEADER);
+    let source = source_of(&id, source.as_deref(), record.topic()).to_owned();
     let order: Order = serde_json::from_slice(record.payload()?).ok()?;
     Some(Received {
         partition: record.partition(),

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use walpost_event::SOURCE_HEADER as SOURCE;
 
 /// Which row it is of; the names of its other headers begin so.
 const MARK: &str = "walpost-dead-letter";
-/// Name of the event's own header for the table it was written to.
-const SOURCE: &str = "walpost-source";
 /// How the names of Kafka Connect's own headers of dead letters begin.
 const CONNECT: &str = "__connect.errors.";
 /// What is left of a longer text where the topic refuses the whole event.

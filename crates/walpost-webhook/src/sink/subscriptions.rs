@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use walpost_event::{Message as Event, is_globally_unique};
-use walpost_relay::SOURCE_HEADER;
+use walpost_event::{Message as Event, SOURCE_HEADER, source_of};
 
 use super::columns::{
     CONTENT_TYPE, DESTINATION, EVENT_TYPE, ID, KEY, PATH, RETRY_LIMIT, RETRY_WAIT_MS,
@@ -212,13 +211,9 @@ impl<'a> Row<'a> {
         let id = text(event, ID)?.ok_or("it has no id, and a delivery is known by one")?;
         let body = event.value.clone().ok_or("it has no payload, and a webhook needs a body")?;
         let retry_wait: Option<u64> = number(event, RETRY_WAIT_MS)?;
-        let source = match is_globally_unique(id) {
-            true => "",
-            false => text(event, SOURCE_HEADER)?.unwrap_or(&event.topic),
-        };
         Ok(Self {
             id,
-            source,
+            source: source_of(id, text(event, SOURCE_HEADER)?, &event.topic),
             event_type: text(event, EVENT_TYPE)?,
             destination: text(event, DESTINATION)?,
             key: text(event, KEY)?,
