@@ -1,6 +1,10 @@
 use walpost_event::Relation;
 
-use crate::{names::NameAdjustment, placement, timestamp};
+use crate::{
+    names::NameAdjustment,
+    placement::{self, Placement},
+    timestamp,
+};
 
 /// How rows become records: one field for each key of Debezium's Outbox Event
 /// Router that Walpost honours, with the same defaults.
@@ -104,15 +108,35 @@ impl RouterConfig {
             (Some(&self.route_by_field), key::ROUTE_BY),
             (self.event_timestamp.as_ref(), key::EVENT_TIMESTAMP),
         ];
-        let list = self.additional_placement.as_deref();
-        let list = list.filter(|_| self.additional_missing == MissingColumn::Error);
-        let placed = list.map(placement::parse).and_then(Result::ok).unwrap_or_default();
-        let placed = placed.iter().map(|entry| (entry.column.to_string(), key::PLACEMENT));
+        let placed = match self.additional_missing {
+            MissingColumn::Error => self.placed_columns(),
+            MissingColumn::Ignore => Vec::new(),
+        };
+        let placed = placed.into_iter().map(|column| (column, key::PLACEMENT));
         let named = named.into_iter().filter_map(|(name, key)| Some((name?.clone(), key)));
         named.chain(placed).collect()
     }
 
-    /// The same, of those that `present`, the names of a table's columns, lack.
+    /// The columns that [`additional_placement`](Self::additional_placement) names, as it
+    /// names them; none if it cannot be read.
+    ///
+    /// ```
+    /// let config = walpost_router::RouterConfig {
+    ///     additional_placement: Some("type:header,shard:partition".to_owned()),
+    ///     ..walpost_router::RouterConfig::default()
+    /// };
+    /// assert_eq!(config.placed_columns(), ["type", "shard"]);
+    /// ```
+    pub fn placed_columns(&self) -> Vec<String> {
+        self.placements().iter().map(|entry| entry.column.to_string()).collect()
+    }
+
+    fn placements(&self) -> Vec<Placement> {
+        let list = self.additional_placement.as_deref();
+        list.map(placement::parse).and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// The [needed columns](Self::needed_columns) that `present`, the names of a table's columns, lack.
     ///
     /// ```
     /// use walpost_router::{NameAdjustment, RouterConfig};
@@ -153,8 +177,7 @@ impl RouterConfig {
         &self,
         present: &[(&str, u32)],
     ) -> Vec<(String, &'static str, &'static str)> {
-        let list = self.additional_placement.as_deref();
-        let placed = list.map(placement::parse).and_then(Result::ok).unwrap_or_default();
+        let placed = self.placements();
         let is_mistyped = |(name, type_oid): &(&str, u32)| {
             let is_time = self.event_timestamp.as_deref() == Some(*name)
                 && timestamp::zone_of_type(*type_oid).is_none();

@@ -2,7 +2,7 @@
 //! publication that `walpost migrate` creates, and columns that rows may lack.
 
 use walpost_relay::{NamedColumn, RelayConfig, TableName};
-use walpost_router::{MissingColumn, RouterConfig};
+use walpost_router::RouterConfig;
 
 use super::{Config, ConfigError, polling::POLLING, webhooks::SinkKind};
 
@@ -46,17 +46,15 @@ impl Config {
         let mut columns = Vec::new();
         if is_named("additional_placement") {
             // What is wrong with it the router says.
-            let strict = RouterConfig {
+            let router = RouterConfig {
                 additional_placement: Some(section.additional_placement.clone()),
-                additional_missing: MissingColumn::Error,
                 ..RouterConfig::default()
             };
             // If the user says what becomes of rows that lack them, some do.
             let is_required = !self.layers.is_set("router", "additional_missing");
-            let needed = strict.needed_columns().into_iter();
-            let placed = needed.filter(|(_, key)| *key == "table.fields.additional.placement");
+            let placed = router.placed_columns().into_iter();
             columns.extend(
-                placed.map(|(name, _)| named(&name, "router.additional_placement", is_required)),
+                placed.map(|name| named(&name, "router.additional_placement", is_required)),
             );
         }
         let others = [
