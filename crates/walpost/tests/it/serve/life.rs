@@ -112,8 +112,13 @@ async fn several_connectors_run_in_one_process_and_end_with_it() {
     let copies = format!("copy.of.{}", stage.topic);
     create_topic(kafka().bootstrap(), &copies, 1, &[]).await;
     // Long enough for all of them to end in order.
-    let limits = ["pipeline.drain_timeout_ms=60000", "pipeline.wal_sender_timeout_ms=60000"];
-    let served = stage.serve(&limits.map(|limit| ["--set", limit]).concat());
+    let settings = [
+        "pipeline.drain_timeout_ms=60000",
+        "pipeline.wal_sender_timeout_ms=60000",
+        // Both publish the one table, to topics of their own.
+        "pipeline.allow_overlap=true",
+    ];
+    let served = stage.serve(&settings.map(|setting| ["--set", setting]).concat());
     let served = served.until_health(200).await;
     assert_eq!(served.create("orders", &stage.config("orders")).await.0, 201);
     let mut config = stage.config("orders");

@@ -31,7 +31,9 @@ async fn a_process_that_hangs_is_replaced_and_stands_by_when_it_wakes() {
 #[ignore = "deep: takes long"]
 async fn a_process_that_stands_by_goes_on_where_a_killed_one_was() {
     let stage = Stage::set().await;
-    let first = stage.serve(&[]).until_health(200).await;
+    // Two connectors publish the one table.
+    let overlap = ["--set", "pipeline.allow_overlap=true"];
+    let first = stage.serve(&overlap).until_health(200).await;
     assert_eq!(first.create("orders", &stage.config("orders")).await.0, 201);
     assert_eq!(first.create("paused", &stage.config("paused")).await.0, 201);
     first.until("orders", "RUNNING").await;
@@ -41,7 +43,7 @@ async fn a_process_that_stands_by_goes_on_where_a_killed_one_was() {
     stage.insert(1);
     stage.until_published(&[1]).await;
 
-    let second = stage.serve(&[]).until_health(503).await;
+    let second = stage.serve(&overlap).until_health(503).await;
     until(LIMIT, "the second to stand by", async || {
         let (code, body) = second.probe("/ready").await;
         code == 200 && body.contains("\"role\":\"stands by\"")
