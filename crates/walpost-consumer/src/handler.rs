@@ -5,7 +5,6 @@ use tokio_postgres::{Transaction, error::SqlState};
 use crate::{
     Event,
     database_error::{Patience, Rejected, Verdict, how_to_handle, postgres_error},
-    partition::drain,
     report::report,
     store::{Store, StoreError, one_of, undo_session},
 };
@@ -71,7 +70,9 @@ pub trait Handler: Send + Sync + 'static {
                 let handled = one_of(events, event, self.handle(tx, event)).await;
                 if let Some(undone) = undone {
                     // What fails there, the event before has left behind.
-                    drain(undone).await.map_err(|error| SliceError::at(index - 1, error))?;
+                    walpost_prepared::drain(undone)
+                        .await
+                        .map_err(|error| SliceError::at(index - 1, error))?;
                 }
                 handled.map_err(|error| SliceError::at(index, error))?;
             }

@@ -213,7 +213,7 @@ impl Slot {
 
     /// A transaction of a handler was committed.
     pub(crate) fn committed(&mut self, left: Option<Left>) {
-        if !self.pool.inner.types.committed(left) {
+        if !self.pool.inner.types.committed(self.mark(), left) {
             self.close();
         }
     }
@@ -236,13 +236,16 @@ impl Slot {
     /// A transaction of a handler was rolled back: whether it is to be tried again
     /// at once, on another connection.
     pub(crate) fn rolled_back(&mut self, left: Option<Left>, lacked_statement: bool) -> bool {
-        let mark = self.lease.as_ref().map_or(0, |lease| lease.connected.mark);
-        let reuse = self.pool.inner.types.rolled_back(mark, left, lacked_statement);
+        let reuse = self.pool.inner.types.rolled_back(self.mark(), left, lacked_statement);
         let Reuse { connection, try_again } = reuse;
         if !connection {
             self.close();
         }
         try_again
+    }
+
+    fn mark(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.connected.mark)
     }
 
     /// Its turn is over, and the connection may be busy.

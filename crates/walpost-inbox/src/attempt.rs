@@ -14,7 +14,7 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 use walpost_event::{RetrySchedule, jitter};
-use walpost_prepared::{Left, before_commit, roll_back};
+use walpost_prepared::{Left, commit, roll_back};
 
 use crate::{
     Event, Handler, HandlerError,
@@ -95,7 +95,7 @@ impl<H: Handler> Attempt<H> {
         let mark = used.mark;
         match timeout_at(deadline, self.effect(&mut used.client, mark)).await {
             Ok(Ok(left)) => {
-                *session = self.shared.types.committed(left).then_some(used);
+                *session = self.shared.types.committed(mark, left).then_some(used);
                 Ok(())
             }
             Ok(Err(Failure { error, discard })) => {
@@ -154,9 +154,7 @@ impl<H: Handler> Attempt<H> {
         let (undone, succeeded) = join(tx.batch_execute(&undo), succeeded).await;
         undone?;
         succeeded?;
-        let left = before_commit(&tx).await?;
-        tx.commit().await?;
-        Ok(left)
+        Ok(commit(tx, "").await?)
     }
 
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), Failure> {

@@ -15,10 +15,14 @@
 //! Nothing here tells whether there is a pooler: without one the same happens,
 //! and costs one more connection.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
+use futures_util::{TryStreamExt, future::join};
 use tokio_postgres::{
-    Client, Error, SimpleQueryMessage, Statement, Transaction,
+    Client, Error, SimpleQueryMessage, SimpleQueryStream, Statement, Transaction,
     types::{Kind, Type},
 };
 
@@ -34,14 +38,19 @@ pub const AT_END: &str = "select count(*) as walpost_kept, \
     for kept in select name from pg_catalog.pg_prepared_statements where name ~ '^s[0-9]+$' loop \
     execute format('deallocate %I', kept); end loop; end $walpost$";
 
-/// Every type that a parameter or a column may have and that is not built in,
-/// those of tables last.
+/// Every type that a parameter or a column may have and that is not built in. Row types of tables
+/// and their array types come last, because a database with many tables has more of them than one
+/// connection looks up. Those of temporary tables may vanish in between.
 const TYPES: &str = "select t.oid from pg_catalog.pg_type t \
-    left join pg_catalog.pg_class c on c.oid = t.typrelid \
-    where t.oid >= 16384 and t.typisdefined and t.typtype in ('b', 'c', 'd', 'e', 'm', 'r') \
+    left join pg_catalog.pg_type e on e.oid = t.typelem and e.typarray = t.oid \
+    left join pg_catalog.pg_class c on c.oid = coalesce(e.typrelid, t.typrelid) \
+    where t.oid >= 16384 and t.typisdefined \
+    and t.typtype in ('b', 'c', 'd', 'e', 'm', 'r') and coalesce(c.relpersistence <> 't', true) \
     order by coalesce(c.relkind <> 'c', false), t.oid limit 2000";
 /// Types that one statement looks up.
 const TOGETHER: usize = 100;
+/// Look-ups that failed or did not last, before there are no more.
+const MAX_IN_VAIN: u32 = 100;
 
 /// What a transaction has left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +71,30 @@ impl Left {
     }
 }
 
-/// Removes what the client has kept, before COMMIT.
+/// Runs `end`, removes what the client has kept, and commits, in one round trip.
+///
+/// # Errors
+/// That of the server, which has committed nothing unless the connection was lost. The connection
+/// may not be used again.
+pub async fn commit(tx: Transaction<'_>, end: &str) -> Result<Option<Left>, Error> {
+    let ended = tx.client().simple_query_raw(&format!("{end}; {AT_END}")).await?;
+    // Behind a statement that failed, COMMIT rolls back.
+    let (left, committed) = join(drain(ended), tx.commit()).await;
+    let left = left?;
+    committed.map(|()| left)
+}
+
+/// Reads the answer to statements, and the row of [`AT_END`] if it is among them.
 ///
 /// # Errors
 /// That of the server.
-pub async fn before_commit(tx: &Transaction<'_>) -> Result<Option<Left>, Error> {
-    Ok(tx.simple_query(AT_END).await?.iter().find_map(Left::read))
+pub async fn drain(stream: SimpleQueryStream) -> Result<Option<Left>, Error> {
+    let mut stream = pin!(stream);
+    let mut left = None;
+    while let Some(message) = stream.try_next().await? {
+        left = left.or(Left::read(&message));
+    }
+    Ok(left)
 }
 
 /// Rolls back, and removes what the client has kept. `again` are the statements
@@ -85,10 +112,12 @@ pub async fn roll_back(tx: Transaction<'_>, again: &str) -> Result<Option<Left>,
 /// Which types the connections of a pool have looked up: shared by all of them.
 #[derive(Debug, Default)]
 pub struct Types {
-    /// The newest type when it was last known that some are looked up; 0 before.
+    /// The newest type when it was last known that some are looked up; 0 before, and after
+    /// looking up all of them did not help.
     newest: AtomicU64,
-    /// Looking up all of them did not help.
-    gave_up: AtomicBool,
+    /// How many look-ups failed or did not last. At [`MAX_IN_VAIN`] connections look up no
+    /// more types, and each serves until it has kept a statement.
+    in_vain: AtomicU32,
 }
 
 impl Types {
@@ -103,11 +132,14 @@ impl Types {
         }
         match look_up_all(client).await {
             Ok(newest) => {
-                self.newest.store(newest, Ordering::Relaxed);
+                self.learn(newest);
                 Ok(newest)
             }
             Err(error) => {
-                self.give_up();
+                // A lost connection says nothing about types.
+                if error.as_db_error().is_some() {
+                    self.count_in_vain();
+                }
                 Err(error)
             }
         }
@@ -119,36 +151,58 @@ impl Types {
     }
 
     /// A transaction was committed: whether its connection may be used again.
-    pub fn committed(&self, left: Option<Left>) -> bool {
-        let Some(left) = left.filter(|left| left.kept) else { return true };
-        self.learn(left.newest);
-        false
+    pub fn committed(&self, mark: u64, left: Option<Left>) -> bool {
+        match left {
+            Some(Left { kept: false, .. }) => true,
+            // It had looked up all of them.
+            Some(Left { newest, .. }) if newest == mark => {
+                self.give_up();
+                false
+            }
+            Some(Left { newest, .. }) => {
+                self.learn(newest);
+                false
+            }
+            None => false,
+        }
     }
 
-    /// The same of one that was rolled back. `lacked_statement`: with SQLSTATE
-    /// 26000. Then `Some(true)` says that another connection may do better.
+    /// A transaction was rolled back. `left`: `None` if nobody knows what it left in its session.
+    /// `lacked_statement`: its failure was SQLSTATE 26000.
     pub fn rolled_back(&self, mark: u64, left: Option<Left>, lacked_statement: bool) -> Reuse {
-        let has_new_types = mark != 0 && left.is_some_and(|left| left.newest != mark);
-        if has_new_types && let Some(left) = left {
-            self.learn(left.newest);
+        if let Some(Left { newest, .. }) = left.filter(|left| mark != 0 && left.newest != mark) {
+            let is_news = self.learn(newest);
+            if lacked_statement && is_news {
+                self.count_in_vain();
+            }
             return Reuse { connection: false, try_again: lacked_statement };
         }
         if lacked_statement {
-            let was_taught = !self.gave_up.load(Ordering::Relaxed) && mark != 0;
-            self.give_up();
+            // A connection that has looked up nothing has lost nothing: the statement was
+            // the handler's own.
+            let was_taught = mark != 0;
+            if was_taught {
+                self.give_up();
+            }
             return Reuse { connection: false, try_again: was_taught };
         }
-        Reuse { connection: self.committed(left), try_again: false }
+        Reuse { connection: self.committed(mark, left), try_again: false }
     }
 
-    fn learn(&self, newest: u64) {
-        if !self.gave_up.load(Ordering::Relaxed) {
-            self.newest.store(newest, Ordering::Relaxed);
+    /// Whether connections are now to look up more than before.
+    fn learn(&self, newest: u64) -> bool {
+        let gave_up = self.in_vain.load(Ordering::Relaxed) >= MAX_IN_VAIN;
+        !gave_up && self.newest.swap(newest, Ordering::Relaxed) != newest
+    }
+
+    fn count_in_vain(&self) {
+        if self.in_vain.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_IN_VAIN {
+            self.give_up();
         }
     }
 
     fn give_up(&self) {
-        self.gave_up.store(true, Ordering::Relaxed);
+        self.in_vain.store(MAX_IN_VAIN, Ordering::Relaxed);
         self.newest.store(0, Ordering::Relaxed);
     }
 }
@@ -169,9 +223,7 @@ async fn look_up_all(client: &mut Client) -> Result<u64, Error> {
     for some in types.chunks(TOGETHER) {
         look_up(&tx, some).await?;
     }
-    let left = before_commit(&tx).await?;
-    tx.commit().await?;
-    Ok(left.map_or(0, |left| left.newest))
+    Ok(commit(tx, "").await?.map_or(0, |left| left.newest))
 }
 
 /// The server describes the parameters of a statement by the ids of their types.
@@ -194,16 +246,16 @@ mod tests {
     #[test]
     fn a_client_that_has_looked_up_types_is_replaced_by_those_that_know_all() {
         let types = Types::default();
-        assert!(types.committed(CLEAN) && types.committed(None) && types.fits(0));
-        assert!(!types.committed(KEPT));
+        assert!(types.committed(0, CLEAN) && types.fits(0));
+        assert!(!types.committed(0, KEPT));
         assert!(!types.fits(0) && types.fits(20_000));
-        assert!(types.committed(CLEAN));
+        assert!(types.committed(20_000, CLEAN));
     }
 
     #[test]
     fn a_new_type_makes_others_look_up_all_again_once_something_failed() {
         let types = Types::default();
-        assert!(!types.committed(KEPT));
+        assert!(!types.committed(0, KEPT));
         let later = Some(Left { kept: false, newest: 20_001 });
         let reuse = types.rolled_back(20_000, later, true);
         assert_eq!(reuse, Reuse { connection: false, try_again: true });
@@ -215,12 +267,48 @@ mod tests {
     #[test]
     fn a_statement_that_is_missing_all_the_same_ends_the_looking_up() {
         let types = Types::default();
-        assert!(!types.committed(KEPT));
+        assert!(!types.committed(0, KEPT));
         let again = |types: &Types, mark| types.rolled_back(mark, CLEAN, true);
         assert_eq!(again(&types, 20_000), Reuse { connection: false, try_again: true });
         assert!(types.fits(0), "as before");
         assert_eq!(again(&types, 0), Reuse { connection: false, try_again: false });
-        assert!(!types.committed(KEPT));
+        assert!(!types.committed(0, KEPT));
         assert!(types.fits(0), "it stays so");
+    }
+
+    #[test]
+    fn a_statement_of_the_handlers_own_ends_no_looking_up() {
+        let types = Types::default();
+        assert!(!types.committed(0, KEPT));
+        let reuse = types.rolled_back(0, CLEAN, true);
+        assert_eq!(reuse, Reuse { connection: false, try_again: false });
+        assert!(types.fits(20_000));
+    }
+
+    #[test]
+    fn a_statement_kept_by_a_client_that_knows_all_ends_the_looking_up() {
+        let types = Types::default();
+        assert!(!types.committed(0, KEPT) && types.fits(20_000));
+        assert!(!types.committed(20_000, KEPT));
+        assert!(types.fits(0));
+    }
+
+    #[test]
+    fn types_that_are_new_each_time_end_the_looking_up_at_last() {
+        let types = Types::default();
+        assert!(!types.committed(0, KEPT));
+        for mark in (20_000..).take(MAX_IN_VAIN as usize) {
+            assert!(types.fits(mark));
+            let left = Some(Left { kept: false, newest: mark + 1 });
+            let reuse = types.rolled_back(mark, left, true);
+            assert_eq!(reuse, Reuse { connection: false, try_again: true });
+        }
+        assert!(types.fits(0));
+    }
+
+    #[test]
+    fn a_session_that_nobody_cleaned_is_not_used_again() {
+        let reuse = Types::default().rolled_back(0, None, false);
+        assert_eq!(reuse, Reuse { connection: false, try_again: false });
     }
 }

@@ -1,14 +1,11 @@
 //! One batch, one transaction: fence and offset, deduplication, handler, end.
 
-use futures_util::{
-    TryStreamExt,
-    future::{join, try_join_all},
-};
+use futures_util::future::{join, try_join_all};
 use tokio_postgres::{
-    Client, IsolationLevel, SimpleQueryStream, Transaction,
+    Client, IsolationLevel, Transaction,
     types::{ToSql, Type},
 };
-use walpost_prepared::{AT_END, Left};
+use walpost_prepared::{Left, commit};
 
 use super::{
     Partition,
@@ -89,7 +86,7 @@ impl<H: Handler> Partition<H> {
         };
         let [before_commit, after_commit] = fence.failpoints();
         points.reached(before_commit, events.first().map(Spot::from)).await;
-        let finished = finish(tx, &end).await;
+        let finished = commit(tx, &end).await;
         lane.slot.finished(finished)?;
         lane.committed(fence);
         after_commit.reached();
@@ -232,26 +229,4 @@ pub(super) async fn new_offsets(
 /// READ COMMITTED by name: the fence has to see what it waited for.
 pub(crate) async fn start(client: &mut Client) -> Result<Transaction<'_>, tokio_postgres::Error> {
     client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await
-}
-
-/// The end of the batch and COMMIT, sent together.
-pub(super) async fn finish(
-    tx: Transaction<'_>,
-    end: &str,
-) -> Result<Option<Left>, tokio_postgres::Error> {
-    let ended = tx.client().simple_query_raw(&format!("{end}; {AT_END}")).await?;
-    let (left, committed) = join(drain(ended), tx.commit()).await;
-    let left = left?;
-    committed.map(|()| left)
-}
-
-pub(crate) async fn drain(
-    stream: SimpleQueryStream,
-) -> Result<Option<Left>, tokio_postgres::Error> {
-    let mut stream = std::pin::pin!(stream);
-    let mut left = None;
-    while let Some(message) = stream.try_next().await? {
-        left = left.or(Left::read(&message));
-    }
-    Ok(left)
 }

@@ -3,7 +3,7 @@
 
 use futures_util::future::BoxFuture;
 use tokio_postgres::{Client, Transaction};
-use walpost_prepared::{Left, before_commit, roll_back};
+use walpost_prepared::{Left, commit, roll_back};
 
 use super::{
     Interrupt, Partition,
@@ -222,11 +222,7 @@ async fn apply_here(
     let again = batch.roll_back();
     let tx = start(client).await.map_err(failed)?;
     match batch.run(&mut Here { tx: &tx, handler }).await {
-        Ok(done) => {
-            let left = before_commit(&tx).await.map_err(at_end)?;
-            tx.commit().await.map_err(at_end)?;
-            Ok((done, left))
-        }
+        Ok(done) => Ok((done, commit(tx, "").await.map_err(at_end)?)),
         // A connection that may still be busy is not waited for.
         Err(failure) if failure.discards() => Err((failure, None)),
         Err(failure) => match roll_back(tx, &again).await {

@@ -42,7 +42,7 @@ use walpost_event::RetrySchedule;
 #[cfg(test)]
 pub(crate) use self::replay::{Again, Range, Replay};
 pub(crate) use self::{
-    apply::{drain, start},
+    apply::start,
     fatal::Fatal,
     interrupt::Interrupt,
     stop::{Stop, StopRequest},

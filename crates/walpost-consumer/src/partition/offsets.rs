@@ -178,7 +178,7 @@ impl<H: Handler> Partition<H> {
         let stored = async {
             let tx = apply::start(client).await?;
             tx.batch_execute(&begin).await?;
-            apply::finish(tx, &end).await.map(drop)
+            walpost_prepared::commit(tx, &end).await.map(drop)
         };
         stored.await.map_err(|error| self.failed("storing the offset of a partition", error))?;
         session.key = to;

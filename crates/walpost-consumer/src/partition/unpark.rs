@@ -10,10 +10,11 @@ use tokio_postgres::{
     types::{ToSql, Type},
 };
 use walpost_event::RetrySchedule;
+use walpost_prepared::commit;
 
 use super::{
     Interrupt, Partition,
-    apply::{finish, new_offsets, start},
+    apply::{new_offsets, start},
     failure::Failure,
     jitter,
     lane::{Fence, Lane},
@@ -161,7 +162,7 @@ impl<H: Handler> Partition<H> {
         let key_is_free =
             self.leave(&tx, fence.position(), row).await.map_err(Failure::Database)?;
         Failpoint::BeforeUnparkCommit.reached();
-        let finished = finish(tx, &end).await;
+        let finished = commit(tx, &end).await;
         lane.slot.finished(finished)?;
         lane.committed(fence);
         Ok(Settled { made, key_is_free })
@@ -294,7 +295,7 @@ impl<H: Handler> Partition<H> {
                 (&more, Type::INT4),
             ];
             tx.execute_typed(&sql.parked.keep, &row).await?;
-            finish(tx, &end).await.map(drop)
+            commit(tx, &end).await.map(drop)
         };
         kept.await.map_err(|error| self.failed("keeping an event parked", error))?;
         lane.committed(fence);

@@ -201,7 +201,7 @@ impl Lent {
     /// A transaction with a handler's statements was committed: keeps it for the
     /// next one, if it is of use.
     pub(crate) fn committed(self, left: Option<Left>) {
-        if self.types.committed(left) {
+        if self.types.committed(self.session.mark, left) {
             self.give_back();
         }
     }

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_postgres::Transaction;
 use tower_service::Service;
-use walpost_prepared::{before_commit, roll_back};
+use walpost_prepared::{commit, roll_back};
 
 use super::{
     TxError,
@@ -165,8 +165,7 @@ impl Held {
         undone.map_err(|error| failed(idempotency.failed(ENDING, &error)))?;
         reached.map_err(failed)?;
         let committing = |error| failed(idempotency.failed("committing a phase", &error));
-        let left = before_commit(&tx).await.map_err(committing)?;
-        tx.commit().await.map_err(committing)?;
+        let left = commit(tx, "").await.map_err(committing)?;
         lent.committed(left);
         Failpoint::AfterPhase.reached();
         Ok(done)
