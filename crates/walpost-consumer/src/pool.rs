@@ -59,8 +59,8 @@ impl Pool {
         &self.inner.database
     }
 
-    /// Waits for a turn without a connection: another client brings its own.
-    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, NoConnection> {
+    /// Waits for a turn without a connection.
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, NoConnection> {
         let turn = Arc::clone(&self.inner.turns).acquire_owned().await;
         turn.map_err(|_| NoConnection("the consumer has ended".to_owned()))
     }
@@ -141,9 +141,14 @@ pub(crate) struct Lease {
 impl Lease {
     /// It has no open transaction, and every statement has ended.
     pub(crate) fn give_back(self) {
+        drop(self.without_connection());
+    }
+
+    /// Gives the connection back, as [`give_back`](Self::give_back), and keeps the turn.
+    fn without_connection(self) -> OwnedSemaphorePermit {
         let Self { connected, turn, pool } = self;
         pool.keep(connected);
-        drop(turn);
+        turn
     }
 }
 
@@ -202,6 +207,15 @@ impl Slot {
         };
         let lease = self.lease.insert(lease);
         Ok(&mut lease.connected.client)
+    }
+
+    /// Its turn, or the next one, without a connection: another client brings its own. The turn
+    /// is over when the result is dropped.
+    pub(crate) async fn turn(&mut self) -> Result<OwnedSemaphorePermit, NoConnection> {
+        match self.lease.take() {
+            Some(lease) => Ok(lease.without_connection()),
+            None => self.pool.turn().await,
+        }
     }
 
     /// Its turn is over: see [`Lease::give_back`].

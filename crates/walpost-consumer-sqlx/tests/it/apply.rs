@@ -1,9 +1,12 @@
 //! Events, copies of events, restarts and other owners.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::Semaphore;
-use walpost_consumer::{Error, Event, Guard, OnReset};
+use walpost_consumer::{Error, Event, Guard, HandlerError, OnReset, Park};
 use walpost_consumer_sqlx::{
     Failed, Sqlx, SqlxHandler,
     sqlx::{self, PgTransaction},
@@ -138,6 +141,35 @@ async fn a_reset_makes_the_effects_of_the_rewound_range_once_more() {
     expected.extend(each(&events[5..], 2));
     expected.insert("last".to_owned(), 1);
     assert_eq!(world.effects().await, expected);
+}
+
+/// One connection ends what blocks a claim, so one is for the work: of the consumer or of sqlx.
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_and_lanes_share_two_connections() {
+    for lanes in [1, 3] {
+        let world = World::new(3).await;
+        let events: Vec<Vec<String>> = ["a", "b", "c"].map(|prefix| ids(prefix, 20)).into();
+        for (partition, ids) in (0..).zip(&events) {
+            world.publish(partition, ids).await;
+        }
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let mended = Arc::clone(&is_mended);
+        let handler = Ask(move |event: &Event| match event.id() {
+            "a3" if !mended.load(Ordering::SeqCst) => Err(HandlerError::park("not yet")),
+            _ => Ok(()),
+        });
+        let builder = world.builder().max_connections(2).lanes(lanes).park(Park::Key);
+        let mut running = run(builder.handler(world.sqlx(handler)).unwrap());
+        running.until("what is parked", |status| status.counts.waiting == 16).await;
+        is_mended.store(true, Ordering::SeqCst);
+        let ask = "select count(*) from walpost.request_parked((select array_agg(id) \
+                   from walpost.consumer_parked where state = 'parked'), 'retry', 'tester')";
+        assert_eq!(world.number(ask).await, 1);
+        let status = running.until_applied(60).await;
+        assert_eq!(status.counts.unparked, 17);
+        running.stop().await.unwrap();
+        assert_eq!(world.effects().await, each(&events.concat(), 1));
+    }
 }
 
 #[tokio::test]

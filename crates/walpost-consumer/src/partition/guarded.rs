@@ -56,7 +56,7 @@ impl<H: Handler> Partition<H> {
 
     async fn run_batch(&self, lane: &mut Lane, batch: Batch<'_>) -> Result<Done, StoreFailure> {
         if let Some(store) = self.shared.handler.store() {
-            let _turn = self.shared.pool.turn().await?;
+            let _turn = lane.slot.turn().await?;
             return store.apply(batch).await;
         }
         let client = lane.slot.client().await?;
