@@ -220,7 +220,7 @@ pub(crate) struct HandlerFailed {
     pub(crate) error: HandlerError,
     /// Offset of the event, if that is known.
     pub(crate) at: Option<i64>,
-    /// The connection may still be busy.
+    /// The connection may not be used again.
     pub(crate) discard: bool,
 }
 
@@ -320,14 +320,15 @@ impl StoreFailure {
     }
 
     /// At the end of a transaction: what data and constraints refuse there is
-    /// the handler's.
+    /// the handler's. If the handler ended its transaction, what it set in the session stays.
     pub fn at_end(error: StoreError) -> Self {
-        let kind = match error.verdict() {
+        let verdict = error.verdict();
+        let kind = match verdict {
             Verdict::Data | Verdict::Cancelled | Verdict::HandlerEnded => {
                 FailureKind::Handler(HandlerFailed {
                     error: error.into(),
                     at: None,
-                    discard: false,
+                    discard: verdict == Verdict::HandlerEnded,
                 })
             }
             Verdict::Transient
@@ -534,5 +535,10 @@ mod tests {
             matches!(StoreFailure::at_end(error).kind, FailureKind::Handler(_))
         };
         assert!(end("23505") && end("WP004") && !end("08006") && !end("WP001"));
+        let discards = |state| {
+            let error = StoreError::server(&Said { state, ..Said::default() });
+            StoreFailure::at_end(error).discards()
+        };
+        assert!(discards("WP004") && !discards("23505"));
     }
 }

@@ -71,3 +71,41 @@ async fn a_session_does_not_reach_the_next_event() {
         assert!(found[0].ends_with(" - 0 0 0"), "{found:?}");
     }
 }
+
+/// At one event, goes on in a transaction of its own after it has set something in its session.
+#[derive(Clone, Default)]
+struct GoesOn {
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl SqlxHandler for GoesOn {
+    async fn handle(&self, tx: &mut PgTransaction<'_>, event: &Event) -> Result<(), Failed> {
+        if event.id() == "ends" {
+            for statement in ["rollback", "set app.tenant = '7'", "begin"] {
+                (&mut **tx).execute(statement).await?;
+            }
+            return Ok(());
+        }
+        let found = sqlx::query_scalar::<_, String>(SESSION).fetch_one(&mut **tx).await?;
+        self.found.lock().unwrap().push(found);
+        effect(tx, event).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_ends_its_transaction_leaves_its_session_to_no_other_partition() {
+    let (world, goes_on) = (World::new(2).await, GoesOn::default());
+    world.publish(1, ["a"]).await;
+    // The handlers of both partitions have one connection in turn.
+    let consumer = world.builder().max_connections(2);
+    let mut running = run(consumer.handler(world.sqlx(goes_on.clone())).unwrap());
+    running.until_applied(1).await;
+    world.publish(0, ["ends"]).await;
+    let reason = running.until_halted().await;
+    assert!(reason.contains("ended the transaction"), "{reason}");
+    world.publish(1, ["b"]).await;
+    running.until_applied(2).await;
+    let _ = running.stop().await;
+    let found = goes_on.found.lock().unwrap().clone();
+    assert_eq!(found[1], found[0]);
+}

@@ -195,6 +195,49 @@ async fn a_handler_that_ends_its_transaction_halts_whatever_it_sets_before() {
     }
 }
 
+/// At one event, goes on in a transaction of its own after it has set something in its session.
+#[derive(Clone, Default)]
+struct GoesOn {
+    found: Arc<Mutex<Vec<String>>>,
+}
+
+impl Handler for GoesOn {
+    async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), HandlerError> {
+        if event.id() == "ends" {
+            for statement in ["rollback", "set app.tenant = '7'", "begin"] {
+                tx.batch_execute(statement).await?;
+            }
+            return Ok(());
+        }
+        let row = tx.query_one(SESSION, &[]).await?;
+        self.found.lock().unwrap().push(row.get(0));
+        effect(tx, event).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_ends_its_transaction_leaves_its_session_to_no_other_partition() {
+    let builds: [fn(Builder) -> Builder; 3] =
+        [|builder| builder, |builder| builder.lanes(2), guarded];
+    for build in builds {
+        let (world, goes_on) = (World::new(2).await, GoesOn::default());
+        world.client.batch_execute(TENANT).await.unwrap();
+        world.publish(1, ["a"]).await;
+        // Both partitions have the one connection in turn.
+        let consumer = build(world.consumer().max_connections(2));
+        let mut running = run(consumer.handler(goes_on.clone()).unwrap());
+        running.until_applied(1).await;
+        world.publish(0, ["ends"]).await;
+        let reason = running.until_halted().await;
+        assert!(reason.contains("ended the transaction"), "{reason}");
+        world.publish(1, ["b"]).await;
+        running.until_applied(2).await;
+        let _ = running.stop().await;
+        let found = goes_on.found.lock().unwrap().clone();
+        assert_eq!(found[1], found[0]);
+    }
+}
+
 /// Makes the transaction read-only at the first event.
 struct Reads;
 
