@@ -45,7 +45,7 @@ pub(crate) struct Attempt<H: Handler> {
     pub(crate) work: H::Work,
 }
 
-/// Why there is no effect, and whether the connection may still be busy.
+/// Why there is no effect, and whether the connection may not be used again.
 struct Failure {
     error: HandlerError,
     discard: bool,
@@ -135,26 +135,37 @@ impl<H: Handler> Attempt<H> {
         let (kept, begun) = join(tx.execute_typed(&sql.keep_session, &keep), begun).await;
         kept?;
         let event = Event::new(self.claim.head.clone(), begun?.get(0));
-        if let Err(mut failure) = self.handle(&tx, &event).await {
-            if !failure.discard {
-                let lacked_statement = failure.error.kind == FailureKind::Unprepared;
-                failure.discard = match roll_back(tx, &sql.roll_back()).await {
-                    Ok(left) => {
-                        let types = &self.shared.types;
-                        !types.rolled_back(mark, left, lacked_statement).connection
-                    }
-                    Err(_) => true,
-                };
-            }
-            return Err(failure);
+        if let Err(failure) = self.handle(&tx, &event).await {
+            return Err(self.rolled_back(tx, mark, failure).await);
         }
         let undo = sql.undo_session(&marker, limit_ms, idle_ms);
-        let ending: [Parameter<'_>; 2] = [(&number, Type::INT8), (&fence, Type::INT8)];
-        let succeeded = tx.query_typed(&sql.succeed, &ending);
-        let (undone, succeeded) = join(tx.batch_execute(&undo), succeeded).await;
-        undone?;
-        succeeded?;
-        Ok(commit(tx, "").await?)
+        let ended = async {
+            let ending: [Parameter<'_>; 2] = [(&number, Type::INT8), (&fence, Type::INT8)];
+            let succeeded = tx.query_typed(&sql.succeed, &ending);
+            let (undone, succeeded) = join(tx.batch_execute(&undo), succeeded).await;
+            undone?;
+            succeeded?;
+            commit(tx, "").await
+        };
+        // What the handler set in its session may still be there.
+        ended.await.map_err(|error| Failure { error: error.into(), discard: true })
+    }
+
+    /// Rolls back what a handler did that failed.
+    async fn rolled_back(&self, tx: Transaction<'_>, mark: u64, mut failure: Failure) -> Failure {
+        if failure.discard {
+            return failure;
+        }
+        let Ok(left) = roll_back(tx, &self.shared.inbox.sql.roll_back()).await else {
+            return Failure { discard: true, ..failure };
+        };
+        let lacked_statement = failure.error.kind == FailureKind::Unprepared;
+        let reuse = self.shared.types.rolled_back(mark, left, lacked_statement);
+        failure.discard = !reuse.connection;
+        if lacked_statement && !reuse.try_again {
+            failure.error.kind = FailureKind::Retry;
+        }
+        failure
     }
 
     async fn handle(&self, tx: &Transaction<'_>, event: &Event) -> Result<(), Failure> {

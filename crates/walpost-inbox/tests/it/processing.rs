@@ -153,6 +153,19 @@ async fn a_handler_that_ends_its_transaction_is_found_out_and_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_no_connection_has_exhausts_its_attempts() {
+    let world = World::new().await;
+    world.receive("unprepared", ["unprepared".to_owned()]).await;
+    let running = run(world.processor(), ByType);
+    world.until(State::Failed, 1).await;
+    running.stop().await;
+    let (_, reason) = world.state("unprepared").await;
+    assert!(reason.unwrap().contains("26000"));
+    assert_eq!(attempts(&world, "unprepared").await, (3, false));
+    assert_eq!(world.effects().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unknown_types_go_to_review_or_are_ignored_and_run_no_handler() {
     for (on_unknown, state) in
         [(OnUnknown::Review, State::Review), (OnUnknown::Ignore, State::Ignored)]

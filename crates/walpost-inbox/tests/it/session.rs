@@ -33,7 +33,7 @@ const SESSION: &str = "select concat_ws(' ', current_user, session_user, \
      and classid = 0), (select count(*) from pg_cursors where name = 'left_over'))";
 
 /// Runs the statements of an event of the type `set`, and those of `fail` as well,
-/// before it gives the event up.
+/// before it gives the event up. At `ends` it goes on in a transaction of its own.
 #[derive(Clone, Default)]
 struct Sets {
     found: Arc<Mutex<Vec<String>>>,
@@ -56,6 +56,12 @@ impl Handler for Sets {
         if work == "look" {
             let row = tx.query_one(SESSION, &[]).await?;
             self.found.lock().unwrap().push(row.get(0));
+            return Ok(());
+        }
+        if work == "ends" {
+            for statement in ["rollback", "set app.tenant = '7'", "begin"] {
+                tx.batch_execute(statement).await?;
+            }
             return Ok(());
         }
         tx.batch_execute(SETS[number.parse::<usize>().unwrap()]).await?;
@@ -89,4 +95,18 @@ async fn a_session_does_not_reach_the_next_event() {
         }
         assert!(found[0].ends_with(" - 0 0 0 0"), "{found:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_ends_its_transaction_leaves_its_session_to_no_other_event() {
+    let (world, sets) = (World::new().await, Sets::default());
+    for (work, id) in [("look", "a"), ("ends", "b"), ("look", "c")] {
+        world.receive(work, [id.to_owned()]).await;
+    }
+    let running = run(world.processor().order(Order::Serial), sets.clone());
+    world.until(State::Succeeded, 2).await;
+    running.stop().await;
+    assert_eq!(world.state("b").await.0, State::Failed);
+    let found = sets.found.lock().unwrap().clone();
+    assert_eq!(found[1], found[0]);
 }

@@ -232,6 +232,7 @@ impl Handler for ByType {
             "conflict" => "select conflict(3)".to_owned(),
             "conflicts" => "select conflict(1000)".to_owned(),
             "commit" => "commit".to_owned(),
+            "unprepared" => "execute never_prepared".to_owned(),
             "ticket" => {
                 "insert into ticket select coalesce(max(number), 0) + 1 from ticket".to_owned()
             }
