@@ -50,7 +50,7 @@ async fn apply(
         }
         Err(failure) if failure.discards() => Err(failure),
         Err(failure) => {
-            (&mut *tx).execute(&*roll_back).await.map_err(failed)?;
+            (&mut *tx).execute(roll_back).await.map_err(failed)?;
             tx.rollback().await.map_err(failed)?;
             connection.ended = true;
             Err(failure)

@@ -17,7 +17,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(consumer: &str, seconds: Histogram, undo: String) -> Self {
+    pub(crate) fn new(consumer: &str, seconds: Histogram, undo: &str) -> Self {
         let (consumer, undo) = (consumer.to_owned(), undo.into());
         Self { consumer, seconds, undo, polls: Polls::default() }
     }

@@ -13,9 +13,8 @@ use crate::{Event, settings::Settings};
 #[derive(Clone, Debug)]
 pub(crate) struct Sql {
     schema: String,
-    lock_timeout_ms: u64,
-    idle_timeout_ms: u64,
     claim_timeout_ms: u64,
+    pub(crate) session: SessionSql,
     /// $1 schema: the role, whether the newest function is there, usage of the
     /// schema, execute on the functions, and which rights on tables are missing.
     pub(crate) rights: String,
@@ -126,8 +125,7 @@ impl Sql {
             ),
             reset_to: format!("select {s}.reset_to($1, $2, $3, $4, $5, $6)"),
             start_at: format!("select {s}.start_at($1, $2, $3, $4)"),
-            lock_timeout_ms: settings.lock_timeout_ms,
-            idle_timeout_ms: idle_timeout_ms(settings.handler_timeout_ms),
+            session: SessionSql::new(s, settings),
             claim_timeout_ms: settings.claim_timeout_ms,
             schema,
         }
@@ -178,7 +176,7 @@ impl Sql {
 
     /// After BEGIN: limits, then fence and offset.
     pub(crate) fn batch_begin(&self, old: &ClaimKey, new: &ClaimKey, known: &[i64]) -> String {
-        let (schema, limits) = (&self.schema, self.limits());
+        let (schema, begin) = (&self.schema, &self.session.begin);
         let ClaimKey { position, epoch, next_offset, .. } = old;
         let ClaimKey { next_offset: new_offset, leader_epoch, .. } = new;
         let mut list = String::with_capacity(known.len() * 12);
@@ -187,7 +185,7 @@ impl Sql {
             let _ = write!(list, "{comma}{offset}");
         }
         format!(
-            "{limits}; select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
+            "{begin}; select {schema}.batch_begin({position}, {epoch}, {next_offset}, {new_offset}, \
              '{{{list}}}', {})",
             leader_epoch.map_or_else(|| "null".to_owned(), |epoch| epoch.to_string())
         )
@@ -196,32 +194,7 @@ impl Sql {
     /// The same for a lane, whose transactions move no offset.
     pub(crate) fn lane_begin(&self, key: &ClaimKey) -> String {
         let ClaimKey { position, epoch, .. } = key;
-        format!("{}; select {}.lane_begin({position}, {epoch})", self.limits(), self.schema)
-    }
-
-    /// Of a transaction: how long it may wait, and be waited for.
-    fn limits(&self) -> String {
-        let Self { lock_timeout_ms, idle_timeout_ms, .. } = self;
-        format!(
-            "select {schema}.begin_session({lock_timeout_ms}, {idle_timeout_ms})",
-            schema = self.schema
-        )
-    }
-
-    /// Behind a handler: undoes what it set in its session. `next`: the handler of
-    /// another event follows.
-    pub(crate) fn undo_session(&self, next: bool) -> String {
-        let Self { schema, lock_timeout_ms, idle_timeout_ms, .. } = self;
-        format!(
-            "reset session authorization; reset role; \
-             select {schema}.undo_session({lock_timeout_ms}, {idle_timeout_ms}, {next})"
-        )
-    }
-
-    /// Rolls the handler's transaction back, and what a rollback leaves of its
-    /// session. Another transaction has begun then, which has to end.
-    pub(crate) fn roll_back(&self) -> String {
-        format!("rollback; select {}.forget_session(); begin", self.schema)
+        format!("{}; select {}.lane_begin({position}, {epoch})", self.session.begin, self.schema)
     }
 
     /// Refuses to go on where fewer transactions of the claim's lanes are there.
@@ -233,7 +206,7 @@ impl Sql {
     /// As [`lane_begin`](Self::lane_begin), for a transaction that the offset follows.
     pub(crate) fn lane_work(&self, key: &ClaimKey) -> String {
         let ClaimKey { position, epoch, .. } = key;
-        format!("{}; select {}.lane_work({position}, {epoch})", self.limits(), self.schema)
+        format!("{}; select {}.lane_work({position}, {epoch})", self.session.begin, self.schema)
     }
 
     pub(crate) fn lane_end(&self, key: &ClaimKey) -> String {
@@ -245,6 +218,39 @@ impl Sql {
     pub(crate) fn batch_end(&self, new: &ClaimKey) -> String {
         let ClaimKey { position, epoch, next_offset, .. } = new;
         format!("select {}.batch_end('{position}:{epoch}:{next_offset}')", self.schema)
+    }
+}
+
+/// What goes around handlers, the same in each transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionSql {
+    /// First of a transaction: how long it may wait, and be waited for.
+    begin: String,
+    /// Behind a handler: undoes what it set in its session.
+    pub(crate) undo: String,
+    /// The same before the handler of another event.
+    pub(crate) undo_between: String,
+    /// Rolls the handler's transaction back, and what a rollback leaves of its
+    /// session. Another transaction has begun then, which has to end.
+    pub(crate) roll_back: String,
+}
+
+impl SessionSql {
+    fn new(s: &str, settings: &Settings) -> Self {
+        let lock_ms = settings.lock_timeout_ms;
+        let idle_ms = idle_timeout_ms(settings.handler_timeout_ms);
+        let undo = |next: bool| {
+            format!(
+                "reset session authorization; reset role; \
+                 select {s}.undo_session({lock_ms}, {idle_ms}, {next})"
+            )
+        };
+        Self {
+            begin: format!("select {s}.begin_session({lock_ms}, {idle_ms})"),
+            undo: undo(false),
+            undo_between: undo(true),
+            roll_back: format!("rollback; select {s}.forget_session(); begin"),
+        }
     }
 }
 

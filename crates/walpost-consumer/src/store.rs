@@ -85,9 +85,9 @@ pub struct Batch<'a> {
     pub(crate) leave: Option<&'a str>,
     pub(crate) end: String,
     /// Between the handler and the end.
-    pub(crate) undo: String,
+    pub(crate) undo: &'a str,
     /// Instead of a rollback.
-    pub(crate) roll_back: String,
+    pub(crate) roll_back: &'a str,
     pub(crate) dedup: Option<Dedup<'a>>,
     pub(crate) events: &'a [Event],
     /// Forgets what is parked of these offsets, which follow: where a replay
@@ -103,11 +103,11 @@ pub struct Batch<'a> {
     pub(crate) points: &'a Points,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     /// Rolls the transaction back, and what a rollback leaves of the session. Another
     /// transaction has begun then, to be rolled back by the client.
-    pub fn roll_back(&self) -> String {
-        self.roll_back.clone()
+    pub fn roll_back(&self) -> &'a str {
+        self.roll_back
     }
 
     /// Everything between BEGIN and COMMIT.
@@ -132,7 +132,7 @@ impl Batch<'_> {
         };
         // The rest is ours, and not for a role that the handler took.
         if !events.is_empty() && (self.unpark.is_some() || self.leave.is_some()) {
-            tx.run(&self.undo).await.map_err(StoreFailure::at_end)?;
+            tx.run(self.undo).await.map_err(StoreFailure::at_end)?;
         }
         if let Some(unpark) = self.unpark.as_ref().filter(|_| new > 0) {
             let offsets: Vec<String> =

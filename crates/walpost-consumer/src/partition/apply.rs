@@ -126,7 +126,7 @@ impl<H: Handler> Partition<H> {
     ) -> Result<Applied, Failure> {
         self.handle(tx, new).await?;
         if repeats && !new.is_empty() {
-            tx.batch_execute(&self.shared.sql.undo_session(false)).await?;
+            tx.batch_execute(&self.shared.sql.session.undo).await?;
             let offsets: Vec<i64> = new.iter().map(Event::offset).collect();
             let made: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&place.position, Type::INT4), (&offsets, Type::INT8_ARRAY)];
@@ -167,7 +167,7 @@ impl<H: Handler> Partition<H> {
 
     /// The last statements of a transaction with a handler.
     pub(super) fn end_of_handler(&self, end: &str) -> String {
-        format!("{}; {end}", self.shared.sql.undo_session(false))
+        format!("{}; {end}", self.shared.sql.session.undo)
     }
 
     /// A connection that may still be busy is not waited for. That a handler which
@@ -188,7 +188,7 @@ impl<H: Handler> Partition<H> {
         {
             return (error.into(), None);
         }
-        match walpost_prepared::roll_back(tx, &self.shared.sql.roll_back()).await {
+        match walpost_prepared::roll_back(tx, &self.shared.sql.session.roll_back).await {
             Ok(left) => (failure, left),
             Err(error) => (Failure::Database(error), None),
         }

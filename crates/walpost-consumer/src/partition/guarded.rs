@@ -89,8 +89,8 @@ impl<H: Handler> Partition<H> {
         Batch {
             begin,
             end,
-            undo: sql.undo_session(false),
-            roll_back: sql.roll_back(),
+            undo: &sql.session.undo,
+            roll_back: &sql.session.roll_back,
             leave: None,
             dedup,
             events,
@@ -120,8 +120,8 @@ impl<H: Handler> Partition<H> {
         let batch = Batch {
             begin,
             end,
-            undo: sql.undo_session(false),
-            roll_back: sql.roll_back(),
+            undo: &sql.session.undo,
+            roll_back: &sql.session.roll_back,
             leave: Some(leave),
             dedup: Some(self.dedup(lane, fence, &sql.parked.stamp, events)),
             events,
@@ -225,7 +225,7 @@ async fn apply_here(
         Ok(done) => Ok((done, commit(tx, "").await.map_err(at_end)?)),
         // A connection that may still be busy is not waited for.
         Err(failure) if failure.discards() => Err((failure, None)),
-        Err(failure) => match roll_back(tx, &again).await {
+        Err(failure) => match roll_back(tx, again).await {
             Ok(left) => Err((failure, left)),
             Err(error) => Err(failed(error)),
         },

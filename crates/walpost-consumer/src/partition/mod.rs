@@ -111,7 +111,7 @@ impl<H: Handler> Partition<H> {
         let consumer = &shared.settings.consumer;
         let metrics = TopicMetrics::new(consumer, &of);
         let calls =
-            Calls::new(consumer, metrics.handler_seconds.clone(), shared.sql.undo_session(true));
+            Calls::new(consumer, metrics.handler_seconds.clone(), &shared.sql.session.undo_between);
         let (meter, gauges) = shared.meters.add(consumer, &of);
         Self {
             shared,

@@ -145,8 +145,8 @@ impl<H: Handler> Partition<H> {
                 let handled = match self.handle(&tx, events).await {
                     // The rest is ours, and not for a role that the handler took.
                     Ok(()) => {
-                        let undo = self.shared.sql.undo_session(false);
-                        tx.batch_execute(&undo).await.map_err(Failure::from)
+                        let undo = &self.shared.sql.session.undo;
+                        tx.batch_execute(undo).await.map_err(Failure::from)
                     }
                     failed => failed,
                 };
