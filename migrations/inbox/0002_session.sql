@@ -68,17 +68,15 @@ begin
                 where s.kept <> s.now_set;
         end if;
     end if;
-    if found_marker = '' and marker is not null and (exists (
+    if found_marker = '' and exists (
         select from pg_locks l, hashtextextended('walpost inbox ' || marker, 0) h
         where l.locktype = 'advisory' and l.pid = pg_backend_pid() and l.objsubid = 1
-            and l.classid::bigint = (h >> 32) & 4294967295 and l.objid::bigint = h & 4294967295)) then
+            and l.classid::bigint = (h >> 32) & 4294967295 and l.objid::bigint = h & 4294967295) then
         found_marker := marker;
     end if;
     perform set_config('walpost.inbox', found_marker, true);
-    if idle_ms is not null then
-        perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
-    end if;
-    if statement_ms is not null and current_setting('statement_timeout') = '0' then
+    perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
+    if current_setting('statement_timeout') = '0' then
         perform set_config('statement_timeout', statement_ms::text, true);
     end if;
 end $$;

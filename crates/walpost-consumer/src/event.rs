@@ -33,16 +33,15 @@ pub struct Event {
     value: Option<Span>,
     headers: SmallVec<[(Span, Option<Span>); 4]>,
     id: Result<Span, NoIdentity>,
-    /// Of the first header [`SOURCE`].
-    source: Option<Span>,
     scoped: Scoped,
 }
 
 /// What a [`Scope`] is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Scoped {
     Globally,
-    ByTable,
+    /// By the first header [`SOURCE`].
+    ByTable(Span),
     ByTopic,
     /// The header that names the table cannot be used.
     Unusable(NoIdentity),
@@ -113,7 +112,6 @@ impl Event {
                 value: None,
                 headers: SmallVec::new(),
                 id: Err(NoIdentity::MissingId),
-                source: None,
                 scoped: Scoped::ByTopic,
             },
             buffer: Vec::new(),
@@ -150,10 +148,10 @@ impl Event {
     }
 
     pub(crate) fn scope(&self) -> Scope<'_> {
-        match (self.scoped, self.source) {
-            (Scoped::Globally, _) => Scope::Global,
-            (Scoped::ByTable, Some(span)) => Scope::Table(self.text(span)),
-            _ => Scope::Topic(&self.topic),
+        match self.scoped {
+            Scoped::Globally => Scope::Global,
+            Scoped::ByTable(span) => Scope::Table(self.text(span)),
+            Scoped::ByTopic | Scoped::Unusable(_) => Scope::Topic(&self.topic),
         }
     }
 
@@ -356,13 +354,10 @@ impl EventBuilder {
         if name == ID && self.event.id.is_err_and(|problem| problem == NoIdentity::MissingId) {
             self.event.id = identity(value, value_span, NoIdentity::UnusableId, NoIdentity::LongId);
         }
-        if name == SOURCE && self.event.scoped == Scoped::ByTopic {
+        if name == SOURCE && matches!(self.event.scoped, Scoped::ByTopic) {
             let (unusable, long) = (NoIdentity::UnusableSource, NoIdentity::LongSource);
-            self.event.scoped = match identity(value, value_span, unusable, long) {
-                Ok(_) => Scoped::ByTable,
-                Err(problem) => Scoped::Unusable(problem),
-            };
-            self.event.source = value_span;
+            let source = identity(value, value_span, unusable, long);
+            self.event.scoped = source.map_or_else(Scoped::Unusable, Scoped::ByTable);
         }
         self
     }

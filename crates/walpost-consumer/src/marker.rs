@@ -81,11 +81,6 @@ impl Marker {
         (marker.walpost == Self::VERSION).then_some(marker)
     }
 
-    /// Whether it was written by `owner`, for the offset `offset`.
-    pub fn names(&self, owner: &Owner, offset: i64) -> bool {
-        self.offset == offset && self.is_of(owner)
-    }
-
     /// Whether it was written by `owner`, for whichever offset.
     pub fn is_of(&self, owner: &Owner) -> bool {
         self.consumer == owner.consumer
@@ -231,16 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn names_its_own_offset_and_owner_alone() {
+    fn a_marker_is_of_its_owner_alone() {
         let marker = owner().marker(7, 3, None);
-        assert!(marker.names(&owner(), 7));
-        assert!(!marker.names(&owner(), 8));
+        assert!(marker.is_of(&owner()));
         for other in [
             Owner { consumer: "x".into(), ..owner() },
             Owner { cluster: "x".into(), ..owner() },
             Owner { topic: "x".into(), ..owner() },
         ] {
-            assert!(!marker.names(&other, 7));
+            assert!(!marker.is_of(&other));
         }
     }
 }

@@ -310,8 +310,8 @@ pub(crate) const GRANTS: [(&str, &[&str]); 4] = [
 ];
 /// Those that a consumer calls.
 const FUNCTIONS: &str = "'claim', 'start_at', 'reset_to', 'batch_begin', 'lane_begin', 'lane_work', \
-                         'lanes_hold', 'batch_end', 'begin_session', 'undo_session', \
-                         'forget_session'";
+                         'lanes_hold', 'batch_end', 'begin_session', 'session_values', \
+                         'undo_session', 'forget_session'";
 /// The newest function of the set, which a consumer of this version needs.
 pub(crate) const NEWEST: &str = "lanes_hold";
 

@@ -10,10 +10,13 @@ impl<H: Handler> Partition<H> {
     /// two tables that number their rows alike lose events so. `events` were committed, not all of
     /// them as new.
     pub(super) async fn warn_of_copy(&self, lane: &mut Lane, position: i32, events: &[Event]) {
+        let topic = &self.of.topic;
+        if self.shared.warned_of_copies().contains(topic) {
+            return;
+        }
         let by_topic = |event: &&Event| matches!(event.scope(), Scope::Topic(_));
         let scoped: Vec<&Event> = events.iter().filter(by_topic).collect();
-        let topic = &self.of.topic;
-        if scoped.is_empty() || self.shared.warned_of_copies().contains(topic) {
+        if scoped.is_empty() {
             return;
         }
         let Some((event, offset, original)) = self.find_copy(lane, position, &scoped).await else {

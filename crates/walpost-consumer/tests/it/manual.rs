@@ -131,9 +131,14 @@ async fn functions_that_are_not_everybodys_to_call_are_granted_too() {
     let own = format!("{grant} grant insert on effect to {role}");
     world.client.batch_execute(&own).await.unwrap();
     world.publish(0, ["a"]).await;
-    let mut running = run(consumer.handler(picky()).unwrap());
+    let mut running = run(consumer.clone().handler(picky()).unwrap());
     running.until_applied(1).await;
     running.stop().await.unwrap();
+    // One that only other functions call.
+    let revoke = format!("revoke execute on function walpost.session_values() from {role}");
+    world.client.batch_execute(&revoke).await.unwrap();
+    let error = run(consumer.handler(picky()).unwrap()).end().await.unwrap_err();
+    assert!(matches!(error, Error::NotGranted { .. }), "{error}");
     let drop = format!("drop owned by {role}; drop role {role}");
     world.client.batch_execute(&drop).await.unwrap();
 }
