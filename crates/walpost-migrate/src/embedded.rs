@@ -188,7 +188,7 @@ const CONNECT: &[Migration] =
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
 
@@ -224,6 +224,25 @@ mod tests {
             assert_eq!(migration.form_of(&crate::checksum(text)), Some(Form::Partitioned));
         }
         assert_eq!(fs::read_dir(folder).unwrap().count(), built_in.count());
+    }
+
+    fn quoted(text: &str, from: &str, to: &str) -> Vec<String> {
+        let list = text.split_once(from).unwrap().1.split_once(to).unwrap().0;
+        list.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_set_puts_back_the_same_settings_of_a_session() {
+        let lists: BTreeSet<Vec<String>> = [Set::Consumer, Set::Inbox, Set::Idempotency]
+            .into_iter()
+            .flat_map(|set| {
+                let migration = set.migrations().iter().find(|one| one.name == "session");
+                let text = migration.unwrap().template;
+                let values = quoted(text, "session_values() returns", "end $$");
+                [values, quoted(text, "unnest(array[", "], kept")]
+            })
+            .collect();
+        assert_eq!(lists.iter().map(Vec::len).collect::<Vec<_>>(), [21], "{lists:#?}");
     }
 
     #[test]

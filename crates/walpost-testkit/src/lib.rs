@@ -28,6 +28,7 @@
 //!   build of the tests has put it.
 //! - [`covers_points`]: that a table of kills has each failpoint of the code.
 //! - [`npm_packages`], [`python_packages`]: published packages to test against.
+//! - [`SESSION`]: what a handler may leave in its session.
 //! - [`judge`]: the oracle over what was committed, published and applied.
 //! - `Authority`, with the feature `certificates`: certificates, and their keys in
 //!   every form; and `SecureKafka`, a broker that asks for them and for logins.
@@ -53,6 +54,7 @@ mod proxy;
 #[cfg(feature = "certificates")]
 mod secure_kafka;
 mod services;
+mod session;
 mod wait;
 
 #[cfg(feature = "consumer")]
@@ -75,6 +77,7 @@ pub use crate::{
         Database, SharedKafka, SharedPostgres, fresh_database, kafka, postgres, postgres_of,
         unique_name,
     },
+    session::SESSION,
     wait::{until, until_some},
 };
 #[cfg(feature = "certificates")]

@@ -7,6 +7,7 @@ use walpost_consumer::{
     Builder, Database, Error, Event, Guard, Handler, HandlerError, OnReset,
     tokio_postgres::Transaction,
 };
+use walpost_testkit::SESSION;
 
 use crate::support::{World, each, effect, run};
 
@@ -33,18 +34,6 @@ const SETS: [&str; 20] = [
     "reset all; set constraints all immediate; set constraints all immediate",
     "set constraints all immediate; reset all; set role tenant; set app.tenant = '7'",
 ];
-
-const SESSION: &str = "select concat_ws(' ', current_user, session_user, \
-    current_setting('search_path'), current_setting('timezone'), \
-    current_setting('statement_timeout'), current_setting('lock_timeout'), \
-    coalesce(current_setting('app.tenant', true), ''), \
-    current_setting('default_transaction_isolation'), \
-    coalesce(to_regclass('pg_temp.left_over')::text, '-'), \
-    (select count(*) from pg_prepared_statements where from_sql), \
-    (select count(*) from pg_listening_channels()), \
-    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() \
-     and classid = 0), \
-    (select count(*) from pg_cursors where name = 'left_over'))";
 
 /// Runs the statements that the event's id numbers, and otherwise writes what it
 /// finds in the session.

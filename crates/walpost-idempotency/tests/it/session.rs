@@ -11,6 +11,7 @@ use walpost_idempotency::{
     Mode, Policy,
     http::{Run, Tx, TxError},
 };
+use walpost_testkit::SESSION;
 
 use crate::{
     call::{post as call, send},
@@ -33,15 +34,6 @@ const SETS: [&str; 12] = [
     "reset all",
     "reset all; set app.tenant = '7'; set role pg_monitor",
 ];
-
-const SESSION: &str = "select concat_ws(' ', current_user, session_user, \
-    current_setting('search_path'), current_setting('timezone'), \
-    coalesce(current_setting('app.tenant', true), ''), \
-    coalesce(to_regclass('pg_temp.left_over')::text, '-'), \
-    (select count(*) from pg_prepared_statements where from_sql), \
-    (select count(*) from pg_listening_channels()), \
-    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() \
-     and objid = 7), (select count(*) from pg_cursors where name = 'left_over'))";
 
 /// Runs the statements of the body, or says what it finds in the session. A body
 /// that begins with `!` ends with an error that is not kept.

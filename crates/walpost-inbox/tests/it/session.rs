@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use walpost_inbox::{
     Event, Handler, HandlerError, Head, Order, State, tokio_postgres::Transaction,
 };
+use walpost_testkit::SESSION;
 
 use crate::support::{World, run};
 
@@ -22,15 +23,6 @@ const SETS: [&str; 11] = [
     "reset all",
     "reset all; set app.tenant = '7'; set role pg_monitor",
 ];
-
-const SESSION: &str = "select concat_ws(' ', current_user, session_user, \
-    current_setting('search_path'), current_setting('timezone'), \
-    current_setting('statement_timeout'), coalesce(current_setting('app.tenant', true), ''), \
-    coalesce(to_regclass('pg_temp.left_over')::text, '-'), \
-    (select count(*) from pg_prepared_statements where from_sql), \
-    (select count(*) from pg_listening_channels()), \
-    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() \
-     and classid = 0), (select count(*) from pg_cursors where name = 'left_over'))";
 
 /// Runs the statements of an event of the type `set`, and those of `fail` as well,
 /// before it gives the event up. At `ends` it goes on in a transaction of its own.
