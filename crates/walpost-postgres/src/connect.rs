@@ -14,7 +14,8 @@ use tokio_rustls::TlsConnector;
 use crate::{
     Database, Stream,
     advice::tls_error,
-    settings::shown,
+    settings::shown_host,
+    shown::StatementError,
     tls::{SslMode, TlsError},
 };
 
@@ -67,7 +68,7 @@ pub enum ConnectError {
         target: String,
         /// What it said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// A statement at the beginning of the session failed.
     #[error("statement {number} at the beginning of a session with PostgreSQL at {target} failed")]
@@ -78,7 +79,7 @@ pub enum ConnectError {
         number: usize,
         /// What the server said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// `target_session_attrs` found no server of the kind asked for.
     #[error("PostgreSQL at {target} is read-only, and target_session_attrs asks for read-write")]
@@ -116,7 +117,7 @@ impl ConnectError {
                 let source = io::Error::new(io::ErrorKind::InvalidData, error);
                 Self::Handshake { target, source }
             }
-            None => Self::Refused { target, source },
+            None => Self::Refused { target, source: source.into() },
         }
     }
 
@@ -215,7 +216,11 @@ impl Database {
         for (index, statement) in self.initial_statements().iter().enumerate() {
             let failed = |source| {
                 let (target, number) = (target.clone(), index + 1);
-                ConnectError::InitialStatement { target, number, source }
+                ConnectError::InitialStatement {
+                    target,
+                    number,
+                    source: StatementError::from(source),
+                }
             };
             client.batch_execute(statement).await.map_err(failed)?;
         }
@@ -297,7 +302,7 @@ impl Database {
 
 pub(crate) fn describe(host: &Host, port: u16) -> String {
     match host {
-        Host::Tcp(name) => format!("{}:{port}", shown(name)),
+        Host::Tcp(name) => format!("{}:{port}", shown_host(name)),
         Host::Unix(folder) => folder.join(format!(".s.PGSQL.{port}")).display().to_string(),
     }
 }

@@ -50,7 +50,10 @@ impl Database {
         let mut config = self.config().clone();
         // The stream is encrypted already where it has to be.
         config.ssl_mode(NoSsl::Disable);
-        let refused = |source| ConnectError::Refused { target: describe(&host, port), source };
+        let refused = |source: tokio_postgres::Error| ConnectError::Refused {
+            target: describe(&host, port),
+            source: source.into(),
+        };
         let (client, mut running) = config.connect_raw(stream, NoTls).await.map_err(refused)?;
         let mut connection = JoinSet::new();
         connection.spawn(async move {

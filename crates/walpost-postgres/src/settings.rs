@@ -233,7 +233,7 @@ fn syntax(error: tokio_postgres::Error) -> SettingsError {
 
 /// A host as it may be shown: what stands before an `@` is the end of a password
 /// that was not encoded.
-pub(crate) fn shown(host: &str) -> &str {
+pub(crate) fn shown_host(host: &str) -> &str {
     host.rsplit('@').next().unwrap_or_default()
 }
 
@@ -243,7 +243,7 @@ impl fmt::Display for Database {
         for (index, (host, port)) in self.targets().iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             match host {
-                Host::Tcp(name) => write!(f, "{comma}{}:{port}", shown(name))?,
+                Host::Tcp(name) => write!(f, "{comma}{}:{port}", shown_host(name))?,
                 Host::Unix(folder) => write!(f, "{comma}{}:{port}", folder.display())?,
             }
         }

@@ -5,7 +5,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_postgres::Client;
-use walpost_event::error_chain;
+use walpost_postgres::shown::{Author, chain};
 
 use crate::{Pace, Pruning, pass};
 
@@ -66,9 +66,9 @@ where
     let connected = connected.map_err(|_| format!("no connection in {CONNECT_TIMEOUT:?}"))?;
     let mut client = connected.map_err(|error| {
         let error: Box<dyn Error + Send + Sync> = error.into();
-        error_chain(&*error)
+        chain(&*error, Author::Walpost)
     })?;
     let passed = pass(pruning, pace, &mut client).await;
-    pruning.tell(&passed.map_err(|error| error_chain(&error))?);
+    pruning.tell(&passed.map_err(|error| chain(&error, Author::Walpost))?);
     Ok(())
 }

@@ -34,6 +34,7 @@
 //!   every form; and `SecureKafka`, a broker that asks for them and for logins.
 //! - `Running`, with the feature `consumer`: a consumer as a task, and what tests
 //!   wait for.
+//! - [`Quoting`]: errors of the server that quote a value, which no text may show.
 //! - [`property`]: a test over many seeds within a time budget.
 
 mod built;
@@ -51,6 +52,7 @@ mod pooler;
 mod process;
 mod property;
 mod proxy;
+mod quoting;
 #[cfg(feature = "certificates")]
 mod secure_kafka;
 mod services;
@@ -73,6 +75,7 @@ pub use crate::{
     process::Process,
     property::{Seeded, property},
     proxy::{Direction, Proxy, Target},
+    quoting::{MARKER, QUOTING_SCHEMA, Quoting},
     services::{
         Database, SharedKafka, SharedPostgres, fresh_database, kafka, postgres, postgres_of,
         unique_name,

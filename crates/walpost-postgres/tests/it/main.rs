@@ -4,5 +4,6 @@
 
 mod replication;
 mod server;
+mod shown;
 mod silent;
 mod tls;
