@@ -1,4 +1,5 @@
-use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
+use tokio_postgres::error::SqlState;
+use walpost_postgres::shown::{Author, ServerMessage};
 
 /// An event could not be written.
 ///
@@ -195,16 +196,16 @@ pub enum Error {
     },
     /// The server refused the statement.
     #[error(
-        "writing to {target} was refused ({}{}){}{}{}",
-        .code.code(), text(.message), of_column(.message, .column), of_call(.index), hint(.code)
+        "writing to {target} was refused ({detail}){}{}{}",
+        of_column(.column), of_call(.index), hint(.code)
     )]
     Refused {
         /// Schema and table, or `the WAL`.
         target: String,
         /// SQLSTATE.
         code: SqlState,
-        /// What the server said, where that cannot repeat contents.
-        message: Option<String>,
+        /// What [`walpost_postgres::shown`] lets be shown of the server's error.
+        detail: String,
         /// The column it concerns, where the server says so.
         column: Option<String>,
         /// Which event of [`write_all`](crate::write_all) it concerns, from 0,
@@ -241,8 +242,7 @@ impl Error {
         }
     }
 
-    /// From an error of the driver. Never its detail, and its message only if that
-    /// cannot repeat contents.
+    /// From an error of the driver.
     pub(crate) fn from_driver(target: &str, source: tokio_postgres::Error) -> Self {
         let target = target.to_owned();
         let Some(error) = source.as_db_error() else {
@@ -252,9 +252,10 @@ impl Error {
         if code == SqlState::T_R_SERIALIZATION_FAILURE || code == SqlState::T_R_DEADLOCK_DETECTED {
             return Self::Conflict { table: target, code };
         }
-        let message = may_be_shown(error).then(|| error.message().to_owned());
-        let column = error.column().map(str::to_owned);
-        Self::Refused { target, code, message, column, index: None }
+        let message = ServerMessage::from(error);
+        let detail = ServerMessage { column: None, ..message }.to_text(Author::Walpost);
+        let column = message.column.filter(|_| message.is_by_server()).map(str::to_owned);
+        Self::Refused { target, code, detail, column, index: None }
     }
 
     /// The same, about this value.
@@ -267,38 +268,12 @@ impl Error {
     }
 }
 
-/// Whether the server itself wrote the message, and about a state, a limit or a name
-/// in our statement: not about a value, and not what a trigger has raised.
-fn may_be_shown(error: &DbError) -> bool {
-    const SHOWN: [&str; 12] =
-        ["08", "0A", "25", "26", "28", "40", "42", "53", "54", "55", "57", "58"];
-    // They quote the text of the statement.
-    const QUOTING: [&str; 3] = ["42601", "42602", "42622"];
-    let state = error.code().code();
-    let is_by_server =
-        error.file().is_none_or(|file| file.ends_with(".c") && !file.starts_with("pl"));
-    // A trigger may use a value as a name, as in `new.payload::regclass`.
-    let is_in_statement = matches!(error.position(), Some(ErrorPosition::Original(_)));
-    is_by_server
-        && SHOWN.iter().any(|class| state.starts_with(class))
-        && !QUOTING.contains(&state)
-        && (!state.starts_with("42") || is_in_statement || state == "42501")
-}
-
 fn of_call(index: &Option<usize>) -> String {
     index.map_or_else(String::new, |index| format!(" (event {index} of the call, counted from 0)"))
 }
 
-/// The server's message names the column, if it has one.
-fn of_column(message: &Option<String>, column: &Option<String>) -> String {
-    match (message, column) {
-        (None, Some(column)) => format!(" for column {column:?}"),
-        _ => String::new(),
-    }
-}
-
-fn text(message: &Option<String>) -> String {
-    message.as_ref().map_or_else(String::new, |message| format!(": {message}"))
+fn of_column(column: &Option<String>) -> String {
+    column.as_ref().map_or_else(String::new, |column| format!(" for column {column:?}"))
 }
 
 fn hint(code: &SqlState) -> &'static str {

@@ -146,9 +146,10 @@ async fn further_columns_take_their_types_text_form_and_else_their_default() {
     walpost_outbox::write_all(&tx, &table, &[full, event()]).await.unwrap();
     let error = write(&tx, &table, &event().column("colour", "secret")).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
-    let expected = "writing to public.events was refused (22P02) for column \"colour\"; the value \
-                    does not fit the type of its column: compare the table with its OutboxTable, \
-                    and with what NewEvent::column was given";
+    let expected = "writing to public.events was refused (ERROR 22P02 (invalid text \
+                    representation), full text in the server's log) for column \"colour\"; the \
+                    value does not fit the type of its column: compare the table with its \
+                    OutboxTable, and with what NewEvent::column was given";
     assert_eq!(error.to_string(), expected);
     drop(tx);
     let tx = client.transaction().await.unwrap();

@@ -1,6 +1,6 @@
 use tokio_postgres::{Client, NoTls};
 use walpost_outbox::{Error, OutboxTable, write, write_all, write_once};
-use walpost_testkit::{Database, unique_name};
+use walpost_testkit::{Database, MARKER, QUOTING_SCHEMA, Quoting, unique_name};
 
 use crate::{event, outbox};
 
@@ -110,28 +110,26 @@ async fn a_refusal_names_the_table_and_the_way_out_and_no_contents() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     drop(tx);
 
-    // A trigger that quotes the payload, or uses it as a name.
-    for quoting in
-        ["raise exception 'bad %', new.payload", "perform (new.payload #>> '{}')::regclass"]
-    {
-        let trigger = format!(
-            "create or replace function quote() returns trigger language plpgsql as $$ begin \
-             {quoting}; return new; end $$; \
-             create or replace trigger quote before insert on walpost.outbox for each row \
-             execute function quote()"
-        );
-        client.batch_execute(&trigger).await.unwrap();
-        let tx = client.transaction().await.unwrap();
-        let secret = event().json("secret").unwrap();
-        let error = write(&tx, &OutboxTable::default(), &secret).await.unwrap_err();
-        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
-        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
-    }
-    client.batch_execute("drop trigger quote on walpost.outbox").await.unwrap();
-
     let tx = client.transaction().await.unwrap();
     let broken = event().raw_json("\"\\u0000secret\"").unwrap();
     let error = write(&tx, &OutboxTable::default(), &broken).await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_value_that_a_trigger_quotes_is_in_no_text() {
+    let (_database, mut client) = outbox().await;
+    client.batch_execute(QUOTING_SCHEMA).await.unwrap();
+    for quoting in Quoting::ALL {
+        let trigger = quoting.trigger("before insert on walpost.outbox", "new.payload #>> '{}'");
+        client.batch_execute(&trigger).await.unwrap();
+        let tx = client.transaction().await.unwrap();
+        let event = event().json(MARKER).unwrap();
+        let error = write(&tx, &OutboxTable::default(), &event).await.unwrap_err();
+        let chain =
+            walpost_postgres::shown::chain(&error, walpost_postgres::shown::Author::Walpost);
+        assert!(chain.contains(quoting.state), "{}: {chain}", quoting.name);
+        quoting.is_hidden_in(&[error.to_string(), format!("{error:?}"), chain]);
+    }
 }
