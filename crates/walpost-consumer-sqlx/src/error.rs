@@ -1,7 +1,7 @@
 use sqlx::postgres::{PgDatabaseError, PgErrorPosition, PgSeverity};
 use walpost_consumer::{
     HandlerError, SliceError,
-    store::{Said, StoreError},
+    store::{ServerMessage, StoreError},
 };
 
 /// Why a handler did not apply an event, or at which of a slice it failed.
@@ -101,8 +101,8 @@ pub(crate) fn store_error(error: &sqlx::Error) -> StoreError {
     }
 }
 
-fn said_by(error: &PgDatabaseError) -> Said<'_> {
-    Said {
+fn said_by(error: &PgDatabaseError) -> ServerMessage<'_> {
+    ServerMessage {
         severity: match error.severity() {
             PgSeverity::Panic => "PANIC",
             PgSeverity::Fatal => "FATAL",
@@ -111,6 +111,7 @@ fn said_by(error: &PgDatabaseError) -> Said<'_> {
         state: error.code(),
         message: error.message(),
         file: error.file(),
+        has_context: error.r#where().is_some(),
         is_in_statement: matches!(error.position(), Some(PgErrorPosition::Original(_))),
         constraint: error.constraint(),
         schema: error.schema(),

@@ -129,9 +129,10 @@ impl Patience {
 const NO_ROW: &str = "query returned an unexpected number of rows";
 
 /// What a database refused of a handler, with how often that is worth an attempt.
-/// Errors that the application sorts itself are none.
+/// Errors that the application sorts itself are none. It prints nothing: its cause
+/// says everything.
 #[derive(Debug, thiserror::Error)]
-#[error("the database refused a statement")]
+#[error("")]
 pub(crate) struct Rejected {
     pub(crate) patience: Patience,
     #[source]

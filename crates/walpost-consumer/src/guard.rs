@@ -271,16 +271,16 @@ impl fmt::Debug for BusinessKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Said;
+    use crate::store::ServerMessage;
 
     fn violation(state: &'static str, constraint: &'static str) -> StoreError {
-        StoreError::server(&Said {
+        StoreError::server(&ServerMessage {
             severity: "ERROR",
             state,
             message: "secret",
             file: Some("nbtinsert.c"),
             constraint: Some(constraint),
-            ..Said::default()
+            ..ServerMessage::default()
         })
     }
 

@@ -5,7 +5,7 @@ use tokio_postgres::{Transaction, error::SqlState};
 use crate::{
     Event,
     database_error::{Patience, Rejected, Verdict, how_to_handle, postgres_error},
-    report::report,
+    report::error_chain,
     store::{Store, StoreError, one_of, undo_session},
 };
 
@@ -94,12 +94,13 @@ pub trait Handler: Send + Sync + 'static {
 /// `reason` of `walpost.consumer_parked`, and in [`Status`](crate::Status). So
 /// what you put into it is your choice, and should name no contents.
 ///
-/// Of what PostgreSQL says, also as a cause of an error of yours, there remain
-/// severity, SQLSTATE, the names of constraint, table, column and type, and
-/// the message where it quotes no values. DETAIL, and the text that a function
-/// raises (`raise exception`), are left out: the row of a parked event has the
-/// event itself. An error of yours that prints PostgreSQL's text as its own
-/// keeps it.
+/// An error of PostgreSQL, also as a cause of an error of yours, is shown by
+/// severity, SQLSTATE with the name of its condition, and the names of constraint,
+/// schema, table, column and type. Its message is shown only if it cannot quote a
+/// value: for example of a missing right, a conflict or a time-out. Every other
+/// message, DETAIL, HINT, and the text that a function raises (`raise exception`)
+/// are in the server's log alone, and the row of a parked event has the event
+/// itself. An error of yours that prints PostgreSQL's text as its own keeps it.
 ///
 /// ```
 /// use walpost_consumer::HandlerError;
@@ -190,8 +191,8 @@ impl HandlerError {
     /// Its text with those of its causes, for a table or a log line.
     pub(crate) fn report(&self) -> String {
         match self.refused() {
-            Some(refused) => report(refused),
-            None => report(self),
+            Some(refused) => error_chain(refused),
+            None => error_chain(self),
         }
     }
 

@@ -267,7 +267,6 @@ pub use tokio_postgres;
 ///
 #[doc(inline)]
 pub use walpost_event::RetrySchedule;
-pub use walpost_event::error_chain;
 
 #[cfg(feature = "avro")]
 pub use crate::avro::{AvroRegistry, AvroRegistryBuilder};
@@ -284,6 +283,7 @@ pub use crate::{
     handler::{BoxError, Handler, HandlerError, SliceError},
     origin::EventPosition,
     park::Park,
+    report::error_chain,
     retention::Retention,
     status::{Counts, PartitionState, PartitionStatus, Status, TopicPartition},
     trace::TraceContext,

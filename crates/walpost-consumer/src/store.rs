@@ -11,6 +11,8 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::time::timeout;
 use tracing::{Instrument, Span};
+use walpost_postgres::shown::Author;
+pub use walpost_postgres::shown::ServerMessage;
 
 use crate::{
     BoxError, Event, Guard, HandlerError, SliceError,
@@ -19,7 +21,7 @@ use crate::{
     failpoint::Failpoint,
     points::{Points, Spot},
     pool::NoConnection,
-    report::{report, said_text},
+    report::report,
 };
 
 /// Transactions of another client than `tokio_postgres`.
@@ -359,31 +361,6 @@ impl From<HandlerFailed> for StoreFailure {
     }
 }
 
-/// What a server said, as a client has it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Said<'a> {
-    /// ERROR, FATAL or PANIC.
-    pub severity: &'a str,
-    /// SQLSTATE.
-    pub state: &'a str,
-    /// The message.
-    pub message: &'a str,
-    /// Source file of the server, `None` for a pooler's error.
-    pub file: Option<&'a str>,
-    /// Whether the error has a position in the statement that the client has sent.
-    pub is_in_statement: bool,
-    /// Name of the constraint.
-    pub constraint: Option<&'a str>,
-    /// Name of the schema.
-    pub schema: Option<&'a str>,
-    /// Name of the table.
-    pub table: Option<&'a str>,
-    /// Name of the column.
-    pub column: Option<&'a str>,
-    /// Name of the type.
-    pub data_type: Option<&'a str>,
-}
-
 /// An error of another client, without what quotes contents.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -407,12 +384,12 @@ enum Cause {
 
 impl StoreError {
     /// The server's own.
-    pub fn server(said: &Said<'_>) -> Self {
+    pub fn server(said: &ServerMessage<'_>) -> Self {
         let cause = Cause::Server {
             state: said.state.to_owned(),
             constraint: said.constraint.map(str::to_owned),
         };
-        Self { text: said_text(said), cause }
+        Self { text: said.to_text(Author::Application), cause }
     }
 
     /// On the way to the server, or for want of a connection: it will pass.
@@ -523,7 +500,9 @@ mod tests {
 
     #[test]
     fn an_error_is_sorted_by_its_state() {
-        let server = |state| StoreError::server(&Said { state, ..Said::default() }).verdict();
+        let server = |state| {
+            StoreError::server(&ServerMessage { state, ..ServerMessage::default() }).verdict()
+        };
         assert_eq!(server("40001"), Verdict::Transient);
         assert_eq!(server("22003"), Verdict::Data);
         assert_eq!(server("WP001"), Verdict::GivenUp);
@@ -531,7 +510,7 @@ mod tests {
         assert_eq!(StoreError::data("x").verdict(), Verdict::Data);
         assert_eq!(StoreError::unusable("x").verdict(), Verdict::Unknown);
         let end = |state| {
-            let error = StoreError::server(&Said { state, ..Said::default() });
+            let error = StoreError::server(&ServerMessage { state, ..ServerMessage::default() });
             matches!(StoreFailure::at_end(error).kind, FailureKind::Handler(_))
         };
         assert!(end("23505") && end("WP004") && !end("08006") && !end("WP001"));

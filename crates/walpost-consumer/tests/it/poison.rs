@@ -274,9 +274,9 @@ async fn a_missing_table_halts_with_what_to_do_and_a_restart_goes_on() {
     world.publish(0, ["a", "b"]).await;
     let mut running = run(world.consumer().handler(Ask(|_: &Event| Ok(()))).unwrap());
     let reason = running.until_halted().await;
-    let expected = "at offset 0: the database refused a statement of the handler: ERROR 42P01: \
-                    relation \"effect\" does not exist; create what is missing in the database of \
-                    the effects, or correct the statement, then restart the consumer: it begins \
+    let expected = "at offset 0: the database refused a statement of the handler: ERROR 42P01 \
+                    (undefined table), full text in the server's log; create what is missing in \
+                    the database of the effects, or correct the statement, then restart the consumer: it begins \
                     there, and nothing is lost";
     assert_eq!(reason, expected);
     world.client.batch_execute("alter table hidden rename to effect").await.unwrap();

@@ -32,7 +32,7 @@ async fn a_database_that_refuses_is_an_error_at_once() {
     let text = error_chain(&error);
     assert!(text.contains("(database no_such_database, user "), "{text}");
     assert!(text.contains("correct the name of the database"), "{text}");
-    assert!(text.ends_with("FATAL: database \"no_such_database\" does not exist"), "{text}");
+    assert!(text.ends_with("FATAL 3D000: database \"no_such_database\" does not exist"), "{text}");
 }
 
 #[tokio::test]
