@@ -1,44 +1,9 @@
-//! What PostgreSQL says, sorted and as text: the one place that decides what of
-//! it may be shown, and what it means.
-//!
-//! What it says about data quotes the data. There remain SQLSTATE, the names of
-//! constraint, table, column and type, and the message where the server itself
-//! writes it and it quotes no values.
+//! What PostgreSQL says: what it means, and as text by the rule of [`shown`].
 
-use std::{error::Error as StdError, fmt::Write};
+use std::{error::Error as StdError, io};
 
-use tokio_postgres::{
-    Error as PgError,
-    error::{DbError, ErrorPosition},
-};
-
-/// Longest text, in bytes.
-const MAX_BYTES: usize = 1_024;
-/// Classes of SQLSTATE whose messages name objects, limits and states.
-const NAMING: [&str; 9] = ["08", "25", "28", "40", "42", "53", "55", "57", "58"];
-/// Within those, what quotes the statement's text: a syntax error, and names that
-/// cannot be names.
-const QUOTING: [&str; 3] = ["42601", "42602", "42622"];
-/// Within those, what may quote a value that is used as a name, as in
-/// `$1::regclass`, unless the parser reports a place in the statement.
-const OF_NAMES: &str = "42";
-/// A right that is missing on an object that exists.
-const DENIED: &str = "42501";
-/// Names of conditions whose messages are left out.
-const CONDITIONS: [(&str, &str); 12] = [
-    ("22001", "string data right truncation"),
-    ("22003", "numeric value out of range"),
-    ("22007", "invalid datetime format"),
-    ("22012", "division by zero"),
-    ("22P02", "invalid text representation"),
-    ("23502", "not null violation"),
-    ("23503", "foreign key violation"),
-    ("23505", "unique violation"),
-    ("23514", "check violation"),
-    ("23P01", "exclusion violation"),
-    ("42601", "syntax error"),
-    ("P0001", "raise exception"),
-];
+use tokio_postgres::Error as PgError;
+use walpost_postgres::shown::{self, Author};
 
 /// What an error of the database means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,56 +52,20 @@ impl Verdict {
     }
 }
 
-/// The error as text that names and does not quote.
+/// An error of a statement of ours as text.
 pub(crate) fn report(error: &PgError) -> String {
-    match error.as_db_error() {
-        Some(said) => shortened(text_of(said)),
-        None => {
-            let text = error.to_string();
-            // Behind a colon a value may be quoted.
-            text.split(": ").next().unwrap_or_default().to_owned()
-        }
-    }
+    shown::text(error, Author::Walpost)
 }
 
-fn text_of(said: &DbError) -> String {
-    let names = [
-        ("constraint", said.constraint()),
-        ("table", said.table()),
-        ("column", said.column()),
-        ("type", said.datatype()),
-    ];
-    let is_in_statement = matches!(said.position(), Some(ErrorPosition::Original(_)));
-    let mut text = headline(said.code().code(), said.message(), said.file(), is_in_statement);
-    for (of, name) in names {
-        if let Some(name) = name {
-            let _ = write!(text, ", {of} {name}");
-        }
-    }
-    text
-}
-
-fn headline(state: &str, message: &str, file: Option<&str>, is_in_statement: bool) -> String {
-    let class = state.get(..2).unwrap_or_default();
-    // What a function raises comes from a file of its language, such as
-    // pl_exec.c, under any SQLSTATE that it likes; ours say WP.
-    let by_server = file.is_none_or(|file| file.ends_with(".c") && !file.starts_with("pl"));
-    let quotes_no_value = class != OF_NAMES || is_in_statement || state == DENIED;
-    let is_safe =
-        by_server && NAMING.contains(&class) && !QUOTING.contains(&state) && quotes_no_value;
-    if class == "WP" || is_safe {
-        return format!("PostgreSQL says {state}: {message}");
-    }
-    match CONDITIONS.iter().find(|(of, _)| *of == state) {
-        Some((_, name)) => format!("PostgreSQL says {state} ({name})"),
-        None => format!("PostgreSQL says {state}"),
-    }
+/// The same of a statement of the handler's.
+pub(crate) fn report_handlers(error: &PgError) -> String {
+    shown::text(error, Author::Application)
 }
 
 fn has_io_cause(error: &PgError) -> bool {
     let mut cause = StdError::source(error);
     while let Some(error) = cause {
-        if error.is::<std::io::Error>() {
+        if error.is::<io::Error>() {
             return true;
         }
         cause = error.source();
@@ -144,38 +73,9 @@ fn has_io_cause(error: &PgError) -> bool {
     false
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > MAX_BYTES {
-        let end = (0..=MAX_BYTES).rev().find(|end| text.is_char_boundary(*end));
-        text.truncate(end.unwrap_or_default());
-        text.push_str(" …");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_about_data_is_left_out() {
-        for state in ["22P02", "23505", "23514", "42601", "P0001", "XX000", "APP01", ""] {
-            let text = headline(state, "SECRET", Some("numutils.c"), true);
-            assert!(!text.contains("SECRET"), "{text}");
-        }
-        for file in ["pl_exec.c", "plperl.c", "plv8.cc", "lib.rs"] {
-            assert_eq!(headline("42501", "SECRET", Some(file), true), "PostgreSQL says 42501");
-        }
-        assert_eq!(headline("23505", "", None, false), "PostgreSQL says 23505 (unique violation)");
-        assert_eq!(headline("57P01", "bye", Some("a.c"), false), "PostgreSQL says 57P01: bye");
-        assert!(headline("WP030", "the claim", Some("pl_exec.c"), false).ends_with("the claim"));
-        // As of `$1::regclass`: reported by namespace.c, at no place of the statement.
-        let by_value = headline("42P01", "SECRET", Some("namespace.c"), false);
-        assert_eq!(by_value, "PostgreSQL says 42P01");
-        let by_name = headline("42P01", "no shipmnt", Some("parse_relation.c"), true);
-        assert_eq!(by_name, "PostgreSQL says 42P01: no shipmnt");
-        assert!(shortened("ä".repeat(MAX_BYTES)).len() < MAX_BYTES + 5);
-    }
 
     #[test]
     fn sorts_by_state() {

@@ -4,7 +4,7 @@ use tokio_postgres::Transaction;
 
 use crate::{
     Event, Head, JsonError,
-    report::{Verdict, report},
+    report::{Verdict, report_handlers},
 };
 
 /// The two functions that an application writes: which events it knows, and
@@ -167,7 +167,7 @@ impl From<tokio_postgres::Error> for HandlerError {
             Verdict::Unprepared => FailureKind::Unprepared,
             Verdict::NotMigrated | Verdict::Denied | Verdict::Other => FailureKind::Retry,
         };
-        Self { kind, reason: report(&error).into() }
+        Self { kind, reason: report_handlers(&error).into() }
     }
 }
 

@@ -3,7 +3,7 @@ use axum_core::{body::Body, response::IntoResponse};
 use super::respond::problem;
 use crate::{
     Error, Policy, Problem,
-    report::{Verdict, report},
+    report::{Verdict, report_handlers},
 };
 
 /// Why a piece of work in a transaction failed. As a response it is 503 where
@@ -46,7 +46,7 @@ impl TxError {
 impl From<tokio_postgres::Error> for TxError {
     fn from(error: tokio_postgres::Error) -> Self {
         let is_transient = matches!(Verdict::of(&error), Verdict::Conflict | Verdict::Transient);
-        Self::Database { detail: report(&error), is_transient }
+        Self::Database { detail: report_handlers(&error), is_transient }
     }
 }
 

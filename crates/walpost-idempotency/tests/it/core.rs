@@ -3,8 +3,10 @@
 use tokio_postgres::Client;
 use walpost_idempotency::{
     Claim, Error, Fingerprint, Idempotency, Key, Lookup, Policy, Request, Response, Scope,
+    http::TxError,
 };
 use walpost_outbox::{NewEvent, OutboxTable, write};
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting};
 
 use crate::support::{World, answer, lookup, policy, print};
 
@@ -188,4 +190,22 @@ async fn without_the_table_the_error_says_what_to_run() {
     let error = idempotency.claim(&tx, &lookup("a", "k"), &print("a"), &policy()).await;
     let text = error.unwrap_err().to_string();
     assert!(text.contains("walpost migrate --set idempotency"), "{text}");
+}
+
+#[tokio::test]
+async fn a_value_that_the_server_quotes_is_in_no_error() {
+    let world = World::new().await;
+    world.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
+    let value = format!("'{MARKER}'");
+    for quoting in Quoting::ALL {
+        let failed = world.client.query(quoting.statement, &[&MARKER]).await.unwrap_err();
+        let of_handler = TxError::from(failed);
+        let trigger = quoting.trigger("before insert on walpost.idempotency", &value);
+        world.client.batch_execute(&trigger).await.unwrap();
+        let error = world.request(("alice", "k", "a"), &policy()).await.unwrap_err();
+        let texts = [error.to_string(), of_handler.to_string()];
+        assert!(texts.iter().all(|text| text.contains(quoting.state)), "{texts:?}");
+        quoting.is_hidden_in(&texts);
+        quoting.is_hidden_in(&[format!("{error:?}"), format!("{of_handler:?}")]);
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tracing_subscriber::fmt::MakeWriter;
 use walpost_inbox::{NewEvent, State};
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting};
 
 use crate::support::{ByType, SECRET, World, run};
 
@@ -72,8 +73,9 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
     let _measured = metrics::set_default_local_recorder(&recorder);
 
     let world = World::new().await;
+    world.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
     let mut texts = Vec::new();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(Quoting::ALL.map(|quoting| quoting.name)) {
         let event = NewEvent::new(kind, kind, format!("\"{SECRET}\"")).related_reference("7");
         texts.push(format!("{event:?} {:?}", world.insert(&event).await));
         // A copy with other contents.
@@ -83,7 +85,7 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
     let running = run(world.processor(), ByType);
     world.until(State::Succeeded, 1).await;
     world.until(State::Review, 2).await;
-    world.until(State::Failed, 8).await;
+    world.until(State::Failed, 8 + Quoting::ALL.len() as i64).await;
     texts.push(format!("{:?} {:?}", running.processor, running.processor.snapshot()));
     running.stop().await;
 
@@ -99,6 +101,9 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
     let reasons = "select coalesce(reason, '') from walpost.inbox order by seq";
     let reasons = world.texts(reasons, &[]).await;
     assert!(reasons.iter().any(|reason| reason.contains("23505")), "{reasons:?}");
+    for quoting in Quoting::ALL {
+        assert!(reasons.iter().any(|reason| reason.contains(quoting.state)), "{quoting:?}");
+    }
     let (logged, measured) = (log.text(), metrics.render());
     assert!(logged.contains("given up") && logged.contains("23505"), "{logged}");
     let metrics = [
@@ -113,9 +118,10 @@ async fn a_secret_that_is_received_and_quoted_is_in_no_log_error_metric_or_reaso
     }
     texts.extend([logged, measured]);
     for text in texts.iter().chain(&reasons) {
-        assert!(!text.contains(SECRET), "{text}");
+        assert!(!text.contains(SECRET) && !text.contains(MARKER), "{text}");
     }
     let planted = "select count(*) from walpost.inbox where position($1::bytea in payload) > 0";
     let planted = world.client.query_one(planted, &[&SECRET.as_bytes()]).await.unwrap();
-    assert_eq!(planted.get::<_, i64>(0), KINDS.len() as i64, "it is where it belongs");
+    let all = KINDS.len() + Quoting::ALL.len();
+    assert_eq!(planted.get::<_, i64>(0), all as i64, "it is where it belongs");
 }

@@ -71,10 +71,15 @@ async fn a_failure_leaves_nothing_is_tried_again_and_given_up_behind_the_last_at
         (
             "swallow",
             3,
-            "PostgreSQL says 25P02: current transaction is aborted, commands ignored until end of \
+            "ERROR 25P02: current transaction is aborted, commands ignored until end of \
              transaction block",
         ),
-        ("unique", 3, "PostgreSQL says 23505 (unique violation), constraint note_pkey, table note"),
+        (
+            "unique",
+            3,
+            "ERROR 23505 (unique violation), constraint note_pkey, schema public, table note, full \
+             text in the server's log",
+        ),
     ] {
         assert_eq!(world.state(id).await, (State::Failed, Some(reason.to_owned())), "{id}");
         assert_eq!(attempts(&world, id).await, (tries, false), "{id}");
@@ -147,7 +152,7 @@ async fn a_handler_that_ends_its_transaction_is_found_out_and_not_run_again() {
     running.stop().await;
     let (_, reason) = world.state("commit").await;
     let reason = reason.unwrap();
-    assert_eq!(reason, "PostgreSQL says WP014: the handler ended the transaction");
+    assert_eq!(reason, "ERROR WP014: the handler ended the transaction");
     assert_eq!(attempts(&world, "commit").await, (1, false));
     assert_eq!(world.effects().await, ["commit"], "made once, by its own COMMIT");
 }

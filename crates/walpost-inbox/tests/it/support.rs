@@ -10,7 +10,7 @@ use walpost_inbox::{
     Processor, RetrySchedule, Snapshot, State,
 };
 use walpost_migrate::{Migrator, Set};
-use walpost_testkit::{Database, fresh_database, postgres_of, until};
+use walpost_testkit::{Database, MARKER, Quoting, fresh_database, postgres_of, until};
 
 /// Bound on every wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -245,7 +245,12 @@ impl Handler for ByType {
             "syntax" => format!("{SECRET} note"),
             "raise" => format!("select refuse('{SECRET}')"),
             "name" => format!("select '{SECRET}'::text::regclass"),
-            other => panic!("no such type: {other}"),
+            other => {
+                let quoting =
+                    Quoting::named(other).unwrap_or_else(|| panic!("no such type: {other}"));
+                tx.query(quoting.statement, &[&MARKER]).await?;
+                return Ok(());
+            }
         };
         Ok(tx.batch_execute(&sql).await?)
     }

@@ -1,11 +1,12 @@
-use std::{error::Error as StdError, fmt::Write, io};
+use std::{error::Error as StdError, io};
 
 use tokio_postgres::Error as PgError;
+use walpost_postgres::shown::{Author, text};
 
 /// What was asked of the tables could not be done.
 ///
-/// No text of it has contents: of what PostgreSQL says there remain SQLSTATE and
-/// names of objects.
+/// No text of it has contents: PostgreSQL's errors are shown by
+/// [`walpost_postgres::shown`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -97,7 +98,7 @@ impl StoreError {
         (schema, kind): (&str, &'static str),
         error: &PgError,
     ) -> Self {
-        let detail = detail_of(error);
+        let detail = text(error, Author::Walpost);
         let schema = schema.to_owned();
         let Some(code) = error.code().map(|code| code.code()) else {
             let is_passing = error.is_closed() || has_io_cause(error);
@@ -121,23 +122,6 @@ impl StoreError {
 fn is_passing(code: &str) -> bool {
     matches!(code.get(..2), Some("08" | "40" | "53" | "55" | "57" | "58"))
         || matches!(code, "25006" | "25P03" | "54000")
-}
-
-/// What names and does not quote.
-fn detail_of(error: &PgError) -> String {
-    let Some(said) = error.as_db_error() else {
-        // Behind a colon a value may be quoted.
-        return error.to_string().split(": ").next().unwrap_or_default().to_owned();
-    };
-    let mut text = format!("PostgreSQL says {}", said.code().code());
-    let names =
-        [("constraint", said.constraint()), ("table", said.table()), ("column", said.column())];
-    for (of, name) in names {
-        if let Some(name) = name {
-            let _ = write!(text, ", {of} {name}");
-        }
-    }
-    text
 }
 
 fn has_io_cause(error: &PgError) -> bool {

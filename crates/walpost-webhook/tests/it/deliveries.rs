@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
-use walpost_testkit::until;
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting, until};
 use walpost_webhook::{
     DeliveryState, OnUnknownOutcome, Pace, ProcessorSettings, RetryPolicy, Schedule, StoreError,
 };
@@ -288,4 +288,19 @@ async fn missing_tables_end_a_processor_and_say_what_to_do() {
     let error = run(&world, settings("http://127.0.0.1:9/")).error().await;
     assert!(matches!(error, StoreError::NotMigrated { .. }), "{error}");
     assert!(error.to_string().contains("walpost migrate --set webhook"), "{error}");
+}
+
+#[tokio::test]
+async fn a_value_that_a_trigger_quotes_is_in_no_error() {
+    let world = World::new().await;
+    world.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
+    let value = format!("'{MARKER}'");
+    for quoting in Quoting::ALL {
+        let trigger = quoting.trigger("before insert on walpost.webhook_delivery", &value);
+        world.client.batch_execute(&trigger).await.unwrap();
+        let error = world.deliveries.insert(&world.client, &[delivery("a")]).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(quoting.state), "{}: {text}", quoting.name);
+        quoting.is_hidden_in(&[text, format!("{error:?}")]);
+    }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tracing_subscriber::fmt::MakeWriter;
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting};
 
 use super::{
     handler::ByType,
@@ -70,6 +71,7 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
     let _measured = metrics::set_default_local_recorder(&recorder);
 
     let world = World::new().await;
+    world.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
     let receiver = |answer_within| {
         let builder = world.builder().answer_within(answer_within).body_max_bytes(2_000);
         let builder = builder.inline("/webhooks/stripe", Sender::Stripe.source(), ByType::new());
@@ -105,7 +107,7 @@ async fn a_secret_that_is_received_is_in_no_answer_log_or_metric() {
     assert!(logged.contains("given up") && logged.contains("23505"), "{logged}");
     texts.extend([logged, measured]);
     for text in &texts {
-        for secret in [SECRET, KEY, &KEY[6..]] {
+        for secret in [SECRET, MARKER, KEY, &KEY[6..]] {
             assert!(!text.contains(secret), "{text}");
         }
     }
@@ -127,7 +129,7 @@ async fn send_what_is_stored(server: &Server, texts: &mut Vec<String>) {
         "swallow",
         "unknown",
     ];
-    for kind in kinds {
+    for kind in kinds.into_iter().chain(Quoting::ALL.map(|quoting| quoting.name)) {
         send(server, kind, texts).await;
     }
 }

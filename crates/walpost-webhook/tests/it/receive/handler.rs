@@ -6,6 +6,7 @@ use tokio::sync::Semaphore;
 use tokio_postgres::Transaction;
 use walpost_inbox::{Event, Handler, HandlerError, Head};
 use walpost_outbox::{NewEvent, OutboxTable, write};
+use walpost_testkit::{MARKER, Quoting};
 
 /// Holds handlers of the type `hold`.
 #[derive(Clone, Debug)]
@@ -100,7 +101,11 @@ impl Handler for ByType {
                 let name = String::from_utf8_lossy(event.payload()).into_owned();
                 tx.execute("insert into once values ($1), ($1)", &[&name]).await?;
             }
-            other => panic!("no such type: {other}"),
+            other => {
+                let quoting =
+                    Quoting::named(other).unwrap_or_else(|| panic!("no such type: {other}"));
+                tx.query(quoting.statement, &[&MARKER]).await?;
+            }
         }
         Ok(())
     }
