@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use postgres_protocol::escape::escape_identifier;
 use tokio::time::timeout;
 use tokio_postgres::{Client, error::SqlState};
-use walpost_postgres::{ConnectError, Database};
+use walpost_postgres::{ConnectError, Database, shown::StatementError};
 
 use crate::{config::Config, state::Target};
 
@@ -51,7 +51,7 @@ pub enum StoreError {
         attempt: &'static str,
         /// What the server said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// No answer in time.
     #[error("PostgreSQL did not answer within {} s when asked to {attempt}", LIMIT.as_secs())]
@@ -166,7 +166,7 @@ async fn within<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     match timeout(LIMIT, asked).await {
-        Ok(answer) => answer.map_err(|source| StoreError::Sql { attempt, source }),
+        Ok(answer) => answer.map_err(|source| StoreError::Sql { attempt, source: source.into() }),
         Err(_) => Err(StoreError::TimedOut { attempt }),
     }
 }

@@ -1,3 +1,5 @@
+use walpost_postgres::shown::StatementError;
+
 use crate::Set;
 
 /// Migrating, or asking how far a database is, failed.
@@ -42,7 +44,7 @@ pub enum Error {
         grant: String,
         /// What the server said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// Something of that name is there and is not Walpost's. Nothing of the
     /// file was applied.
@@ -55,7 +57,7 @@ pub enum Error {
         attempt: String,
         /// What the server said; names the object.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// A lock was not to be had within `lock_timeout_ms`. Nothing of the file
     /// was applied.
@@ -67,7 +69,7 @@ pub enum Error {
         lock_timeout_ms: u32,
         /// What the server said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
     /// A setting is out of bounds.
     #[error("lock_timeout_ms is {lock_timeout_ms}; it lies between 1 and 3600000")]
@@ -82,7 +84,7 @@ pub enum Error {
         attempt: String,
         /// What the server or the connection said.
         #[source]
-        source: tokio_postgres::Error,
+        source: StatementError,
     },
 }
 

@@ -1,5 +1,6 @@
 use postgres_protocol::escape::escape_identifier;
 use tokio_postgres::{Client, GenericClient, Transaction, types::Type};
+use walpost_postgres::shown::StatementError;
 
 use crate::{
     Entry, Error, Set, checksum,
@@ -24,11 +25,11 @@ pub(crate) struct Recorded {
 /// A statement that failed, before anybody looked why.
 pub(crate) struct Failure {
     pub(crate) attempt: String,
-    pub(crate) source: tokio_postgres::Error,
+    pub(crate) source: StatementError,
 }
 
 pub(crate) fn failure(attempt: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> Failure {
-    |source| Failure { attempt: attempt.into(), source }
+    |source| Failure { attempt: attempt.into(), source: source.into() }
 }
 
 pub(crate) async fn check_server(client: &Client) -> Result<(), Error> {
@@ -39,7 +40,7 @@ pub(crate) async fn check_server(client: &Client) -> Result<(), Error> {
             &[],
         )
         .await
-        .map_err(|source| Sql { attempt: attempt.to_owned(), source })?;
+        .map_err(|source| Sql { attempt: attempt.to_owned(), source: source.into() })?;
     if row.get::<_, i32>(0) < OLDEST_SERVER {
         return Err(Error::ServerTooOld { version: row.get(1) });
     }
