@@ -1,22 +1,53 @@
-use std::{io, time::Duration};
+use std::{fmt, io, time::Duration};
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 use walpost_event::{Lsn, Position};
 use walpost_pgoutput::DecodeError;
-use walpost_postgres::ConnectError;
+use walpost_postgres::{
+    ConnectError,
+    shown::{Author, ServerMessage, StatementError},
+};
 
-use crate::{config::TableName, statement_error::StatementError, wal::rights};
+use crate::{config::TableName, wal::rights};
 
-/// What an ErrorResponse of PostgreSQL says.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message} (SQLSTATE {code}){}", .hint.as_deref().map(|hint| format!("; {hint}")).unwrap_or_default())]
+/// An ErrorResponse of PostgreSQL. Its text and `Debug` show what
+/// [`walpost_postgres::shown`] lets them.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct ServerError {
     /// SQLSTATE, five characters.
     pub code: String,
-    /// The primary message.
-    pub message: String,
-    /// The server's hint, if it gave one.
-    pub hint: Option<String>,
+    message: String,
+    text: String,
+}
+
+impl ServerError {
+    /// The primary message, to compare it: it may quote a row.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerError({self})")
+    }
+}
+
+impl From<ServerMessage<'_>> for ServerError {
+    fn from(message: ServerMessage<'_>) -> Self {
+        Self {
+            code: message.state.to_owned(),
+            message: message.message.to_owned(),
+            text: message.to_text(Author::Walpost),
+        }
+    }
+}
+
+impl From<&DbError> for ServerError {
+    fn from(error: &DbError) -> Self {
+        ServerMessage::from(error).into()
+    }
 }
 
 /// A source failed.
@@ -56,7 +87,7 @@ pub enum SourceError {
     /// The other implementation of the source failed.
     #[cfg(feature = "pgwire")]
     #[error("pgwire-replication failed")]
-    Pgwire(#[from] pgwire_replication::PgWireError),
+    Pgwire(#[source] pgwire_replication::PgWireError),
     /// The two connections lead to different servers, as during a failover, or
     /// with a name that stands for several hosts.
     #[error(
@@ -289,6 +320,26 @@ impl RelayError {
 
     pub(crate) fn prerequisite(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::Prerequisite { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+#[cfg(feature = "pgwire")]
+impl From<pgwire_replication::PgWireError> for SourceError {
+    fn from(error: pgwire_replication::PgWireError) -> Self {
+        let pgwire_replication::PgWireError::Server(said) = &error else {
+            return Self::Pgwire(error);
+        };
+        let said = said.strip_suffix(')').and_then(|said| said.rsplit_once(" (SQLSTATE "));
+        let (message, state) = said.unwrap_or_default();
+        let is_in_statement = true;
+        let told = ServerMessage {
+            severity: "ERROR",
+            state,
+            message,
+            is_in_statement,
+            ..ServerMessage::default()
+        };
+        Self::Server(told.into())
     }
 }
 

@@ -58,7 +58,6 @@ mod snapshot_modes;
 mod source;
 mod sql;
 mod start;
-mod statement_error;
 mod status;
 mod switch;
 mod takeover;
@@ -108,7 +107,6 @@ pub use crate::{
     snapshot_again::SnapshotAgain,
     snapshot_modes::{SelectOverride, Snapshot},
     source::{Source, SourceItem},
-    statement_error::StatementError,
     status::{Phase, PipelineStatus},
     switch::{SourceSwitch, SwitchStep, SwitchTo, Switched},
     takeover::{

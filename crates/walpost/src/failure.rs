@@ -2,8 +2,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tokio_postgres::error::SqlState;
-use walpost_event::error_chain;
-use walpost_postgres::{ConnectError, Database};
+use walpost_postgres::{
+    ConnectError, Database,
+    shown::{Author, chain},
+};
 use walpost_relay::{RelayError, ServerError, SourceError};
 
 use crate::{
@@ -43,7 +45,7 @@ impl Failure {
     /// A failure with the whole chain of its causes.
     pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
         let error = error.into();
-        Self::found(exit, &error_chain(error.as_ref()))
+        Self::found(exit, &chain(error.as_ref(), Author::Walpost))
     }
 
     /// It failed while running.
@@ -245,7 +247,7 @@ fn next_step(error: &RelayError) -> Option<String> {
 
 /// The server has no catalogue entry for a change that it decodes.
 fn is_undecodable(told: &ServerError) -> bool {
-    told.code == "XX000" && told.message.starts_with("could not map file")
+    told.code == "XX000" && told.message().starts_with("could not map file")
 }
 
 const UNDECODABLE: &str = "a table was created or rewritten while the slot was made, and PostgreSQL \

@@ -70,6 +70,8 @@ fn filter(config: &Config) -> Result<EnvFilter, ConfigError> {
     if let Some(word) = misspelt_level(level) {
         return Err(wrong(&format!("{word:?} is none of {}", LEVELS.join(", "))));
     }
+    // It logs what functions raise as a notice, and values of parameters at the level debug.
+    let level = format!("tokio_postgres=warn,{level}");
     EnvFilter::try_new(level).map_err(|error| wrong(&error.to_string()))
 }
 

@@ -12,7 +12,7 @@ use walpost_postgres::Database;
 use super::{CheckResult, Outcome, filters, ok, warn};
 use crate::{
     config::RelayConfig,
-    error::{RelayError, ServerError, SourceError},
+    error::{RelayError, SourceError},
     recovery,
     sql::Sql,
 };
@@ -193,8 +193,9 @@ pub(super) async fn direct(
 fn is_poolers(error: &RelayError) -> bool {
     matches!(
         error,
-        RelayError::Source(SourceError::Server(ServerError { code, message, .. }))
-            if code == "08P01" && message.contains("unsupported startup parameter")
+        RelayError::Source(SourceError::Server(refused))
+            if refused.code == "08P01"
+                && refused.message().contains("unsupported startup parameter")
     )
 }
 
@@ -218,6 +219,8 @@ fn pooler(session: Duration, connected_for: Duration, refused_by_it: bool) -> Ch
 
 #[cfg(test)]
 mod tests {
+    use walpost_postgres::shown::ServerMessage;
+
     use super::*;
     use crate::check::Outcome;
 
@@ -260,10 +263,9 @@ mod tests {
         assert_eq!(pooler(seconds(3), seconds(3), false).outcome, Outcome::Ok);
         assert_eq!(pooler(seconds(90), seconds(3), false).outcome, Outcome::Warn);
         assert_eq!(pooler(seconds(0), seconds(3), true).outcome, Outcome::Fail);
-        let refusal = |code: &str, message: &str| {
-            let (code, message) = (code.to_owned(), message.to_owned());
-            let error = SourceError::Server(ServerError { code, message, hint: None });
-            is_poolers(&RelayError::Source(error))
+        let refusal = |state: &str, message: &str| {
+            let refused = ServerMessage { state, message, ..ServerMessage::default() };
+            is_poolers(&RelayError::Source(SourceError::Server(refused.into())))
         };
         assert!(refusal("08P01", "unsupported startup parameter: replication"));
         assert!(refusal("08P01", "unsupported startup parameter in options: wal_sender_timeout"));

@@ -13,7 +13,7 @@ use super::{
     Aggregate, ParkReason, Parking, Texts,
     sending::{Sending, SendingFloor},
     stored::{StoredContents, StoredEvent},
-    table::{ParkedTable, is_of_data, position, without_values},
+    table::{ParkedTable, is_of_data, parking_failed, position},
 };
 use crate::error::RelayError;
 
@@ -312,7 +312,7 @@ impl ParkedTable {
             (&column(outcomes, |one| refusal(one).2) as _, Type::TEXT_ARRAY),
         ];
         let attempt = "noting what became of parked events";
-        let rows = self.sql.query(attempt, &sql, &parameters).await.map_err(without_values)?;
+        let rows = self.sql.query(attempt, &sql, &parameters).await.map_err(parking_failed)?;
         if rows.is_empty() { Err(self.taken_over()) } else { Ok(()) }
     }
 

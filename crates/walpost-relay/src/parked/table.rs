@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{RelayConfig, TableName},
-    error::{RelayError, ServerError},
+    error::RelayError,
     sql::Sql,
 };
 
@@ -115,7 +115,7 @@ impl ParkedTable {
                 ],
             )
             .await
-            .map_err(without_values)?;
+            .map_err(parking_failed)?;
         if rows.is_empty() {
             return Err(self.taken_over());
         }
@@ -248,15 +248,11 @@ pub(super) fn is_of_data(error: &RelayError) -> bool {
     }
 }
 
-/// The server's detail quotes the row that it refuses.
-pub(super) fn without_values(error: RelayError) -> RelayError {
+/// A statement about parked events has failed.
+pub(super) fn parking_failed(error: RelayError) -> RelayError {
     let RelayError::Sql { source, .. } = &error else { return error };
     let Some(told) = source.as_db_error() else { return error };
-    RelayError::Parking(ServerError {
-        code: told.code().code().to_owned(),
-        message: told.message().to_owned(),
-        hint: None,
-    })
+    RelayError::Parking(told.into())
 }
 
 /// LSN and ordinal, from column `first` on.

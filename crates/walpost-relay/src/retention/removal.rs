@@ -5,6 +5,7 @@ mod counting;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
+use walpost_postgres::shown::ServerMessage;
 
 use super::{
     Pruned, RetentionConfig, drop_not_null,
@@ -46,7 +47,8 @@ impl Archive {
         let RelayError::Sql { source, .. } = &error else { return error };
         let (Some(told), table) = (source.as_db_error(), &self.table) else { return error };
         let leaf = &leaf.name;
-        match (told.code().code(), told.column()) {
+        let column = told.column().filter(|_| ServerMessage::from(told).is_by_server());
+        match (told.code().code(), column) {
             ("23502", Some(column)) => RelayError::prerequisite(
                 format!(
                     "a row of {leaf} has a null in column {column:?}, which {table} does not take: \

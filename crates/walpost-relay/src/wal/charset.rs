@@ -18,7 +18,7 @@ use walpost_postgres::Database;
 
 use super::quote_literal;
 use crate::{
-    error::{RelayError, ServerError, SourceError},
+    error::{RelayError, SourceError},
     sql::Sql,
 };
 
@@ -279,11 +279,7 @@ async fn convert(
 /// A statement that reads rows has failed.
 pub(crate) fn statement_failed(error: tokio_postgres::Error) -> SourceError {
     match error.as_db_error() {
-        Some(error) => SourceError::Server(ServerError {
-            code: error.code().code().to_owned(),
-            message: error.message().to_owned(),
-            hint: error.hint().map(str::to_owned),
-        }),
+        Some(error) => SourceError::Server(error.into()),
         None => SourceError::Io(std::io::Error::other(error)),
     }
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -12,7 +12,7 @@ use postgres_protocol::{
         frontend,
     },
 };
-use walpost_postgres::{Database, SslMode};
+use walpost_postgres::{Database, SslMode, shown::ServerMessage};
 
 use super::{
     XLOG_DATA_HEADER_BYTES,
@@ -280,18 +280,27 @@ pub(super) fn server_error(body: &[u8]) -> Result<ServerError, SourceError> {
 }
 
 fn fields(body: &ErrorResponseBody) -> Result<ServerError, SourceError> {
-    let mut error = ServerError { code: String::new(), message: String::new(), hint: None };
+    let mut values = HashMap::new();
     let mut fields = body.fields();
     while let Some(field) = fields.next()? {
-        let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
-        match field.type_() {
-            b'C' => error.code = value,
-            b'M' => error.message = value,
-            b'H' => error.hint = Some(value),
-            _ => {}
-        }
+        values.insert(field.type_(), String::from_utf8_lossy(field.value_bytes()).into_owned());
     }
-    Ok(error)
+    let value = |of| values.get(&of).map(String::as_str);
+    Ok(ServerError::from(ServerMessage {
+        severity: value(b'V').unwrap_or("ERROR"),
+        state: value(b'C').unwrap_or_default(),
+        message: value(b'M').unwrap_or_default(),
+        file: value(b'F'),
+        // The command is a constant without parameters, and decoding calls no function of an
+        // application's: a name can only be one of the configuration.
+        has_context: false,
+        is_in_statement: true,
+        constraint: value(b'n'),
+        schema: value(b's'),
+        table: value(b't'),
+        column: value(b'c'),
+        data_type: value(b'd'),
+    }))
 }
 
 fn is_fatal(body: &ErrorResponseBody) -> Result<bool, SourceError> {

@@ -192,5 +192,5 @@ fn in_use(start: &StreamStart, error: PgWireError) -> SourceError {
     if detail.contains("55006") {
         return SourceError::SlotInUse { slot: start.slot.clone(), detail };
     }
-    SourceError::Pgwire(error)
+    error.into()
 }

@@ -1,6 +1,7 @@
 //! What the role may do with a table, and the grant that is missing.
 
 use tokio_postgres::{error::SqlState, types::Type};
+use walpost_postgres::shown::{Author, ServerMessage};
 
 use super::quote_identifier;
 use crate::{config::TableName, error::RelayError, sql::Sql};
@@ -145,9 +146,9 @@ pub(crate) fn hides(error: &tokio_postgres::Error) -> Option<RelayError> {
     let is_refused =
         told.code() == &SqlState::INSUFFICIENT_PRIVILEGE && told.file() == Some("rls.c");
     is_refused.then(|| {
-        // Names the table, in the language of the server.
-        let message = told.message();
-        hidden(&format!("row level security hides rows from the role: {message} (SQLSTATE 42501)"))
+        // It names the table.
+        let told = ServerMessage::from(told).to_text(Author::Walpost);
+        hidden(&format!("row level security hides rows from the role: {told}"))
     })
 }
 

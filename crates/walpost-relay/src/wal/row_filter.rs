@@ -266,6 +266,7 @@ fn refused(error: RelayError, table: &TableName, conditions: &[&str]) -> RelayEr
 /// A publication takes fewer conditions than a table does.
 pub(crate) fn unfit(error: RelayError, filter: Option<&str>) -> RelayError {
     let (RelayError::Sql { source, .. }, Some(filter)) = (&error, filter) else { return error };
+    // Defining a publication reads no row, so that what the server says is about the filter.
     let told = source.as_db_error().filter(|told| *told.code() == SqlState::FEATURE_NOT_SUPPORTED);
     let Some(told) = told else { return error };
     RelayError::prerequisite(

@@ -273,7 +273,7 @@ impl Source for WalSource {
 fn in_use(start: &StreamStart, error: SourceError) -> SourceError {
     match error {
         SourceError::Server(error) if error.code == "55006" => {
-            SourceError::SlotInUse { slot: start.slot.clone(), detail: error.message }
+            SourceError::SlotInUse { slot: start.slot.clone(), detail: error.message().to_owned() }
         }
         other => other,
     }

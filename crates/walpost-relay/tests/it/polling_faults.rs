@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use walpost_relay::{AppliesTo, Requeue};
-use walpost_testkit::{Direction, until};
+use walpost_testkit::{Direction, MARKER, QUOTING_SCHEMA, Quoting, until};
 
 use crate::{
     polling_rig::Polled,
@@ -202,4 +202,21 @@ async fn a_long_row_of_events_behind_a_failed_one_keeps_no_other_from_being_foun
         polled.rig.world.values()[3..503],
         (0..500).map(|n| n.to_string()).collect::<Vec<_>>()
     );
+}
+
+#[tokio::test]
+async fn a_value_that_a_trigger_of_the_outbox_quotes_is_in_no_error() {
+    let polled = Polled::new().await;
+    polled.rig.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
+    polled.rig.insert("a", &[&format!("\"{MARKER}\"")]).await;
+    for quoting in Quoting::ALL {
+        let trigger = quoting.trigger("before update on walpost.outbox", "new.payload #>> '{}'");
+        polled.rig.client.batch_execute(&trigger).await.unwrap();
+        let mut relay = polled.start();
+        let ended = tokio::time::timeout(SOON, relay.finished()).await;
+        let error = ended.expect("the poller ends").unwrap_err();
+        let text = walpost_event::error_chain(&error);
+        assert!(text.contains(quoting.state), "{}: {text}", quoting.name);
+        quoting.is_hidden_in(&[text, format!("{error:?}")]);
+    }
 }

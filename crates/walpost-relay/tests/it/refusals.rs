@@ -1,7 +1,7 @@
 //! What an operator gets wrong, and what the relay says about it.
 
 use walpost_relay::{Initial, Outcome};
-use walpost_testkit::unique_name;
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting, unique_name};
 
 use crate::rig::{Rig, stop};
 
@@ -111,8 +111,23 @@ async fn a_row_that_the_server_quotes_is_in_no_error() {
     let constraint = "alter table walpost.checkpoint add constraint closed check (slot = '')";
     rig.client.batch_execute(constraint).await.unwrap();
     let refusal = rig.refusal().await;
-    assert!(refusal.contains("SQLSTATE 23514, constraint closed, table checkpoint"), "{refusal}");
+    let told = "ERROR 23514 (check violation), constraint closed, schema walpost, table checkpoint";
+    assert!(refusal.contains(told), "{refusal}");
     assert!(!refusal.contains("Failing row") && !refusal.contains(&rig.config.slot), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_value_that_the_server_quotes_is_in_no_refusal() {
+    let rig = Rig::new().await;
+    rig.client.batch_execute(QUOTING_SCHEMA).await.unwrap();
+    let value = format!("'{MARKER}'");
+    for quoting in Quoting::ALL {
+        let trigger = quoting.trigger("before insert or update on walpost.checkpoint", &value);
+        rig.client.batch_execute(&trigger).await.unwrap();
+        let refusal = rig.refusal().await;
+        assert!(refusal.contains(quoting.state), "{}: {refusal}", quoting.name);
+        quoting.is_hidden_in(&[refusal]);
+    }
 }
 
 #[tokio::test]

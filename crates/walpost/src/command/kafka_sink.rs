@@ -1,8 +1,10 @@
 //! The Kafka sink of a pipeline, whose transactional.id names its database.
 
-use walpost_event::error_chain;
 use walpost_kafka::{KafkaConnector, KafkaSink};
-use walpost_postgres::Database;
+use walpost_postgres::{
+    Database,
+    shown::{Author, chain},
+};
 use walpost_relay::RelayError;
 
 use crate::config::Config;
@@ -41,8 +43,8 @@ async fn name(database: &Database) -> Result<String, RelayError> {
     let failed = |detail: String, transient| RelayError::Sink { detail, transient };
     let client = database.connect().await.map_err(|error| {
         let transient = error.is_transient();
-        failed(error_chain(&error), transient)
+        failed(chain(&error, Author::Walpost), transient)
     })?;
     let row = client.query_one(NAME, &[]).await;
-    Ok(row.map_err(|error| failed(error_chain(&error), true))?.get(0))
+    Ok(row.map_err(|error| failed(chain(&error, Author::Walpost), true))?.get(0))
 }

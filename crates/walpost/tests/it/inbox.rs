@@ -1,6 +1,7 @@
 //! Events received from outside: looked at, decided about, pruned.
 
 use serde_json::Value;
+use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting};
 
 use crate::{
     cli::{stderr, stdout, walpost},
@@ -104,4 +105,23 @@ fn what_is_old_leaves_on_request_and_not_within_the_window() {
     let _ = rig.json(&["prune", "--yes"]);
     let shown = &rig.json(&["show", "4", "--payload"])[0];
     assert_eq!((&shown["payload"], &shown["has_payload"]), (&Value::Null, &false.into()));
+}
+
+#[test]
+fn a_value_that_the_server_quotes_is_in_no_output() {
+    let rig = Rig::of(&["inbox"]);
+    let args = ["migrate", "--set", "inbox", "--postgres", &rig.url];
+    assert!(walpost(&args, &[]).status.success());
+    rig.sql(EVENTS);
+    rig.sql(QUOTING_SCHEMA);
+    for quoting in Quoting::ALL {
+        rig.sql(&quoting.trigger("before update on walpost.inbox", &format!("'{MARKER}'")));
+        for args in [&["retry", "2"][..], &["retry", "2", "--json"]] {
+            let output = rig.run(args);
+            let (stdout, stderr) = (stdout(&output), stderr(&output));
+            assert_ne!(output.status.code(), Some(0), "{}: {stdout}", quoting.name);
+            assert!(stderr.contains(quoting.state), "{}: {stderr}", quoting.name);
+            quoting.is_hidden_in(&[stdout, stderr]);
+        }
+    }
 }
