@@ -515,7 +515,7 @@ mod tests {
         };
         assert!(end("23505") && end("WP004") && !end("08006") && !end("WP001"));
         let discards = |state| {
-            let error = StoreError::server(&Said { state, ..Said::default() });
+            let error = StoreError::server(&ServerMessage { state, ..ServerMessage::default() });
             StoreFailure::at_end(error).discards()
         };
         assert!(discards("WP004") && !discards("23505"));

@@ -58,6 +58,7 @@ pub(crate) fn report(error: &PgError) -> String {
 }
 
 /// The same of a statement of the handler's.
+#[cfg(feature = "axum")]
 pub(crate) fn report_handlers(error: &PgError) -> String {
     shown::text(error, Author::Application)
 }

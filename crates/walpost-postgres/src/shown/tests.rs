@@ -8,7 +8,7 @@ use super::{
 const MARKER: &str = "do-not-show-e1f0";
 
 /// As a statement fails that the server parses.
-fn message(state: &'static str, file: &'static str) -> ServerMessage<'static> {
+const fn message(state: &'static str, file: &'static str) -> ServerMessage<'static> {
     ServerMessage {
         severity: "ERROR",
         state,
@@ -24,7 +24,7 @@ fn message(state: &'static str, file: &'static str) -> ServerMessage<'static> {
     }
 }
 
-fn in_statement(state: &'static str, file: &'static str) -> ServerMessage<'static> {
+const fn in_statement(state: &'static str, file: &'static str) -> ServerMessage<'static> {
     ServerMessage { is_in_statement: true, ..message(state, file) }
 }
 
@@ -39,80 +39,84 @@ fn shown(of: ServerMessage<'_>) -> [bool; 3] {
     [is_shown(of, Walpost), is_shown(of, Application), by_function]
 }
 
+const EVERYWHERE: [bool; 3] = [true, true, true];
+const DIRECTLY: [bool; 3] = [true, true, false];
+const OURS_ALONE: [bool; 3] = [true, false, false];
+const NEVER: [bool; 3] = [false, false, false];
+
+/// Errors, and where their messages are shown.
+const ERRORS: &[(ServerMessage<'static>, [bool; 3])] = &[
+    // Connections and logins.
+    (message("08006", "pqcomm.c"), OURS_ALONE),
+    (message("08P01", "postgres.c"), OURS_ALONE),
+    (message("28P01", "auth.c"), OURS_ALONE),
+    (message("3D000", "postinit.c"), OURS_ALONE),
+    // Rights.
+    (message("42501", "aclchk.c"), EVERYWHERE),
+    (message("42501", "rls.c"), EVERYWHERE),
+    (message("42501", "execMain.c"), EVERYWHERE),
+    // As of pg_read_file($1).
+    (message("42501", "fd.c"), OURS_ALONE),
+    // Conflicts, locks, limits, shutdowns, states of the transaction.
+    (message("25006", "utility.c"), EVERYWHERE),
+    (message("25P02", "postgres.c"), EVERYWHERE),
+    (message("40001", "predicate.c"), EVERYWHERE),
+    (message("40P01", "deadlock.c"), EVERYWHERE),
+    (message("53100", "md.c"), DIRECTLY),
+    (message("53300", "proc.c"), DIRECTLY),
+    (message("55P03", "postgres.c"), EVERYWHERE),
+    (message("55P03", "heapam.c"), DIRECTLY),
+    (message("57014", "postgres.c"), EVERYWHERE),
+    (message("57P01", "postgres.c"), EVERYWHERE),
+    // What a foreign server has said, under its state.
+    (message("40001", "connection.c"), DIRECTLY),
+    (message("55000", "slot.c"), OURS_ALONE),
+    (message("55P04", "enum.c"), NEVER),
+    (message("54000", "tsquery.c"), NEVER),
+    (message("54000", "async.c"), OURS_ALONE),
+    (message("54001", "stack_depth.c"), OURS_ALONE),
+    (message("58P01", "walsender.c"), OURS_ALONE),
+    // Names: at a position of the statement, or as a value.
+    (in_statement("42P01", "parse_relation.c"), OURS_ALONE),
+    (message("42P01", "namespace.c"), NEVER),
+    (in_statement("42703", "parse_relation.c"), OURS_ALONE),
+    (message("42704", "parse_type.c"), NEVER),
+    (in_statement("42883", "parse_func.c"), OURS_ALONE),
+    (message("42883", "regproc.c"), NEVER),
+    (in_statement("3F000", "namespace.c"), OURS_ALONE),
+    (message("3F000", "namespace.c"), NEVER),
+    (message("0A000", "formatting.c"), NEVER),
+    (message("42P07", "heap.c"), OURS_ALONE),
+    (message("42710", "publicationcmds.c"), OURS_ALONE),
+    // The text of the statement.
+    (in_statement("42601", "scan.l"), NEVER),
+    (in_statement("42601", "parse_clause.c"), NEVER),
+    (in_statement("42602", "regproc.c"), NEVER),
+    (in_statement("42622", "scansup.c"), NEVER),
+    // Data.
+    (in_statement("21000", "execMain.c"), NEVER),
+    (in_statement("22P02", "numutils.c"), NEVER),
+    (in_statement("22003", "numutils.c"), NEVER),
+    (in_statement("22007", "datetime.c"), NEVER),
+    (message("22023", "variable.c"), NEVER),
+    (message("22030", "jsonfuncs.c"), NEVER),
+    (message("23505", "nbtinsert.c"), NEVER),
+    (message("23514", "execMain.c"), NEVER),
+    (message("44000", "execMain.c"), NEVER),
+    (message("38000", "fmgr.c"), NEVER),
+    (message("P0001", "pl_exec.c"), NEVER),
+    (message("P0004", "pl_exec.c"), NEVER),
+    (message("HV000", "connection.c"), NEVER),
+    (message("XX000", "reorderbuffer.c"), NEVER),
+    (message("APP01", "postgres.c"), NEVER),
+    (message("", "postgres.c"), NEVER),
+    (message("é1234", "postgres.c"), NEVER),
+];
+
 #[test]
 fn each_class_is_shown_or_left_out_by_author_and_context() {
-    let everywhere = [true, true, true];
-    let directly = [true, true, false];
-    let ours = [true, false, false];
-    let never = [false, false, false];
-    for (of, expected) in [
-        // Connections and logins.
-        (message("08006", "pqcomm.c"), ours),
-        (message("08P01", "postgres.c"), ours),
-        (message("28P01", "auth.c"), ours),
-        (message("3D000", "postinit.c"), ours),
-        // Rights.
-        (message("42501", "aclchk.c"), everywhere),
-        (message("42501", "rls.c"), everywhere),
-        (message("42501", "execMain.c"), everywhere),
-        // As of pg_read_file($1).
-        (message("42501", "fd.c"), ours),
-        // Conflicts, locks, limits, shutdowns, states of the transaction.
-        (message("25006", "utility.c"), everywhere),
-        (message("25P02", "postgres.c"), everywhere),
-        (message("40001", "predicate.c"), everywhere),
-        (message("40P01", "deadlock.c"), everywhere),
-        (message("53100", "md.c"), directly),
-        (message("53300", "proc.c"), directly),
-        (message("55P03", "postgres.c"), everywhere),
-        (message("55P03", "heapam.c"), directly),
-        (message("57014", "postgres.c"), everywhere),
-        (message("57P01", "postgres.c"), everywhere),
-        // What a foreign server has said, under its state.
-        (message("40001", "connection.c"), directly),
-        (message("55000", "slot.c"), ours),
-        (message("55P04", "enum.c"), never),
-        (message("54000", "tsquery.c"), never),
-        (message("54000", "async.c"), ours),
-        (message("54001", "stack_depth.c"), ours),
-        (message("58P01", "walsender.c"), ours),
-        // Names: at a position of the statement, or as a value.
-        (in_statement("42P01", "parse_relation.c"), ours),
-        (message("42P01", "namespace.c"), never),
-        (in_statement("42703", "parse_relation.c"), ours),
-        (message("42704", "parse_type.c"), never),
-        (in_statement("42883", "parse_func.c"), ours),
-        (message("42883", "regproc.c"), never),
-        (in_statement("3F000", "namespace.c"), ours),
-        (message("3F000", "namespace.c"), never),
-        (message("0A000", "formatting.c"), never),
-        (message("42P07", "heap.c"), ours),
-        (message("42710", "publicationcmds.c"), ours),
-        // The text of the statement.
-        (in_statement("42601", "scan.l"), never),
-        (in_statement("42601", "parse_clause.c"), never),
-        (in_statement("42602", "regproc.c"), never),
-        (in_statement("42622", "scansup.c"), never),
-        // Data.
-        (in_statement("21000", "execMain.c"), never),
-        (in_statement("22P02", "numutils.c"), never),
-        (in_statement("22003", "numutils.c"), never),
-        (in_statement("22007", "datetime.c"), never),
-        (message("22023", "variable.c"), never),
-        (message("22030", "jsonfuncs.c"), never),
-        (message("23505", "nbtinsert.c"), never),
-        (message("23514", "execMain.c"), never),
-        (message("44000", "execMain.c"), never),
-        (message("38000", "fmgr.c"), never),
-        (message("P0001", "pl_exec.c"), never),
-        (message("P0004", "pl_exec.c"), never),
-        (message("HV000", "connection.c"), never),
-        (message("XX000", "reorderbuffer.c"), never),
-        (message("APP01", "postgres.c"), never),
-        (message("", "postgres.c"), never),
-        (message("é1234", "postgres.c"), never),
-    ] {
-        assert_eq!(shown(of), expected, "{} {:?}", of.state, of.file);
+    for (of, expected) in ERRORS {
+        assert_eq!(shown(*of), *expected, "{} {:?}", of.state, of.file);
     }
 }
 

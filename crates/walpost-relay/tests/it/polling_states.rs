@@ -293,13 +293,13 @@ async fn what_would_fail_behind_the_sending_is_refused_before_it() {
              create trigger keep before update on walpost.outbox for each row \
              execute function keep()",
             "drop trigger keep on walpost.outbox",
-            "noting what was published failed: SQLSTATE P0001",
+            "noting what was published failed: ERROR P0001",
         ),
         (
             "create constraint trigger keep after update on walpost.outbox deferrable \
              initially deferred for each row execute function keep()",
             "drop trigger keep on walpost.outbox",
-            "marking a row as published failed: SQLSTATE P0001",
+            "marking a row as published failed: ERROR P0001",
         ),
         (
             "alter table walpost.outbox alter published_at type bigint using 0",
