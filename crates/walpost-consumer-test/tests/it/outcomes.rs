@@ -53,7 +53,7 @@ async fn a_halt_and_a_missing_table_halt() {
         }
     }
     let test = test(|_| Elsewhere).await;
-    test.deliver(&[event("1", 0)]).await.unwrap().assert_halted("shipmnt");
+    test.deliver(&[event("1", 0)]).await.unwrap().assert_halted("undefined table");
 }
 
 #[tokio::test]
