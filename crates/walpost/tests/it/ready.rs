@@ -119,8 +119,9 @@ async fn connections_that_say_nothing_take_no_descriptor_that_the_relay_needs_an
     let before = descriptors();
     let silent = silent_connections(port);
     until(LIMIT, "as many as are served", async || descriptors() >= before + 50).await;
-    // The relay has some of its own that come and go.
-    assert!(descriptors() <= before + 64 + 10, "{} and {before}", descriptors());
+    // The relay has some of its own that come and go, and one that is closed for a new
+    // one stays for a moment.
+    until(LIMIT, "no more than that", async || descriptors() <= before + 64 + 10).await;
 
     let before = walsender(&server);
     server.psql("shop", &format!("select pg_terminate_backend({before})")).unwrap();
