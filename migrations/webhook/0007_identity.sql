@@ -75,8 +75,9 @@ begin
         where a.attrelid = m.outbox and a.attname = m.status_column and not a.attisdropped;
     -- Not those of other tables with the same ids. A source that is no id space is a topic: of
     -- a table whose events have no other source.
-    select to_regclass(format('%I.id_space', c.relnamespace::regnamespace::name)) into spaces
-        from pg_catalog.pg_class c where c.oid = deliveries::regclass;
+    select to_regclass(format('%I.id_space', n.nspname)) into spaces
+        from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+        where c.oid = deliveries::regclass;
     if spaces is not null then
         execute format('select id, scope = ''table'' from %s where outbox = $1', spaces)
             into space, is_in_header using coalesce(pg_partition_root(m.outbox), m.outbox);

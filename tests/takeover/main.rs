@@ -292,7 +292,7 @@ async fn a_stop_in_the_middle_of_a_copy_neither_loses_nor_repeats_a_row() {
     // With a default that is computed for each row the server would insert one by one.
     let copy = format!(
         "copy walpost.outbox (id, aggregatetype, aggregateid, type, payload, created_at) from \
-         program 'seq -f 00000000-0000-0000-0000-%012.0f,order,a-1,Placed,1,2026-01-01 {ROWS}' \
+         program 'seq -f 00000000-0000-4000-8000-%012.0f,order,a-1,Placed,1,2026-01-01 {ROWS}' \
          with (format csv)"
     );
     client.batch_execute(&copy).await.unwrap();

@@ -4,6 +4,7 @@ use std::{borrow::Cow, error::Error as StdError, sync::Arc, time::Duration};
 
 use tokio_postgres::error::SqlState;
 use walpost_event::RetrySchedule;
+use walpost_postgres::shown::StatementError;
 
 use crate::{BoxError, sql::needed_rights};
 
@@ -145,7 +146,8 @@ pub(crate) fn postgres_error(error: &BoxError) -> Option<&tokio_postgres::Error>
     while let Some(error) = next {
         let boxed = || error.downcast_ref::<Box<tokio_postgres::Error>>().map(Box::as_ref);
         let shared = || error.downcast_ref::<Arc<tokio_postgres::Error>>().map(Arc::as_ref);
-        if let Some(found) = error.downcast_ref().or_else(boxed).or_else(shared) {
+        let shown = || error.downcast_ref::<StatementError>().map(|error| &**error);
+        if let Some(found) = error.downcast_ref().or_else(boxed).or_else(shared).or_else(shown) {
             return Some(found);
         }
         next = error.source();

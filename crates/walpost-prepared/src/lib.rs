@@ -23,6 +23,7 @@ use std::{
 use futures_util::{TryStreamExt, future::join};
 use tokio_postgres::{
     Client, Error, SimpleQueryMessage, SimpleQueryStream, Statement, Transaction,
+    error::SqlState,
     types::{Kind, Type},
 };
 
@@ -136,8 +137,12 @@ impl Types {
                 Ok(newest)
             }
             Err(error) => {
-                // A lost connection says nothing about types.
-                if error.as_db_error().is_some() {
+                // A lost connection says nothing about types, and neither does a server that
+                // is starting, full or away behind a pooler.
+                let is_away = |state: &SqlState| {
+                    ["08", "53", "57", "58"].iter().any(|class| state.code().starts_with(class))
+                };
+                if error.code().is_some_and(|state| !is_away(state)) {
                     self.count_in_vain();
                 }
                 Err(error)

@@ -304,6 +304,12 @@ impl RelayError {
         }
     }
 
+    /// Whether a lock was waited for longer than it may be.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Sql { source, .. }
+            if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
     /// Whether the server names the process `pid` as the holder of the slot.
     pub(crate) fn names_process(&self, pid: i32) -> bool {
         let Self::Source(SourceError::SlotInUse { detail, .. }) = self else { return false };
@@ -330,7 +336,8 @@ impl From<pgwire_replication::PgWireError> for SourceError {
             return Self::Pgwire(error);
         };
         let said = said.strip_suffix(')').and_then(|said| said.rsplit_once(" (SQLSTATE "));
-        let (message, state) = said.unwrap_or_default();
+        // Without a state nothing tells whether another session would succeed.
+        let (message, state) = said.unwrap_or(("an error without SQLSTATE", "08006"));
         let is_in_statement = true;
         let told = ServerMessage {
             severity: "ERROR",

@@ -57,6 +57,21 @@ async fn a_refusal_is_found_behind_an_error_of_the_applications_own() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_found_behind_an_error_that_shows_it() {
+    let world = World::new(1).await;
+    let settings = walpost_postgres::Database::parse(world.database.url()).unwrap();
+    let settings = settings.with_dbname("no_such_database");
+    let database = Database::connect_with(move || {
+        let settings = settings.clone();
+        async move { settings.connect().await }
+    });
+    let consumer = world.consumer().database(database).handler(Effects).unwrap();
+    let error = run(consumer).end().await.unwrap_err();
+    assert!(matches!(error, Error::Database { .. }), "{error}");
+    assert!(error_chain(&error).contains("correct the name of the database"), "{error}");
+}
+
+#[tokio::test]
 async fn a_standby_is_an_error_that_names_the_primary() {
     let world = World::new(1).await;
     let mut config = world.database.config();

@@ -56,7 +56,10 @@ impl OutboxRows {
         let client = Arc::new(self.database.connect().await?);
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
         let sql = Sql::new(client.clone(), limit);
-        sql.batch("setting up the session", SESSION_SETTINGS).await?;
+        // A lock that is waited for ends on the server, before the client's own bound.
+        let lock_ms = (self.config.statement_timeout_ms / 2).max(1);
+        let settings = format!("{SESSION_SETTINGS}; set lock_timeout = {lock_ms}");
+        sql.batch("setting up the session", &settings).await?;
         let relation = Arc::new(describe(&sql, &self.config, table).await?);
         if !self.is_its_table(&sql, table, event).await? {
             return none("the table has another id space than the event: it is another table now");

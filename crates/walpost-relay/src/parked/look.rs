@@ -161,7 +161,8 @@ impl Look {
         {
             let Some(mut event) = table.event(id).await? else { continue };
             if event.from_table || event.is_incomplete() {
-                event.row = Some(read_row(outbox, &event).await?);
+                let read = read_row(outbox, &mut event).await?;
+                event.row = Some(read);
             }
             bytes += event.contents.as_ref().map_or(0, Contents::size_bytes);
             bytes += event.row.iter().flatten().map(Row::size_bytes).sum::<usize>();
@@ -187,15 +188,17 @@ impl Look {
 /// is about this event alone: an error would end the session, and the next one too.
 async fn read_row(
     outbox: &OutboxRows,
-    event: &StoredEvent,
+    event: &mut StoredEvent,
 ) -> Result<Result<Row, Parking>, RelayError> {
     let error = match outbox.read(event).await {
         Ok(read) => return Ok(read),
         Err(error) => error,
     };
-    if error.is_transient() && !error.is_timeout() {
+    if error.is_transient() && !error.is_timeout() && !error.is_lock_timeout() {
         return Err(error);
     }
+    // The row may have what the event lacks, so it is not sent without.
+    event.from_table = true;
     let detail = format!("its row cannot be read from the outbox table: {}", error_chain(&error));
     Ok(Err(Parking { reason: event.reason, detail }))
 }

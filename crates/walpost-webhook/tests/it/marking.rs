@@ -257,6 +257,23 @@ async fn equal_ids_to_one_destination_mark_each_row_also_one_that_is_seen_late()
     running.stop().await;
 }
 
+#[tokio::test]
+async fn marks_are_told_apart_in_a_schema_whose_name_is_quoted() {
+    let mut world = World::new().await;
+    let sets = [Set::Relay, Set::Webhook];
+    Migrator::new().schema("Our Walpost").sets(sets).migrate(&mut world.client).await.unwrap();
+    let create = "create table ord (id bigint primary key, status text default 'pending'); \
+                  select \"Our Walpost\".webhook_mark('ord', 'status')";
+    world.client.batch_execute(create).await.unwrap();
+    let space = "insert into \"Our Walpost\".id_space (outbox, scope, only_walpost) \
+                 values ('ord', 'table', true) returning id::text";
+    let space = world.texts(space).await.remove(0);
+    let statement = "select \"Our Walpost\".webhook_mark_statement(m) \
+                     from \"Our Walpost\".webhook_mark m";
+    let statement = world.texts(statement).await.remove(0);
+    assert!(statement.contains(&format!("source in ('', '{space}')")), "{statement}");
+}
+
 /// The topic may be another table's, whose events have no other source.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_with_a_topic_as_source_marks_no_row_of_a_table_with_a_header() {
