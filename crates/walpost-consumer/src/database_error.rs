@@ -1,10 +1,10 @@
 //! The one place that sorts what PostgreSQL says.
 
-use std::{borrow::Cow, error::Error as StdError, sync::Arc, time::Duration};
+use std::{borrow::Cow, error::Error as StdError, time::Duration};
 
 use tokio_postgres::error::SqlState;
 use walpost_event::RetrySchedule;
-use walpost_postgres::shown::StatementError;
+use walpost_postgres::shown::driver_error;
 
 use crate::{BoxError, sql::needed_rights};
 
@@ -144,10 +144,7 @@ pub(crate) struct Rejected {
 pub(crate) fn postgres_error(error: &BoxError) -> Option<&tokio_postgres::Error> {
     let mut next: Option<&(dyn StdError + 'static)> = Some(&**error);
     while let Some(error) = next {
-        let boxed = || error.downcast_ref::<Box<tokio_postgres::Error>>().map(Box::as_ref);
-        let shared = || error.downcast_ref::<Arc<tokio_postgres::Error>>().map(Arc::as_ref);
-        let shown = || error.downcast_ref::<StatementError>().map(|error| &**error);
-        if let Some(found) = error.downcast_ref().or_else(boxed).or_else(shared).or_else(shown) {
+        if let Some(found) = driver_error(error) {
             return Some(found);
         }
         next = error.source();

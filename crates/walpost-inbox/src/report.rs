@@ -57,12 +57,12 @@ impl Verdict {
 
 /// An error of a statement of ours as text.
 pub(crate) fn report(error: &PgError) -> String {
-    shown::text(error, Author::Walpost)
+    shown::chain(error, Author::Walpost)
 }
 
 /// The same of a statement of the handler's.
 pub(crate) fn report_handlers(error: &PgError) -> String {
-    shown::text(error, Author::Application)
+    shown::chain(error, Author::Application)
 }
 
 fn has_io_cause(error: &PgError) -> bool {

@@ -254,7 +254,7 @@ impl Error {
         }
         let message = ServerMessage::from(error);
         let detail = ServerMessage { column: None, ..message }.to_text(Author::Walpost);
-        let column = message.column.filter(|_| message.is_by_server()).map(str::to_owned);
+        let column = message.column_by_server().map(str::to_owned);
         Self::Refused { target, code, detail, column, index: None }
     }
 

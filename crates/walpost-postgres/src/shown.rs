@@ -42,11 +42,6 @@ pub enum Author {
     Application,
 }
 
-/// The text of a driver's error.
-pub fn text(error: &PgError, author: Author) -> String {
-    chain(error, author)
-}
-
 /// An error and its causes in one line. Errors of PostgreSQL among them are shown by the
 /// rule of this module, all others as they print themselves.
 ///
@@ -76,9 +71,9 @@ fn describe(error: Cause<'_>, author: Author) -> (String, Option<Cause<'_>>) {
     if let Some(error) = error.downcast_ref::<DbError>() {
         return (ServerMessage::from(error).to_text(author), None);
     }
-    let boxed = || error.downcast_ref::<Box<PgError>>().map(Box::as_ref);
-    let shared = || error.downcast_ref::<Arc<PgError>>().map(Arc::as_ref);
-    let Some(error) = error.downcast_ref::<PgError>().or_else(boxed).or_else(shared) else {
+    // It prints itself by this rule, as of a statement of Walpost's.
+    let is_shown = error.is::<StatementError>();
+    let Some(error) = driver_error(error).filter(|_| !is_shown) else {
         return (error.to_string(), error.source());
     };
     if let Some(error) = error.as_db_error() {
@@ -89,6 +84,15 @@ fn describe(error: Cause<'_>, author: Author) -> (String, Option<Cause<'_>>) {
     let of_value = text.starts_with("error serializing") || text.starts_with("error deserializing");
     let cause = error.source().filter(|cause| !of_value || cause.is::<WrongType>());
     (text, cause)
+}
+
+/// The driver's error, if `error` is one, alone, boxed, shared, or as a [`StatementError`]. The
+/// causes of `error` are not searched.
+pub fn driver_error<'error>(error: &'error (dyn StdError + 'static)) -> Option<&'error PgError> {
+    let boxed = || error.downcast_ref::<Box<PgError>>().map(Box::as_ref);
+    let shared = || error.downcast_ref::<Arc<PgError>>().map(Arc::as_ref);
+    let shown = || error.downcast_ref::<StatementError>().map(Deref::deref);
+    error.downcast_ref().or_else(boxed).or_else(shared).or_else(shown)
 }
 
 /// An error of the server, from whichever client.
@@ -161,7 +165,7 @@ const EXISTING: [&str; 6] = ["42P04", "42P06", "42P07", "42701", "42710", "42723
 /// Text of the statement, and what cannot be a name.
 const OF_TEXT: [&str; 3] = ["42601", "42602", "42622"];
 
-impl ServerMessage<'_> {
+impl<'error> ServerMessage<'error> {
     /// Its text, by the rule of this module, at most 1,024 bytes.
     pub fn to_text(&self, author: Author) -> String {
         let is_shown = self.shows_message(author);
@@ -189,11 +193,16 @@ impl ServerMessage<'_> {
         bounded(text, MAX_SERVER_BYTES)
     }
 
+    /// The column, if the server itself names it.
+    pub fn column_by_server(&self) -> Option<&'error str> {
+        self.column.filter(|_| self.is_by_server())
+    }
+
     /// Whether the server itself reports it, so that the names are those of objects.
     ///
     /// A function reports from a file of its language, such as `pl_exec.c` or
     /// `plv8.cc`, under any SQLSTATE and with any name that it likes.
-    pub fn is_by_server(&self) -> bool {
+    fn is_by_server(&self) -> bool {
         self.file.is_none_or(|file| file.ends_with(".c") && !file.starts_with("pl"))
     }
 
@@ -259,7 +268,7 @@ impl Deref for StatementError {
 
 impl fmt::Display for StatementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text(&self.0, Author::Walpost))
+        f.write_str(&chain(&self.0, Author::Walpost))
     }
 }
 

@@ -172,7 +172,7 @@ impl Types {
         }
     }
 
-    /// A transaction was rolled back. `left`: `None` if nobody knows what it left in its session.
+    /// A transaction was rolled back. `left`: what it left in its session, `None` if unknown.
     /// `lacked_statement`: its failure was SQLSTATE 26000.
     pub fn rolled_back(&self, mark: u64, left: Option<Left>, lacked_statement: bool) -> Reuse {
         if let Some(Left { newest, .. }) = left.filter(|left| mark != 0 && left.newest != mark) {

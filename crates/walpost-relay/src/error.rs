@@ -304,7 +304,7 @@ impl RelayError {
         }
     }
 
-    /// Whether a lock was waited for longer than it may be.
+    /// Whether a statement waited for a lock longer than it may.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Sql { source, .. }
             if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
@@ -339,14 +339,14 @@ impl From<pgwire_replication::PgWireError> for SourceError {
         // Without a state nothing tells whether another session would succeed.
         let (message, state) = said.unwrap_or(("an error without SQLSTATE", "08006"));
         let is_in_statement = true;
-        let told = ServerMessage {
+        let message = ServerMessage {
             severity: "ERROR",
             state,
             message,
             is_in_statement,
             ..ServerMessage::default()
         };
-        Self::Server(told.into())
+        Self::Server(message.into())
     }
 }
 

@@ -152,16 +152,16 @@ async fn partitions_and_lanes_share_two_connections() {
         for (partition, ids) in (0..).zip(&events) {
             world.publish(partition, ids).await;
         }
-        let is_mended = Arc::new(AtomicBool::new(false));
-        let mended = Arc::clone(&is_mended);
+        let is_fixed = Arc::new(AtomicBool::new(false));
+        let fixed = Arc::clone(&is_fixed);
         let handler = Ask(move |event: &Event| match event.id() {
-            "a3" if !mended.load(Ordering::SeqCst) => Err(HandlerError::park("not yet")),
+            "a3" if !fixed.load(Ordering::SeqCst) => Err(HandlerError::park("not yet")),
             _ => Ok(()),
         });
         let builder = world.builder().max_connections(2).lanes(lanes).park(Park::Key);
         let mut running = run(builder.handler(world.sqlx(handler)).unwrap());
         running.until("what is parked", |status| status.counts.waiting == 16).await;
-        is_mended.store(true, Ordering::SeqCst);
+        is_fixed.store(true, Ordering::SeqCst);
         let ask = "select count(*) from walpost.request_parked((select array_agg(id) \
                    from walpost.consumer_parked where state = 'parked'), 'retry', 'tester')";
         assert_eq!(world.number(ask).await, 1);

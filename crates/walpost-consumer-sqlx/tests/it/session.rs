@@ -65,7 +65,7 @@ async fn a_session_does_not_reach_the_next_event() {
     }
 }
 
-/// At one event, goes on in a transaction of its own after it has set something in its session.
+/// At one event, continues in a transaction of its own after it has set something in its session.
 #[derive(Clone, Default)]
 struct GoesOn {
     found: Arc<Mutex<Vec<String>>>,

@@ -184,7 +184,7 @@ async fn a_handler_that_ends_its_transaction_halts_whatever_it_sets_before() {
     }
 }
 
-/// At one event, goes on in a transaction of its own after it has set something in its session.
+/// At one event, continues in a transaction of its own after it has set something in its session.
 #[derive(Clone, Default)]
 struct GoesOn {
     found: Arc<Mutex<Vec<String>>>,

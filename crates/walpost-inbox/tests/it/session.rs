@@ -25,7 +25,7 @@ const SETS: [&str; 11] = [
 ];
 
 /// Runs the statements of an event of the type `set`, and those of `fail` as well,
-/// before it gives the event up. At `ends` it goes on in a transaction of its own.
+/// before it gives the event up. At `ends` it continues in a transaction of its own.
 #[derive(Clone, Default)]
 struct Sets {
     found: Arc<Mutex<Vec<String>>>,

@@ -1,5 +1,5 @@
 use tokio_postgres::Error;
-use walpost_postgres::shown::{Author, StatementError, chain, text};
+use walpost_postgres::shown::{Author, StatementError, chain};
 use walpost_testkit::{MARKER, QUOTING_SCHEMA, Quoting, fresh_database};
 
 /// As the texts of an error are made.
@@ -7,7 +7,7 @@ fn texts(error: Error) -> Vec<String> {
     #[derive(Debug, thiserror::Error)]
     #[error("saving a note")]
     struct Saving(#[source] Box<Error>);
-    let of = |author| text(&error, author);
+    let of = |author| chain(&error, author);
     let mut texts = vec![of(Author::Walpost), of(Author::Application)];
     let nested = Saving(Box::new(error));
     texts.push(chain(&nested, Author::Walpost));
@@ -39,10 +39,10 @@ async fn a_value_that_the_server_quotes_is_in_no_text() {
 async fn a_value_in_the_text_of_a_statement_is_shown_to_be_of_walposts_alone() {
     let client = fresh_database().await.connect().await;
     let error = client.batch_execute(&format!("select * from {MARKER}")).await.unwrap_err();
-    let shown = text(&error, Author::Walpost);
+    let shown = chain(&error, Author::Walpost);
     assert_eq!(shown, format!("ERROR 42P01: relation \"{MARKER}\" does not exist"));
     let hidden = "ERROR 42P01 (undefined table), full text in the server's log";
-    assert_eq!(text(&error, Author::Application), hidden);
+    assert_eq!(chain(&error, Author::Application), hidden);
 }
 
 #[tokio::test]
@@ -64,12 +64,12 @@ async fn rights_states_and_what_exists_are_shown() {
     ] {
         let error = client.batch_execute(&statements).await.unwrap_err();
         for author in [Author::Walpost, Author::Application] {
-            let text = text(&error, author);
+            let text = chain(&error, author);
             assert!(text.contains(shown), "{text}");
         }
         client.batch_execute("rollback; reset role; reset statement_timeout").await.unwrap();
     }
     let error = client.batch_execute("create table t ()").await.unwrap_err();
     let shown = "ERROR 42P07: relation \"t\" already exists";
-    assert_eq!(text(&error, Author::Walpost), shown);
+    assert_eq!(chain(&error, Author::Walpost), shown);
 }

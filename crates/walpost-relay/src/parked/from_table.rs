@@ -56,7 +56,7 @@ impl OutboxRows {
         let client = Arc::new(self.database.connect().await?);
         let limit = Duration::from_millis(self.config.statement_timeout_ms);
         let sql = Sql::new(client.clone(), limit);
-        // A lock that is waited for ends on the server, before the client's own bound.
+        // The server ends the wait for a lock before the client's own bound does.
         let lock_ms = (self.config.statement_timeout_ms / 2).max(1);
         let settings = format!("{SESSION_SETTINGS}; set lock_timeout = {lock_ms}");
         sql.batch("setting up the session", &settings).await?;

@@ -251,8 +251,8 @@ pub(super) fn is_of_data(error: &RelayError) -> bool {
 /// A statement about parked events has failed.
 pub(super) fn parking_failed(error: RelayError) -> RelayError {
     let RelayError::Sql { source, .. } = &error else { return error };
-    let Some(told) = source.as_db_error() else { return error };
-    RelayError::Parking(told.into())
+    let Some(refused) = source.as_db_error() else { return error };
+    RelayError::Parking(refused.into())
 }
 
 /// LSN and ordinal, from column `first` on.

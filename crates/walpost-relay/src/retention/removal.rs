@@ -47,8 +47,7 @@ impl Archive {
         let RelayError::Sql { source, .. } = &error else { return error };
         let (Some(told), table) = (source.as_db_error(), &self.table) else { return error };
         let leaf = &leaf.name;
-        let column = told.column().filter(|_| ServerMessage::from(told).is_by_server());
-        match (told.code().code(), column) {
+        match (told.code().code(), ServerMessage::from(told).column_by_server()) {
             ("23502", Some(column)) => RelayError::prerequisite(
                 format!(
                     "a row of {leaf} has a null in column {column:?}, which {table} does not take: \

@@ -147,8 +147,8 @@ pub(crate) fn hides(error: &tokio_postgres::Error) -> Option<RelayError> {
         told.code() == &SqlState::INSUFFICIENT_PRIVILEGE && told.file() == Some("rls.c");
     is_refused.then(|| {
         // It names the table.
-        let told = ServerMessage::from(told).to_text(Author::Walpost);
-        hidden(&format!("row level security hides rows from the role: {told}"))
+        let text = ServerMessage::from(told).to_text(Author::Walpost);
+        hidden(&format!("row level security hides rows from the role: {text}"))
     })
 }
 

@@ -111,8 +111,9 @@ async fn a_row_that_the_server_quotes_is_in_no_error() {
     let constraint = "alter table walpost.checkpoint add constraint closed check (slot = '')";
     rig.client.batch_execute(constraint).await.unwrap();
     let refusal = rig.refusal().await;
-    let told = "ERROR 23514 (check violation), constraint closed, schema walpost, table checkpoint";
-    assert!(refusal.contains(told), "{refusal}");
+    let expected =
+        "ERROR 23514 (check violation), constraint closed, schema walpost, table checkpoint";
+    assert!(refusal.contains(expected), "{refusal}");
     assert!(!refusal.contains("Failing row") && !refusal.contains(&rig.config.slot), "{refusal}");
 }
 

@@ -1,7 +1,7 @@
 use std::{error::Error as StdError, io};
 
 use tokio_postgres::Error as PgError;
-use walpost_postgres::shown::{Author, text};
+use walpost_postgres::shown::{Author, chain};
 
 /// What was asked of the tables could not be done.
 ///
@@ -98,7 +98,7 @@ impl StoreError {
         (schema, kind): (&str, &'static str),
         error: &PgError,
     ) -> Self {
-        let detail = text(error, Author::Walpost);
+        let detail = chain(error, Author::Walpost);
         let schema = schema.to_owned();
         let Some(code) = error.code().map(|code| code.code()) else {
             let is_passing = error.is_closed() || has_io_cause(error);

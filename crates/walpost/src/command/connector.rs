@@ -49,7 +49,7 @@ pub(crate) async fn find_tables_patiently(config: &mut Config) -> Result<(), Fai
 /// Asks the database, once it is there, what tables there are for
 /// [`choose_tables`]; `None` where no filter is to choose. The log says now and
 /// then why it is not there, and `waits` is told at each attempt. What is wrong in
-/// itself is to be found before. What is left of `start_timeout_ms` is the pipeline's.
+/// itself must be found before. The pipeline gets what is left of `start_timeout_ms`.
 pub(crate) async fn reach_patiently(
     config: &mut Config,
     mut waits: impl FnMut(&ConnectError),

@@ -111,7 +111,7 @@ fn events_of_equal_ids_of_several_tables_are_told_apart() {
                 where not exists (select from pg_class c where c.oid = s.outbox)";
     let (ord, bill, gone) = (space("ord"), space("bill"), rig.sql(gone));
     let found = rig.json(&[&["--event", "7"], &set[..]].concat());
-    let told = found.iter().map(|one| {
+    let listed = found.iter().map(|one| {
         let sources = one["deliveries"].as_array().unwrap().iter().map(|one| &one["source"]);
         (&one["table"], &one["source"], &one["state"], sources.collect::<Vec<_>>())
     });
@@ -123,7 +123,7 @@ fn events_of_equal_ids_of_several_tables_are_told_apart() {
         (&of_bill, &bill, &parked, vec![]),
         (&null, &gone, &failed, vec![&gone]),
     ];
-    assert_eq!(told.collect::<Vec<_>>(), expected, "{found:?}");
+    assert_eq!(listed.collect::<Vec<_>>(), expected, "{found:?}");
     let text = stdout(&rig.run(&[&["--event", "7"], &set[..]].concat()));
     assert_eq!(text.matches("event     7\n").count(), 3, "{text}");
     assert!(text.contains(&format!("source    {}", bill.as_str().unwrap())), "{text}");

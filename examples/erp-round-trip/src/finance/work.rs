@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use tokio_postgres::{Client, error::SqlState};
 use walpost_event::error_chain;
 use walpost_outbox::OutboxTable;
-use walpost_postgres::{Database, shown::StatementError};
+use walpost_postgres::{Database, shown::driver_error};
 
 use super::invoices::{Noted, issue, outbox, pay, refund};
 use crate::settings;
@@ -101,8 +101,7 @@ fn is_away(error: &(dyn Error + 'static)) -> bool {
         if error.is::<std::io::Error>() {
             return true;
         }
-        let shown = || error.downcast_ref::<StatementError>().map(|error| &**error);
-        if let Some(error) = error.downcast_ref::<tokio_postgres::Error>().or_else(shown) {
+        if let Some(error) = driver_error(error) {
             // Shutdown, crash and start of the server are of this class.
             let is_of_operator = |code: &SqlState| code.code().starts_with("57P");
             if error.is_closed() || error.code().is_some_and(is_of_operator) {
